@@ -12,7 +12,7 @@ from ding_like.config.check import Checker, contradictions
 from ding_like.config.frozen import FrozenConfig
 from ding_like.config.hindsight import read_her
 from ding_like.config.literal import literal
-from ding_like.config.override import Override, apply_overrides
+from ding_like.config.override import NAMED_IN_CREATE, Override, apply_overrides
 from ding_like.config.report import Fault, config_error
 from ding_like.config.save import save_config
 from ding_like.config.schema import Schema, build_schema
@@ -92,7 +92,7 @@ def compile_config(
     faults += _name_faults(name, "exp_name" if exp_name is None else "--exp-name")
     texts = {path: override.text for path, override in applied.items()}
     if faults:
-        raise config_error((_at_origin(fault, schema) for fault in faults), source, texts)
+        raise config_error((_at_origin(fault, schema, applied) for fault in faults), source, texts)
     if schema.is_di_engine and "policy.cuda" not in applied:
         _fall_back_to_cpu(cfg, source, quiet=quiet)
     if not quiet:
@@ -243,8 +243,11 @@ def _check_copies(cfg: Tree, user: Tree, applied: Mapping[str, Override], ignore
             ignored[copy] = f"it is a copy of {source}, which is {literal(value)}"
 
 
-def _at_origin(fault: Fault, schema: Schema) -> Fault:
-    """Let a fault of a setting that stands in create_config name that place."""
+def _at_origin(fault: Fault, schema: Schema, applied: Mapping[str, Override]) -> Fault:
+    """Let a fault of a setting that stands in create_config name that place, or the override that set it there."""
+    for path, named in NAMED_IN_CREATE.items():
+        if path in applied and fault.path == f"create_config.{named}" and fault.path not in applied:
+            return fault._replace(path=path)
     for path, origin in schema.origins.items():
         if fault.path == path or fault.path.startswith(f"{path}."):
             return fault._replace(path=origin + fault.path.removeprefix(path))

@@ -13,7 +13,7 @@ from ding_like.config.tree import Tree, deep_merge, set_path
 from ding_like.errors import ConfigError
 
 # Where main_config shows a class: where create_config names it.
-_NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
+NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
 
 CREATE = "create"  # `create.policy.type=dqn` addresses create_config, anything else main_config
 
@@ -83,8 +83,8 @@ def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list
             _change(create, override.path.removeprefix(prefix), override.value)
             continue
         _change(main, override.path, override.value)
-        if override.path in _NAMED_IN_CREATE:  # wherever a class is named, the override wins
-            _change(create, _NAMED_IN_CREATE[override.path], override.value)
+        if override.path in NAMED_IN_CREATE:  # wherever a class is named, the override wins
+            _change(create, NAMED_IN_CREATE[override.path], override.value)
     return applied
 
 
