@@ -1,10 +1,11 @@
-"""Say what to write where a config names a module of DI-engine's zoo that is not here."""
+"""Say what to write where a config names an env without its module, or a module of DI-engine's zoo that is not here."""
 
 from __future__ import annotations
 
 import difflib
 import importlib.util
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from ding_like.config.tree import get_path
@@ -33,6 +34,18 @@ def suggest_gymnasium(name: Any, modules: Iterable[str], main: Mapping[str, Any]
         "\n  dizoo has no such env here; one of gymnasium runs with create_config.env=dict(type='gymnasium') and "
         f"env.env_id='{env_id}'"
     )
+
+
+def suggest_shipped(name: Any) -> str:
+    """Return how to import the env of dizoo that registers a name; empty if there is none."""
+    spec = importlib.util.find_spec("dizoo")
+    roots = spec.submodule_search_locations if spec else None
+    for root in map(Path, roots or ()):
+        for file in sorted(root.rglob("*.py")):
+            if f'@ENV_REGISTRY.register("{name}")' in file.read_text(encoding="utf-8"):
+                module = ".".join(("dizoo", *file.relative_to(root).with_suffix("").parts))
+                return f"env '{name}' is in dizoo and needs its module: add import_names=['{module}'] beside the type"
+    return ""
 
 
 def _exists(module: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.missing_env import suggest_gymnasium
+from ding_like.config.missing_env import suggest_gymnasium, suggest_shipped
 from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_BOUNDS, TOP_TEMPLATE, Part, class_defaults
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
@@ -247,8 +247,10 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
             if reason := di_engine.missing(part.name, choice.name):
                 faults.append(Fault(choice.path, reason, is_decisive=True))
                 return None
-            hint = suggest_gymnasium(choice.name, modules, main) if part.name == "env" else ""
-            faults.append(Fault(choice.path, str(error) + hint))
+            text = str(error)
+            if part.name == "env":
+                text = suggest_shipped(choice.name) or text + suggest_gymnasium(choice.name, modules, main)
+            faults.append(Fault(choice.path, text))
     return None
 
 
