@@ -10,7 +10,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.legacy import RENAMED_KEYS, legacy_reason, not_here_reason
+from ding_like.config.legacy import RENAMED_KEYS, elsewhere_reason, legacy_reason, not_here_reason
 from ding_like.config.literal import literal
 from ding_like.config.objects import is_object, is_object_text, object_text, with_objects
 from ding_like.config.parts import ENV_TEMPLATE
@@ -121,6 +121,8 @@ class Checker:
         if missing := not_here_reason(here):
             self.faults.append(Fault(here, missing, is_decisive=True))
             return
+        if elsewhere := elsewhere_reason(here):
+            raise _MisfitError(elsewhere)
         typed = {name.rpartition(".")[2]: None for name in self._schema.types if name.rpartition(".")[0] == path}
         raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")
 

@@ -1,4 +1,4 @@
-"""Name the keys that DI-engine knows and ding_like has no use for, or has elsewhere.
+"""Name the keys that DI-engine or other libraries know and ding_like has no use for, or has elsewhere.
 
 A key stands here only for classes that do not know it: where a default has it, it is read like any other.
 """
@@ -144,15 +144,68 @@ NOT_HERE: dict[str, str] = {
     "dataset": "DI-engine's offline learning is not here: choose a policy that learns in an env",
 }
 
+# Path pattern -> where that is set, in place of "unknown key".
+ELSEWHERE: dict[str, str] = {
+    "system": "system. keys are of modes ray, seed and parallel, as in `ding -m ray ... system.ray.grad.workers=2`",
+    "policy.her": "hindsight replay is a buffer: policy.other.replay_buffer.type=her, with its keys k and strategy",
+    "*total_timesteps": "how long a run is stands on the command line, --env-step 10000; in Python: env_step=10000",
+}
+
+# Name of a setting in Stable-Baselines3, RLlib or CleanRL -> our paths; those that a run's classes know are named. A
+# name without a section is a model's.
+OTHER_NAMES: dict[str, tuple[str, ...]] = {
+    "lr": (
+        "policy.learn.learning_rate",
+        "policy.learn.learning_rate_actor",
+        "policy.learn.learning_rate_critic",
+    ),
+    "gamma": ("policy.discount_factor",),
+    "buffer_size": ("policy.other.replay_buffer.replay_buffer_size",),
+    "n_step": ("policy.nstep",),
+    "n_steps": ("policy.nstep", "policy.collect.n_sample"),
+    "num_steps": ("policy.collect.n_sample",),
+    "train_batch_size": ("policy.learn.batch_size",),
+    "learning_starts": ("policy.random_collect_size",),
+    "gradient_steps": ("policy.learn.update_per_collect",),
+    "epsilon": ("policy.other.eps",),
+    "exploration": ("policy.other.eps",),
+    "exploration_fraction": ("policy.other.eps.decay",),
+    "exploration_initial_eps": ("policy.other.eps.start",),
+    "exploration_final_eps": ("policy.other.eps.end",),
+    "tau": ("policy.learn.target_theta",),
+    "polyak": ("policy.learn.target_theta",),
+    "target_update_interval": ("policy.learn.target_update_freq",),
+    "target_network_frequency": ("policy.learn.target_update_freq",),
+    "max_grad_norm": ("policy.learn.grad_clip_norm",),
+    "ent_coef": ("policy.learn.entropy_weight", "policy.learn.alpha"),
+    "vf_coef": ("policy.learn.value_weight",),
+    "clip_range": ("policy.learn.clip_ratio",),
+    "clip_coef": ("policy.learn.clip_ratio",),
+    "n_epochs": ("policy.learn.epoch_per_collect",),
+    "update_epochs": ("policy.learn.epoch_per_collect",),
+    "device": ("policy.cuda",),
+    "num_envs": ("env.collector_env_num",),
+    "n_envs": ("env.collector_env_num",),
+    "net_arch": ("encoder_hidden_size_list", "policy.model"),
+    "hidden_sizes": ("encoder_hidden_size_list", "policy.model"),
+    "fcnet_hiddens": ("encoder_hidden_size_list", "policy.model"),
+}
+
 
 def not_here_reason(path: str) -> str | None:
     """Return what is said of a section of DI-engine that has no counterpart here, or None for any other."""
-    return next((reason for pattern, reason in NOT_HERE.items() if fnmatch.fnmatchcase(path, pattern)), None)
+    return _first(NOT_HERE, path)
+
+
+def elsewhere_reason(path: str) -> str | None:
+    """Return where to set what no config key sets at this path, or None for any other."""
+    return _first(ELSEWHERE, path)
 
 
 def legacy_reason(path: str) -> str | None:
     """Return why a path is not needed here, or None if DI-engine does not know it either."""
-    for pattern, reason in LEGACY_KEYS.items():
-        if fnmatch.fnmatchcase(path, pattern):
-            return reason
-    return None
+    return _first(LEGACY_KEYS, path)
+
+
+def _first(reasons: dict[str, str], path: str) -> str | None:
+    return next((reason for pattern, reason in reasons.items() if fnmatch.fnmatchcase(path, pattern)), None)

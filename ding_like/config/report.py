@@ -7,12 +7,14 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ding_like.config.legacy import OTHER_NAMES
 from ding_like.config.literal import literal
 from ding_like.config.locate import find_lines
-from ding_like.config.tree import leaves
+from ding_like.config.tree import get_path, leaves
 from ding_like.errors import ConfigError
 
 _MAX_LISTED = 12  # keys that a message lists before it says how many more there are
+_MISSING = object()
 
 
 class Fault(NamedTuple):
@@ -48,8 +50,14 @@ def config_error(faults: Iterable[Fault], source: str, overrides: Mapping[str, s
 
 
 def suggestion(key: str, known: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
-    """Return what may have been meant by an unknown key: a close key of its section, or that key elsewhere."""
-    close = difflib.get_close_matches(key, known, n=1)
+    """Return what may have been meant by an unknown key.
+
+    That is a key with another name in other libraries, a close key of its section, or that key elsewhere in `tree`.
+    """
+    found = [(path, get_path(tree, path, _MISSING)) for path in OTHER_NAMES.get(key, ())]
+    if meant := [_key(path, value) for path, value in found if value is not _MISSING]:
+        return f"did you mean {' or '.join(meant)}?"
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6 if len(key) > 3 else 0.8)
     if close:
         return f"did you mean {_key(close[0], known[close[0]])}?"
     elsewhere = [(path, value) for path, value in leaves(tree) if path.rpartition(".")[2] == key]

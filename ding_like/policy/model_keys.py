@@ -142,7 +142,7 @@ def _meant(key: str, known: Mapping[str, Any]) -> str:
     listed = f"its keys: {', '.join(known)}"
     if parts:
         return f"did you mean {' or '.join(map(repr, parts))}?\n{listed}"
-    near = suggestion(key, known, {})
+    near = suggestion(key, known, known)
     return f"{near}\n{listed}" if near.startswith("did you mean") else listed
 
 
