@@ -51,7 +51,7 @@ def rescale_action(env: AnyEnv, min_action: float = -1.0, max_action: float = 1.
     """Take actions from `min_action` to `max_action` and stretch them to the range of the env's Box."""
     space = env.action_space
     if not isinstance(space, gymnasium.spaces.Box) or not space.is_bounded():
-        raise ConfigError(f"rescale_action takes Box actions with finite bounds, the env has {space}.")
+        raise ConfigError(f"rescale_action takes Box actions with finite bounds, the env has {space}: leave it out.")
     if min_action >= max_action:
         raise ConfigError(f"rescale_action: min_action {min_action} is not below max_action {max_action}.")
     number = space.dtype.type  # gymnasium warns of a float32 bound of a float64 Box
