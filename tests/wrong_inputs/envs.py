@@ -73,7 +73,7 @@ WRAPPERS = (
     key("an unknown wrapper", "\"env.wrappers=[{'type': 'obs_nrm'}]\"", "\"env.wrappers=[{'type': 'obs_norm'}]\"", "unknown wrapper 'obs_nrm'", "did you mean 'obs_norm'"),
     key("a wrapper without a type", "\"env.wrappers=[{'clip': 5}]\"", "\"env.wrappers=[{'type': 'obs_norm', 'clip': 5}]\"", "env.wrappers", "type"),
     key("a wrapper's argument misspelt", "\"env.wrappers=[{'type': 'obs_norm', 'clp': 5}]\"", "\"env.wrappers=[{'type': 'obs_norm', 'clip': 5}]\"", "unexpected keyword argument 'clp'", "clip: 'float'"),
-    key("a wrapper that does not fit the env", "\"env.wrappers=[{'type': 'rescale_action'}]\"", "\"env.wrappers=[{'type': 'act_scale'}]\"", "rescale_action", "Box"),
+    key("a wrapper that does not fit the env", "\"env.wrappers=[{'type': 'rescale_action'}]\"", "\"env.wrappers=[{'type': 'act_scale'}]\"", "rescale_action", "Box", "leave it out"),
     lines("a class in place of a wrapper's name", 'import gymnasium\n\nmain_config["env"]["wrappers"] = [gymnasium.wrappers.TimeLimit]\n', 'main_config["env"]["wrappers"] = [dict(type="TimeLimit", max_episode_steps=20)]\n', "env.wrappers", "TimeLimit"),
     lines("a number for a wrapper", 'main_config["env"]["wrappers"] = [3]\n', 'main_config["env"]["wrappers"] = []\n', "env.wrappers", "a wrapper's name or a dict with its 'type', got 3"),
 )  # fmt: skip
