@@ -252,6 +252,9 @@ def test_nothing_to_serve_is_an_error_at_the_start(tmp_path: Path) -> None:
         CheckpointChoice.of(run.folder, "newest")
     with pytest.raises(CheckpointError, match="has not been evaluated yet. --checkpoint newest"):
         CheckpointChoice.of(run.folder, "best")
+    (run.folder / "result.json").touch()
+    with pytest.raises(CheckpointError, match="its files were moved or deleted; put one back"):
+        CheckpointChoice.of(run.folder, "best")
     with pytest.raises(CheckpointError, match="takes best, newest or a file"):
         CheckpointChoice.of(run.folder, "oldest")
 

@@ -48,6 +48,13 @@ def last_checkpoint(folder: Path) -> Path:
     return newest.path
 
 
+def no_best(folder: Path, newest: str) -> str:
+    """Return why a run's folder has no best checkpoint; `newest` is the argument that takes the newest."""
+    if not any((folder / "ckpt").glob("*.pth.tar")) and (folder / "result.json").is_file():
+        return f"there is no checkpoint in '{folder / 'ckpt'}': its files were moved or deleted; put one back."
+    return f"there is no {folder / BEST_CHECKPOINT}: this run has not been evaluated yet. {newest} takes what there is."
+
+
 class CheckpointChoice(ABC):
     """Find the checkpoints of a run that should replace the one served."""
 
@@ -67,9 +74,7 @@ class CheckpointChoice(ABC):
         if path.is_file():
             return OneFile(path)
         if which == "best":
-            raise CheckpointError(
-                f"there is no {path}: this run has not been evaluated yet. --checkpoint newest takes what there is."
-            )
+            raise CheckpointError(no_best(folder, "--checkpoint newest"))
         raise CheckpointError(f"there is no checkpoint '{which}'; --checkpoint takes best, newest or a file's path.")
 
     @abstractmethod

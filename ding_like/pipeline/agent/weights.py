@@ -11,7 +11,7 @@ import torch
 
 from ding_like.comm.flat_state import flatten_state
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
-from ding_like.pipeline.agent.checkpoints import last_checkpoint
+from ding_like.pipeline.agent.checkpoints import last_checkpoint, no_best
 from ding_like.pipeline.agent.description import AgentDescription
 from ding_like.pipeline.build import build_policy
 from ding_like.pipeline.roles.best_checkpoint import BEST_CHECKPOINT
@@ -116,9 +116,7 @@ def find_checkpoint(folder: Path, which: str | Path) -> Path:
     if which == "best":
         best = folder / BEST_CHECKPOINT
         if not best.is_file():
-            raise CheckpointError(
-                f"there is no {best}: this run has not been evaluated yet. which='last' takes what there is."
-            )
+            raise CheckpointError(no_best(folder, "which='last'"))
         return best
     if which == "last":
         return last_checkpoint(folder)
