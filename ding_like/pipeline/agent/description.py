@@ -203,7 +203,9 @@ def read_description(folder: str | Path, *, import_names: Sequence[str] = ()) ->
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from error
+        raise CheckpointError(
+            f"{path} cannot be read: {error}. Copy it again; or delete it, and total_config.py is read in its place."
+        ) from error
     try:
         description = AgentDescription.from_json(told)
     except CheckpointError as error:

@@ -258,6 +258,9 @@ def test_what_cannot_be_loaded_is_one_clear_error(tmp_path: Path) -> None:
         ding_like.load(run.folder)
     with pytest.raises(CheckpointError, match="this run has saved none yet"):
         ding_like.load(run.folder, which="last")
+    (run.folder / AGENT_FILE).write_text("{x")
+    with pytest.raises(CheckpointError, match=r"Copy it again; or delete it, and total_config.py is read"):
+        ding_like.load(run.folder)
     (run.folder / AGENT_FILE).write_text(json.dumps({"format": 99}))
     with pytest.raises(CheckpointError, match="agent.json has format 99, this version of ding_like reads 1: update"):
         ding_like.load(run.folder)
