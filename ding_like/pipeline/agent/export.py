@@ -82,7 +82,9 @@ def export(
     if target.is_dir():
         raise ConfigError(f"'{target}' is a folder: give a file to write, such as {target / f'agent{SUFFIXES[to]}'}.")
     if not target.resolve().parent.is_dir():
-        raise ConfigError(f"there is no folder '{target.parent}' to write {target.name} into.")
+        raise ConfigError(
+            f"there is no folder '{target.parent}' to write {target.name} into: make it, or give another -o."
+        )
     agent = exportable_agent(description, checkpoint)
     module = ExportedAgent(agent)
     metadata = metadata_of(agent, module)

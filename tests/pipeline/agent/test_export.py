@@ -207,7 +207,7 @@ def test_what_cannot_be_exported_is_one_clear_error(tmp_path: Path, monkeypatch:
 
     with pytest.raises(ConfigError, match="to is 'tflite', expected torchscript or onnx"):
         export(run.folder, to="tflite")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"no folder '.*nowhere' to write a.pt into"):
+    with pytest.raises(ConfigError, match=r"no folder '.*nowhere' to write a.pt into: make it, or give another -o"):
         export(run.folder, to="torchscript", out=tmp_path / "nowhere/a.pt")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ConfigError, match=r"needs the package onnxscript; .*ding-like\[onnx\]"):
