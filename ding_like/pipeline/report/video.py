@@ -160,7 +160,10 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
             if isinstance(error, ConfigError) and not isinstance(error.__cause__, TypeError):
                 raise
             name = cfg.get("type", getattr(env_fn, "__name__", "the env"))
-            raise EnvError(f"{name} cannot be made with render_mode='rgb_array': {error}") from error
+            raise EnvError(
+                f"{name} cannot be made with render_mode='rgb_array': {error} To be shown it needs __init__(self, ..., "
+                "render_mode=None) and render() -> uint8 [H, W, 3]."
+            ) from error
 
     return make
 
