@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import logging
@@ -333,6 +334,12 @@ def _main(argv: Sequence[str] | None) -> None:
         if "--debug" in arguments:
             raise
         echo(f"{type(error).__name__}: {error}", err=True)
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG or "--debug" in arguments:
+            raise
+        given = f"'{str(error.filename)[:40]}...' ({len(str(error.filename))} characters)"
+        echo(f"ConfigError: {given} is too long: give names of 240 bytes or fewer, in a path below 4,000.", err=True)
         sys.exit(1)
     finally:
         close_console()
