@@ -21,6 +21,7 @@ BEGIN, END = "<!-- recorded: {name} -->", "<!-- end of recorded -->"
 BARS = {
     "cartpole": 475.0,
     "cartpole_hidden": 400.0,
+    "cartpole_hidden_r2d2": 475.0,
     "acrobot": -100.0,
     "acrobot_dqn": -90.0,
     "mountain_car": -110.0,
