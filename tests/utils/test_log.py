@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ding_like.errors import ConfigError
 from ding_like.utils import log
 from ding_like.utils.log import (
     build_logger,
@@ -75,11 +76,15 @@ def test_control_characters_are_shown_escaped_in_console_and_files(
     setup_console()
     logger, _ = build_logger(tmp_path, "evil", to_console=True)
 
-    logger.warning("bad \x1b]0;title\x07 \x9b31m \udc9b\tname\nnext line")
+    logger.warning("bad \x1b]0;title\x07 \x9b31m \tname\nnext line")
     close_logger(logger)
 
     for shown in (capsys.readouterr().out, (tmp_path / "evil_logger.txt").read_text()):
-        assert shown.endswith("bad \\x1b]0;title\\x07 \\x9b31m \\udc9b\tname\nnext line\n")
+        assert shown.endswith("bad \\x1b]0;title\\x07 \\x9b31m \tname\nnext line\n")
+
+
+def test_bytes_of_a_name_that_are_no_text_are_shown_escaped() -> None:
+    assert str(ConfigError("a \udc9b name")) == "a \\udc9b name"
 
 
 def test_second_setup_does_not_show_lines_twice(capsys: pytest.CaptureFixture[str]) -> None:
