@@ -6,6 +6,7 @@ import errno
 import importlib
 import io
 import logging
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -194,6 +195,8 @@ def ding(**options: Any) -> None:
             f"--replay-path is of mode eval, not of mode {mode}: ding -m eval -c FILE --load-path "
             "EXP/ckpt/ckpt_best.pth.tar --replay-path DIR films a checkpoint."
         )
+    if options["replay_path"] is not None and os.path.isfile(options["replay_path"]):
+        raise ConfigError(f"--replay-path '{options['replay_path']}' is a file: give a folder, which gets agent.gif.")
     _check_options_of_ray(options, mode)
     _check_module(options, mode)
     if mode not in RUNNERS:
@@ -307,6 +310,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _main(argv: Sequence[str] | None) -> None:
     from ding_like.utils.log import close_console, setup_console
+    from ding_like.utils.user_code import raised_at
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     # `import_names` may name modules of the folder that the command is run in, as with `python -m`.
@@ -327,6 +331,11 @@ def _main(argv: Sequence[str] | None) -> None:
         error.show(said)
         echo(said.getvalue().rstrip("\n"), err=True)
         sys.exit(error.exit_code)
+    except SystemExit as error:
+        if error.code or not (place := raised_at(error)):
+            raise
+        echo(f"TrainingError: {place} calls exit(): let it raise an error, or end the episode.", err=True)
+        sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         echo("interrupted", err=True)
         sys.exit(130)

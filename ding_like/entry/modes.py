@@ -64,7 +64,7 @@ def resume(options: dict[str, Any]) -> None:
     check_experiment(folder)
     if options["dry_run"]:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
-    if any(options[name] for name in ("overrides", "di_engine", "ignore_missing", "config", "env", "policy")):
+    if any(options[name] for name in ("overrides", "di_engine", "ignore_missing", "config", "env", "policy", "seed")):
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     limits: dict[str, Any] = {
         f"max_{name}": None if options[name] is None else int(options[name]) for name in ("env_step", "train_iter")

@@ -29,7 +29,10 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
         ("-m serial -e nothing -p qmix", "there are: ptz_simple_spread_qmix, simple_spread_qmix, two_step_qmix"),
         (f"-m serial -c {CONFIG} -e cartpole -p c51", "-c FILE and -e ENV -p POLICY both name a config; give one"),
         (f"--resume myexp -c {CONFIG}", "--resume takes the run's own config"),
+        ("--resume myexp -s 3", "--resume takes the run's own config"),
         (f"-m serial -c {CONFIG} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
+        (f"-m eval -c {CONFIG} --load-path x --replay-path myexp/metrics.jsonl", "is a file: give a folder"),
+        ("serve myexp/metrics.jsonl", "is a file: give the folder of its run (its exp_name), and the file by"),
         (f"-m parallel -c {CONFIG} --workers 4", "Put system_config = dict(num_collectors=N) into the config file"),
         (f"train -c {CONFIG}", "To train: `ding -m serial -e cartpole -p dqn`"),
         (f"serial -c {CONFIG}", "For mode serial write -m serial."),
@@ -47,6 +50,32 @@ def test_the_answer_names_the_fix(line: str, words: str, capsys: pytest.CaptureF
         main(line.split())
 
     assert stop.value.code == 1 and words in " ".join(capsys.readouterr().err.split())
+
+
+EXITS = """
+import gymnasium
+
+
+class Exits(gymnasium.Wrapper):
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def step(self, action):
+        exit()
+
+
+main_config = dict(exp_name="exp", env=dict(collector_env_num=1, evaluator_env_num=1))
+create_config = dict(env=dict(type="exits:Exits"), policy=dict(type="dqn"))
+"""
+
+
+def test_an_env_that_calls_exit_ends_no_run_well(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("exits.py").write_text(EXITS)
+
+    with pytest.raises(SystemExit) as stop:
+        main(["-m", "serial", "-c", "exits.py"])
+
+    assert stop.value.code == 1 and "exits.py:10 calls exit()" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

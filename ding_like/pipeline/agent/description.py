@@ -230,6 +230,8 @@ def _described_anew(folder: Path, import_names: Sequence[str]) -> AgentDescripti
 
 
 def _no_run(folder: Path) -> str:
+    if folder.is_file():
+        return f"'{folder}' is a file: give the folder of its run (its exp_name), and the file by --checkpoint."
     if not folder.is_dir():
         return f"there is no folder '{folder}': give the folder of a run (its exp_name), or a checkpoint inside one."
     runs = sorted(str(path.parent) for path in folder.glob("*/total_config.py"))
