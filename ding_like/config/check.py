@@ -99,7 +99,8 @@ class Checker:
         types = self._schema.types.get(path, ())
         if isinstance(default, dict) and (isinstance(value, Mapping) or not types):
             if not isinstance(value, Mapping):
-                raise _MisfitError(f"expected a section, dict(...), got {_described(value)}")
+                meant = self._meant(value, default, path)
+                raise _MisfitError(f"expected a section, dict(...), got {_described(value)}{meant}")
             return self._section(value, default, path)
         if default is not None and not types:
             types = (type(default),)
@@ -108,6 +109,14 @@ class Checker:
         if types == (str,) and path in self._raw and not isinstance(value, str):
             return self._raw[path]
         return _fitted(_plain(value), types)
+
+    def _meant(self, value: Any, default: Tree, path: str) -> str:
+        """Return the key of a section that a text in its place may be meant for: the class or env that it names."""
+        named = "env_id" if "env_id" in default else "type"
+        is_known = named in default or f"{path}.type" in self._schema.classes
+        if not isinstance(value, str) or not is_known:
+            return ""
+        return f"; did you mean {path}.{named}={value}{f' (or -p {value})' if path == 'policy' else ''}?"
 
     def _free(self, value: Any, path: str) -> Any:
         return self._section(value, {}, path) if isinstance(value, Mapping) else _plain(value, path)

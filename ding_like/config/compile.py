@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -60,9 +61,8 @@ def compile_config(
     `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
     begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
     `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there; a `folder` holds it from then on, for this process alone. Keys that change nothing are named in
-    the log unless it is `quiet`. With `builds_model` the policy is to build its own model, which must take what
-    `policy.model` says. The inputs are not changed.
+    the config there; a `folder` holds it from then on, for this process alone. `quiet` logs no warnings. With
+    `builds_model` the policy builds its own model, which must take `policy.model`. The inputs are not changed.
 
     Raises ConfigError with all unknown keys, wrong types and contradictions at once.
     """
@@ -97,6 +97,7 @@ def compile_config(
         _fall_back_to_cpu(cfg, source, quiet=quiet)
     if not quiet:
         _say_without_use(checker.ignored, cfg, user, schema, source)
+        _warn_of_values(cfg, applied)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
@@ -151,6 +152,25 @@ def _say_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: 
         _logger.warning("%s", listed(ignored, title))
     reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
     say_without_effect(user, schema.defaults, reasons, source=source)
+
+
+def _warn_of_values(cfg: Tree, applied: Mapping[str, Override]) -> None:
+    """Name the values that hold, but not as the user may think."""
+    for override in applied.values():
+        if override.replaced:
+            _logger.warning("%s replaces %s: the last one holds", override.text, override.replaced)
+    batch_size, n_sample = get_path(cfg, "policy.learn.batch_size"), get_path(cfg, "policy.collect.n_sample")
+    envs = get_path(cfg, "env.collector_env_num")
+    if not get_path(cfg, "policy.on_policy") or not all(isinstance(it, int) for it in (batch_size, n_sample, envs)):
+        return
+    rows = math.ceil(n_sample / envs) * envs  # every env takes the same number of steps
+    if rows < batch_size:
+        _logger.warning(
+            "policy.learn.batch_size is %s, but a mini-batch holds at most the %s rows that are collected for it "
+            "(policy.collect.n_sample=%s): give policy.learn.batch_size=%s or less, or "
+            "policy.collect.n_sample=%s or more",
+            batch_size, rows, n_sample, rows, batch_size,
+        )  # fmt: skip
 
 
 def _plain_dict(config: Mapping[str, Any], name: str) -> Tree:

@@ -146,7 +146,15 @@ NOT_HERE: dict[str, str] = {
 
 # Path pattern -> where that is set, in place of "unknown key".
 ELSEWHERE: dict[str, str] = {
-    "system": "system. keys are of modes ray, seed and parallel, as in `ding -m ray ... system.ray.grad.workers=2`",
+    "system": (
+        "system. keys are of modes ray, seed and parallel, as in `ding -m ray ... --workers 4` for 4 collecting "
+        "workers, or `ding -m ray ... system.ray.grad.workers=2`"
+    ),
+    **dict.fromkeys(
+        ("system.ray.num_workers", "system.ray.workers"),
+        "give --workers 4, or system.ray.collect.workers=4, for 4 collecting workers; system.ray.grad.workers=2 is for "
+        "workers that compute gradients",
+    ),
     "policy.her": "hindsight replay is a buffer: policy.other.replay_buffer.type=her, with its keys k and strategy",
     "*total_timesteps": "how long a run is stands on the command line, --env-step 10000; in Python: env_step=10000",
 }

@@ -30,6 +30,7 @@ class Override(NamedTuple):
     path: str  # as faults name it: "policy.learn.batch_size", "create_config.policy.type"
     raw: str  # the text right of "="
     value: Any
+    replaced: str = ""  # the text of an earlier argument that gives the same key another value
 
 
 def parse_value(raw: str) -> Any:
@@ -77,6 +78,10 @@ def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list
         override = _parse(text, faults)
         if override is None:
             continue
+        earlier = applied.get(override.path)
+        if earlier is not None:
+            is_same = earlier.value == override.value
+            override = override._replace(replaced=earlier.replaced if is_same else earlier.text)
         applied[override.path] = override
         prefix = f"{CREATE}_config."
         if override.path.startswith(prefix):
@@ -118,6 +123,13 @@ def _parse(text: str, faults: list[Fault]) -> Override | None:
         faults.append(
             Fault(text, "is not an override; write path.to.key=value, for example policy.learn.batch_size=128")
         )
+        return None
+    if "/" in keys[0]:
+        dotted = path.strip("/ ").replace("/", ".")
+        faults.append(Fault(text, f"has slashes; a key is written with dots: {dotted}={raw}"))
+        return None
+    if keys[0] == "main_config" and len(keys) > 1:
+        faults.append(Fault(text, f"names main_config, which every key is of; write {'.'.join(keys[1:])}={raw}"))
         return None
     if keys[0] == CREATE:
         keys[0] = f"{CREATE}_config"

@@ -16,6 +16,7 @@ from ding_like.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
+_JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 _NAMES = ("main_config", "create_config", "system_config")
 
 
@@ -48,7 +49,12 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
     lacks a config.
     """
     file = _existing(Path(path))
-    module, sections = run_config(file)
+    try:
+        module, sections = run_config(file)
+    except ConfigError as error:
+        if fix := _fix(error.__cause__):
+            raise ConfigError(f"{error}; {fix}") from error.__cause__
+        raise
     found = {name: getattr(module, name, None) for name in _NAMES}
     if found["main_config"] is None or found["create_config"] is None:
         found |= _named_otherwise(module, found)
@@ -59,6 +65,15 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
             raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
     create = with_own_code(found["main_config"], found["create_config"] or {}, file, sections)
     return ConfigFile(found["main_config"] or {}, create, found["system_config"])
+
+
+def _fix(cause: BaseException | None) -> str:
+    """Return what to write instead of what a config file failed at, where that is known."""
+    if isinstance(cause, NameError) and cause.name in _JSON_WORDS:
+        return f"a config is Python, not JSON: write {_JSON_WORDS[cause.name]}"
+    if isinstance(cause, SystemExit):
+        return "a config is data, which `ding` reads: take argparse and exit() out, and give values as KEY=VALUE"
+    return ""
 
 
 def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:

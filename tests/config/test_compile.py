@@ -15,6 +15,7 @@ from easydict import EasyDict
 
 from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
 from ding_like.errors import ConfigError
+from tests.config.conftest import FakePolicy
 
 FIVE_FAULTS = """\
 from easydict import EasyDict
@@ -329,3 +330,22 @@ def test_importing_config_loads_no_torch() -> None:
     root = Path(__file__).parents[2]
 
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=root).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("on_policy", "n_sample", "batch_size"), [(True, 8, 9), (True, 8, 8), (True, 9, 16), (False, 8, 9)]
+)
+def test_batch_that_an_on_policy_collection_never_fills_is_named(
+    on_policy: bool,
+    n_sample: int,
+    batch_size: int,
+    create: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(FakePolicy, "config", {**FakePolicy.config, "on_policy": on_policy})
+
+    compiled({"policy": {"collect": {"n_sample": n_sample}, "learn": {"batch_size": batch_size}}}, create)
+
+    # Each of the 8 envs takes the same number of steps.
+    assert ("holds at most the 8 rows" in caplog.text) == (on_policy and batch_size == 9)

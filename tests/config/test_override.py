@@ -58,10 +58,13 @@ def test_override_with_a_dict_is_merged(create: dict[str, Any]) -> None:
     assert (cfg.policy.learn.batch_size, cfg.policy.learn.learning_rate) == (2, 1e-3)
 
 
-def test_last_of_two_overrides_wins(create: dict[str, Any]) -> None:
-    cfg = compile_config({}, create, overrides=["policy.nstep=2", "policy.nstep=3"], save=False)
+def test_last_of_two_overrides_wins_and_is_named(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    overrides = ["policy.nstep=2", "policy.nstep=3", "policy.nstep=3", "seed=1", "seed=1"]
+
+    cfg = compile_config({}, create, overrides=overrides, save=False)
 
     assert cfg.policy.nstep == 3
+    assert caplog.messages == ["policy.nstep=3 replaces policy.nstep=2: the last one holds"]
 
 
 def test_create_addresses_create_config(create: dict[str, Any]) -> None:
