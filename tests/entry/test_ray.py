@@ -67,7 +67,7 @@ def result_of(folder: str) -> dict[str, Any]:
         (["system.ray.collect.workers=3", "policy.batch=3"], ["policy.batch"]),
         (["system.=3"], ["is not an override"]),
         (["--learners", "2"], ["--learners is not of mode ray", "system.ray.grad.workers=N"]),
-        (["--address", "nowhere"], ["the address of a Ray cluster is host:port", "'nowhere'"]),
+        (["--address", "nowhere"], ["give host:port of the Ray cluster", "'nowhere'"]),
         (["--address", "ray://127.0.0.1:10001"], ["ray:// (Ray Client) cannot be used"]),
         (["--address", "127.0.0.1:1"], ["nothing answers at 127.0.0.1:1", "RAY_AUTH_TOKEN_PATH"]),
         (["system.ray.collect.resources.num_gpus=8"], ["the workers do not fit", "no node has that"]),

@@ -456,7 +456,7 @@ def compile_with(policy: str, tmp_path, **changes):
         (dict(learn=dict(backend="jit")), "backend.*'auto' or 'autograd'"),
         (dict(learn=dict(clip_ratio=0.0)), "clip_ratio.*above 0"),
         (dict(learn=dict(dual_clip=0.5)), "dual_clip.*above 1"),
-        (dict(learn=dict(epoch_per_collect=0)), "epoch_per_collect.*give 1 or more"),
+        (dict(learn=dict(epoch_per_collect=0)), "epoch_per_collect.*give a number from 1"),
         (dict(learn=dict(grad_clip_type="clip_value")), "grad_clip_type.*'clip_norm'"),
         (dict(learn=dict(grad_clip_norm=1.0, grad_clip_value=1.0)), "both set"),
         (dict(action_bound="wrap"), "action_bound.*'clip' or 'tanh'"),
