@@ -6,7 +6,7 @@ The only file of the package that loops over transitions: everything here is for
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,11 +170,15 @@ class DiEngineStyleActor:
         if len(first):
             self._mode.reset([int(lane) for lane in first])
         outputs = self._mode.forward(self._by_lane(obs, lanes), **setting)
-        batch = as_batch([outputs[int(lane)] for lane in lanes])
+        try:
+            batch = as_batch([outputs[int(lane)] for lane in lanes])
+        except (TypeError, KeyError, IndexError):  # None, a number, a dict without one of the ids
+            batch = None
         if batch is None or "action" not in batch.columns:
-            sample = outputs[int(lanes[0])]
             raise SchemaError(
-                f"forward must return {{id: {{'action': array, ...}}}} with equal shapes for all ids, got {sample!r}."
+                f"{method_name(self._mode.forward)} returned {_shown(outputs)}; it must return "
+                "{id: {'action': array, ...}} with an entry of equal shapes for each id that it is given, here "
+                f"{lanes.tolist()}."
             )
         return dict(batch.columns)
 
@@ -252,7 +256,13 @@ class DiEngineStyleSegment:
         reward = np.array([row["reward"]], np.float32)  # of the shape that DI-engine's envs give it
         # A loop that keeps no infos is none of a collector: nothing is made of its transitions.
         timestep = Timestep(nested["next_obs"], reward, bool(row["done"]), nested.get(INFO_COLUMN, {}))
-        transition = dict(self._mode.process_transition(nested["obs"], output, timestep))
+        made = self._mode.process_transition(nested["obs"], output, timestep)
+        if not isinstance(made, Mapping):
+            raise SchemaError(
+                f"{method_name(self._mode.process_transition)} returned {_shown(made)}; it must return one transition, "
+                "a dict of 'obs', 'next_obs', 'action', 'reward' and 'done'."
+            )
+        transition = dict(made)
         transition.setdefault("collect_iter", int(row["policy_version"]))
         if bool(row["truncated"]):
             transition["terminated"], transition["truncated"] = False, True
@@ -261,7 +271,12 @@ class DiEngineStyleSegment:
         return transition
 
     def _train_samples(self, stretch: list[dict[str, Any]]) -> Iterable[Any]:
-        samples: Iterable[Any] = self._mode.get_train_sample(to_tensor_transitions(stretch))
+        samples: Any = self._mode.get_train_sample(to_tensor_transitions(stretch))
+        if not isinstance(samples, Iterable) or isinstance(samples, (str, Mapping)):
+            raise SchemaError(
+                f"{method_name(self._mode.get_train_sample)} returned {_shown(samples)}; it must return a list of "
+                "training rows, or the transitions that it is given."
+            )
         return samples
 
 
@@ -307,7 +322,9 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
 
     def minibatches(data: Any, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
         result = mode.forward([_learn_row(row) for row in data] if isinstance(data, Sequence) else data)
-        yield from (result if isinstance(result, list) else [result])
+        for info in result if isinstance(result, list) else [result]:
+            check_logged(info, method_name(mode.forward), _seed_fields(mode, LearnMode)["monitor_vars"]() or ())
+            yield info
 
     def grad(result: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         info = dict(result)
@@ -318,6 +335,35 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
         """Do nothing: `forward` has stepped the optimizer."""
 
     return LearnMode(**_seed_fields(mode, LearnMode), minibatches=minibatches, grad=grad, apply=apply)
+
+
+def check_logged(info: Any, method: str, names: Iterable[str]) -> None:
+    """Raise SchemaError unless what a method of the user's own returned is a dict, with numbers under `names`."""
+    if not isinstance(info, Mapping):
+        raise SchemaError(
+            f"{method} returned {_shown(info)}; it must return a dict of numbers to log, as in "
+            "{'total_loss': loss.item()}."
+        )
+    for name in names:
+        value = info.get(name, 0.0)
+        if not isinstance(value, (int, float, np.number, np.bool_)) and not hasattr(value, "numel"):
+            if not isinstance(value, np.ndarray) or value.size != 1:
+                raise SchemaError(
+                    f"{method} returned {_shown(value)} as '{name}'; give a number or a tensor there, or leave the "
+                    "name out of _monitor_vars_learn()."
+                )
+
+
+def method_name(function: Callable[..., Any]) -> str:
+    """Return "Class.method()" of a bound method."""
+    owner = getattr(function, "__self__", None)
+    name = getattr(function, "__name__", "forward")
+    return f"{name}()" if owner is None else f"{type(owner).__name__}.{name}()"
+
+
+def _shown(value: Any) -> str:
+    """Return None, or a value's type and the beginning of its text on one line."""
+    return "None" if value is None else f"{type(value).__name__} {' '.join(repr(value).split())[:80]}"
 
 
 def _learn_row(row: Any) -> Any:
@@ -363,6 +409,8 @@ __all__ = [
     "adapt_eval_mode",
     "adapt_learn_mode",
     "as_batch",
+    "check_logged",
+    "method_name",
     "timestep_infos",
     "to_tensor_transitions",
 ]

@@ -31,7 +31,7 @@ from ding_like.policy.model_methods import ModelMethod, check_model
 from ding_like.policy.nstep_rows import nstep_rows
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.policy_bounds import POLICY_BOUNDS
-from ding_like.policy.required import check_acts, check_learns, lacks
+from ding_like.policy.required import check_acts, check_learns, checked_grad, lacks
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
@@ -291,7 +291,7 @@ class Policy:
             state_dict=own_state.saver(self),
             load_state_dict=partial(own_state.load, self),
             minibatches=self.minibatches,
-            grad=self.grad,
+            grad=checked_grad(self),
             apply=self.apply,
             grad_state=self.grad_state,
             load_grad_state=self.load_grad_state,

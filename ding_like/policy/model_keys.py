@@ -14,6 +14,7 @@ from easydict import EasyDict
 
 from ding_like.config.objects import with_objects
 from ding_like.config.report import suggestion
+from ding_like.data.rows import method_name
 from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.memory import check_memory
@@ -57,7 +58,13 @@ def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Seq
     own raises.
     """
     settings = with_objects(section.get("model") or {})
-    name, import_names = ("", ()) if "type" in settings else default()
+    named = ("", ()) if "type" in settings else default()
+    if not _names_model(named):
+        raise ConfigError(
+            f"{method_name(default)} returned {named!r}; it must return the model's name and the modules that register "
+            "it, as in return 'dqn', []."
+        )
+    name, import_names = named
     name, import_names = settings.pop("type", name), settings.pop("import_names", import_names)
     settings.pop("cfg_type", None)
     _check_weights_memory(settings)
@@ -134,7 +141,11 @@ def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, 
     except Exception as error:  # default_model() of a user's policy may need anything that its constructor makes
         logger.debug("%s.default_model() needs a policy that has been made: %s", policy.__name__, told(error))
         return None
-    return found
+    return found if _names_model(found) else None
+
+
+def _names_model(found: Any) -> bool:
+    return isinstance(found, (tuple, list)) and len(found) == 2
 
 
 def _meant(key: str, known: Mapping[str, Any]) -> str:
@@ -154,6 +165,9 @@ def _value_faults(key: str, value: Any, annotation: str, *, is_ours: bool) -> It
     kind = annotation.removesuffix(" | None")
     if kind in ("Sequence[int]", "list[int]") and isinstance(value, (bool, int, float)):
         yield f"model.{key}", f"expected a list of numbers, got {type(value).__name__} {value!r}; write [{value}]"
+        return
+    if is_ours and kind in ("Sequence[int]", "list[int]") and not all(type(each) is int for each in value or ()):
+        yield f"model.{key}", f"is {value!r}; give a list of whole numbers, such as [64, 64]"
         return
     allowed = {"bool": (bool, "True or False"), "int": (int, "a whole number")}.get(kind) if is_ours else None
     if allowed and not isinstance(value, allowed[0]) and (value is not None or kind == annotation):

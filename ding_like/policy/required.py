@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from ding_like.errors import ConfigError
+from ding_like.data.rows import check_logged, method_name
+from ding_like.errors import ConfigError, SchemaError
 
 PAGE = "docs/own_algorithm.md"
 
@@ -32,6 +34,24 @@ def check_learns(policy: Any, base: type[Any]) -> None:
             " and no ".join(f"{name}()" for name in missing),
             f"{' and '.join(why[name] for name in missing)} (in DI-engine's style: _forward_learn)",
         )
+
+
+def checked_grad(policy: Any) -> Callable[[Any], Any]:
+    """Return a policy's `grad`; one of the user's own is held to what it must return."""
+    return policy.grad if type(policy).__module__.startswith("ding_like.") else partial(_checked_grad, policy)
+
+
+def _checked_grad(policy: Any, minibatch: Any) -> Any:
+    found = policy.grad(minibatch)
+    name = method_name(policy.grad)
+    if not isinstance(found, tuple) or len(found) != 2:
+        seen = "None" if found is None else f"a {type(found).__name__}"
+        raise SchemaError(
+            f"{name} returned {seen}; it must return two values, what to log and the priorities or None, as in "
+            "return {'total_loss': loss.detach()}, None."
+        )
+    check_logged(found[0], name, policy._monitor_vars_learn())
+    return found
 
 
 def _not_own(policy: Any, base: type[Any], names: Iterable[str]) -> list[str]:

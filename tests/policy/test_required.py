@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
-from ding_like.errors import ConfigError
+from ding_like.data.rows import adapt_collect_mode, adapt_learn_mode
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy import Policy, create_policy
 from ding_like.policy.dqn import DQNPolicy
 
@@ -96,3 +98,61 @@ def test_a_mode_that_a_policy_was_not_built_for_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="built for learn alone, not for collect"):
         _ = DQNPolicy(section, enable_field=["learn"]).collect_mode
+
+
+class Learns(Bare):
+    returned: Any = None
+
+    def grad(self, batch: Any) -> Any:
+        return self.returned
+
+    def apply(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        (None, "Learns.grad() returned None; it must return two values"),
+        ({"total_loss": 1.0}, "Learns.grad() returned a dict; it must return two values"),
+        (([1.0], None), "Learns.grad() returned list [1.0]; it must return a dict of numbers"),
+        (({"total_loss": None}, None), "Learns.grad() returned None as 'total_loss'"),
+    ],
+)
+def test_what_grad_must_return_is_said(monkeypatch: pytest.MonkeyPatch, returned: Any, says: str) -> None:
+    monkeypatch.setattr(Learns, "returned", returned)
+
+    with pytest.raises(SchemaError, match=re.escape(says)):
+        make(Learns).learn_mode.grad({})
+
+
+class InDiEngineStyle(Bare):
+    def _forward_learn(self, data: Any) -> Any:
+        """Return nothing, by mistake."""
+
+    def _forward_collect(self, data: Any, **kwargs: Any) -> Any:
+        """Return nothing, by mistake."""
+
+    _process_transition = _forward_collect
+
+
+def test_what_methods_in_di_engine_style_must_return_is_said() -> None:
+    policy = make(InDiEngineStyle)
+    collect = adapt_collect_mode(policy.collect_mode)
+
+    with pytest.raises(SchemaError, match=re.escape("InDiEngineStyle._forward_learn() returned None")):
+        list(adapt_learn_mode(policy.learn_mode).minibatches([], np.random.default_rng(0)))
+    with pytest.raises(SchemaError, match=re.escape("InDiEngineStyle._forward_collect() returned None")):
+        collect.actor.act(
+            np.zeros((1, 3)), lanes=np.array([0]), is_first=np.array([False]), rng=np.random.default_rng(0)
+        )
+
+
+class UnnamedModel(Bare):
+    def default_model(self) -> Any:
+        return "dqn"
+
+
+def test_what_default_model_must_return_is_said() -> None:
+    with pytest.raises(ConfigError, match=re.escape("UnnamedModel.default_model() returned 'dqn'; it must return")):
+        make(UnnamedModel)
