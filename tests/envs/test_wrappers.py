@@ -117,6 +117,15 @@ def test_what_cannot_be_wrapped_is_a_config_error() -> None:
             make_env(dict(PENDULUM, wrappers=[spec]))
 
 
+def test_a_wrapper_twice_in_a_row_is_refused_and_elsewhere_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match="'clip_reward'} twice in a row: leave one out"):
+        wrap(GoodEnv(), ["clip_reward", dict(type="clip_reward")])
+    limits = [dict(type="time_limit", max_episode_steps=n) for n in (20, 30)]
+    for _ in range(2):
+        wrap(GoodEnv(), limits)
+    assert caplog.text.count("env.wrappers has 'time_limit' 2 times") == 1
+
+
 def test_rescale_action_refuses_discrete_actions() -> None:
     with pytest.raises(ConfigError, match="finite bounds"):
         wrap(GoodEnv(), [dict(type="rescale_action")])

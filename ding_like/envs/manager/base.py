@@ -94,7 +94,11 @@ class BaseEnvManager(ArrayEnvManager):
             if info:
                 infos[lane] = info
             rewards.append(reward)
-        reward_row = np.array(rewards, np.float32)
+        try:
+            reward_row = np.array(rewards, np.float32)
+        except (TypeError, ValueError):
+            _check_rewards(rewards)
+            raise
         if not self._has_stepped:
             self._has_stepped = True
             _check_rewards(rewards)

@@ -149,8 +149,10 @@ class EnvWorker:
                 if shape := getattr(reward, "shape", ()):
                     report.fault = f"rewards have shape {shape}, expected one number; return float(reward)."
                     return
-                if isinstance(reward, str):
-                    report.fault = f"a reward is str {reward!r}, expected one number; return float(reward)."
+                if reward is None or isinstance(reward, str):
+                    report.fault = (
+                        f"a reward is {type(reward).__name__} {reward!r}, expected one number; return float(reward)."
+                    )
                     return
                 memory.reward[lane] = reward
             except Exception as error:  # an env may raise anything; the manager has it recreated

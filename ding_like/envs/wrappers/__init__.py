@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import gymnasium
@@ -27,6 +29,8 @@ from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 __all__ = ["adopt_wrapper_states", "find_wrapper", "load_wrapper_states", "wrap", "wrapper_states"]
 
+logger = logging.getLogger(__name__)
+
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 
@@ -35,8 +39,10 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
 
     Each is a dict of `type`, a registered name or the name of a class in `gymnasium.wrappers`, and the keyword
     arguments of its constructor; without arguments, the name alone.
-    Raises ConfigError for an unknown type and for arguments that it does not take.
+    Raises ConfigError for an unknown type, for arguments that it does not take, and for one entry twice in a row.
     """
+    wrappers = list(wrappers)
+    _check_repeated(wrappers)
     for spec in wrappers:
         if not isinstance(spec, (str, Mapping)):
             raise ConfigError(f"env.wrappers: each entry is a wrapper's name or a dict with its 'type', got {spec!r}.")
@@ -52,6 +58,22 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
                 f"env.wrappers: {name} cannot be made with {kwargs}: {error}. It takes {inspect.signature(make)}."
             ) from error
     return env
+
+
+def _check_repeated(wrappers: Sequence[Any]) -> None:
+    """Refuse an entry that stands twice in a row, and warn once of a wrapper that stands twice otherwise."""
+    entries = [{"type": each} if isinstance(each, str) else each for each in wrappers]
+    types = [each.get("type") if isinstance(each, Mapping) else None for each in entries]
+    names = [ENV_WRAPPER_REGISTRY.canonical(each) if isinstance(each, str) else "" for each in types]
+    for (entry, following), name in zip(pairwise(entries), names, strict=False):
+        if entry == following and name and ":" not in name:  # one of the user's own may be meant to
+            raise ConfigError(f"env.wrappers has {entry!r} twice in a row: leave one out.")
+    for name in sorted({each for each in names if each and names.count(each) > 1} - _told):
+        _told.add(name)
+        logger.warning("env.wrappers has '%s' %d times, and all are applied: leave one out", name, names.count(name))
+
+
+_told: set[str] = set()
 
 
 def find_wrapper(name: Any) -> Callable[..., AnyEnv]:
