@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ding_like.errors import RegistryError
 from ding_like.utils.code_files import close_modules, import_code, searched_folders, split_import_path
+from ding_like.utils.user_code import told
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -196,10 +197,9 @@ class Registry(Generic[T]):
         try:
             module = import_code(module_name)
         except ImportError as error:
-            raise RegistryError(
-                f"{self.name} '{name}' cannot be imported: {_reason(module_name, error)}; expected 'module:Class' of a "
-                "module that python finds"
-            ) from error
+            reason = _reason(module_name, error)
+            fix = "; expected 'module:Class' of a module that python finds" if reason.startswith("no module") else ""
+            raise RegistryError(f"{self.name} '{name}' cannot be imported: {reason}{fix}") from error
         found = getattr(module, attribute, None)
         if not callable(found):
             callables = [key for key, value in vars(module).items() if callable(value)]
@@ -260,7 +260,8 @@ def _try_import(module: str) -> str | None:
 
 def _reason(module: str, error: Exception) -> str:
     if not (isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}.")):
-        return f"{type(error).__name__}: {error}"
+        is_gym = isinstance(error, ModuleNotFoundError) and error.name == "gym"
+        return told(error) + ("; gymnasium is its successor: import gymnasium as gym" if is_gym else "")
     if module.startswith(("ding_like.", "dizoo.")):
         return f"no module {error.name}"
     close = " or ".join(repr(each) for each in close_modules(error.name))

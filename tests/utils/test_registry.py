@@ -223,3 +223,14 @@ def test_a_class_may_have_a_name_for_those_alone_who_import_its_module() -> None
     assert registry.get("game", ["json"]) is Game
     assert registry.get("game", ["json", Team.__module__]) is Team
     assert registry.names() == ["game"]
+
+
+def test_an_import_path_whose_module_imports_gym_names_its_line_and_gymnasium(
+    shapes: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old_gym_shape.py").write_text("import gym\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "gym", None)  # an installed one is hidden
+
+    with pytest.raises(RegistryError, match=r"old_gym_shape\.py:1\); .*import gymnasium as gym"):
+        shapes.get("old_gym_shape:Shape")
