@@ -17,7 +17,7 @@ import click
 from ding_like import __version__
 from ding_like.entry.limits import check_options
 from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
-from ding_like.entry.options import echo
+from ding_like.entry.options import OnceCommand, echo
 from ding_like.entry.seed_numbers import parse_seeds
 from ding_like.errors import ConfigError, DingError
 
@@ -84,12 +84,15 @@ class _Steps(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         try:
-            return float(value)
+            steps = float(value)
         except ValueError:
             self.fail(f"'{value}' is not a number; expected a whole number, such as 10000 or 1e4.", param, ctx)
+        if steps % 1 > 0:  # nan is refused later, as a number out of range
+            self.fail(f"{value} is not a whole number, such as 10000 or 1e4.", param, ctx)
+        return steps
 
 
-@click.command(epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
     "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, dist, eval."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from ding_like.entry.options import echo
+from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def compare(experiments: Sequence[str | Path], out: str | Path | None = None) ->
     return Compared(comparison, picture, figures)
 
 
-@click.command("compare", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("compare", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiments", nargs=-1, required=True, metavar="A B [C]...")
 @click.option("-o", "--out", metavar="FILE.png", help="The picture; the figures go beside it. [compare.png]")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

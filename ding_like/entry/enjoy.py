@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, echo
+from ding_like.entry.options import IMPORT_OPTION, OnceCommand, echo
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,6 +68,9 @@ def _film(
 
     folder = Path(exp_name)
     check_experiment(folder)
+    if out and Path(out).suffix.lower() != ".gif":
+        gif = Path(out) / "agent.gif" if Path(out).is_dir() else Path(out).with_suffix(".gif")
+        raise ConfigError(f"a video is a .gif file, not '{out}': give -o {gif}")
     if num_episodes is not None and num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
     path = find_checkpoint(folder, ckpt)
@@ -94,7 +97,7 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
         manager.close()
 
 
-@click.command("enjoy", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("enjoy", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", metavar="EXP")
 @click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
 @click.option(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from ding_like.config.explain import Explained, Setting, all_settings, explain
-from ding_like.entry.options import echo
+from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
 _EPILOG = """\b
@@ -20,7 +20,7 @@ Examples:
 """
 
 
-@click.command("explain", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("explain", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("key", required=False)
 @click.option("-p", "--policy", metavar="POLICY", help="Show what holds for this policy: dqn, or my_module:MyPolicy.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

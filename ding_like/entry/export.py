@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, echo
+from ding_like.entry.options import IMPORT_OPTION, OnceCommand, echo
 
 _EPILOG = """\b
 Examples:
@@ -13,7 +13,7 @@ Examples:
 """
 
 
-@click.command("export", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("export", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", metavar="EXP")
 @click.option("--to", "form", type=click.Choice(["torchscript", "onnx"]), required=True, help="Which kind of file.")
 @click.option("-o", "--out", metavar="FILE", help="Where to write it. [EXP/agent.pt or EXP/agent.onnx]")

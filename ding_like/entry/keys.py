@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from ding_like.comm.rest.keys import ROLES, make_keys, role_file
-from ding_like.entry.options import echo
+from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file")
 @click.option("--per-role", is_flag=True, help="Also write a file for each role, with its key alone.")
 @click.option("--curve", is_flag=True, help="Make CURVE keys, for `ding -m seed` over tcp.")

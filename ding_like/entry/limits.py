@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping
 from numbers import Real
+from types import FrameType
 from typing import Any
 
 from ding_like.errors import ConfigError
@@ -27,6 +29,19 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise ConfigError(f"--{name.replace('_', '-')} is {value:g}; give {bounds}.")
 
 
+def refuse_in_child() -> None:
+    """Raise ConfigError in a worker process that imports the caller's script, which would train there once more."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        # What multiprocessing calls the main module of the parent while a child imports it.
+        if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
+            raise ConfigError(
+                f"line {frame.f_lineno} of {frame.f_code.co_filename} also runs in each worker process, which imports "
+                "the script: put it under  if __name__ == '__main__':"
+            )
+        frame = frame.f_back
+
+
 def check_limits(*, max_env_step: Any, max_train_iter: Any) -> None:
     """Raise ConfigError for a limit that is no number of steps."""
     checked_limit("max_env_step", max_env_step)
@@ -46,9 +61,9 @@ def check_nstep(cfg: Any, max_env_step: int) -> None:
 def checked_limit(name: str, value: Any) -> int:
     """Return a number of steps as a whole one. Raises ConfigError for what is none."""
     is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 1 <= value < math.inf:
+    if not is_number or not 1 <= value < math.inf or value % 1:
         kind = "the text " if isinstance(value, str) else ""
         raise ConfigError(
-            f"{name} is {kind}{value!r}, expected a number from 1, such as {name}=20_000; or leave it out."
+            f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or leave it out."
         )
     return int(value)

@@ -1,12 +1,26 @@
 """What several commands share: options, and how they print."""
 
+from __future__ import annotations
+
 import click
 
-from ding_like.errors import escape_controls
+from ding_like.errors import ConfigError, escape_controls
 
 IMPORT_OPTION = click.option(
     "--import", "import_names", multiple=True, metavar="MODULE", help="Allow a module that the folder names."
 )
+
+
+class OnceCommand(click.Command):
+    """Command that refuses an option given twice, of which click silently takes the last."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, after the check."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for param in given:
+            if isinstance(param, click.Option) and not (param.multiple or param.is_flag) and given.count(param) > 1:
+                raise ConfigError(f"{' / '.join(param.opts)} is given {given.count(param)} times; give it once.")
+        return super().parse_args(ctx, args)
 
 
 def echo(text: str, *, err: bool = False) -> None:

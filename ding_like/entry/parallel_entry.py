@@ -13,7 +13,7 @@ from ding_like.config import compile_config, read_config, to_plain
 from ding_like.config.read import given_configs
 from ding_like.entry.coordinator_entry import Plan, run_coordinator
 from ding_like.entry.learners import check_cores, number_of_learners
-from ding_like.entry.limits import check_limits, check_nstep
+from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
@@ -54,6 +54,7 @@ def parallel_pipeline(
     `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
+    refuse_in_child()
     check_limits(max_env_step=max_env_step, max_train_iter=max_train_iter)
     main, given_create, system_config, source = _read(input_cfg)
     main, create = serial_parts(main, given_create)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ding_like.entry.options import echo
+from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, me
     return save_plot(plot_groups(runs), Path(out or "compare.png"))
 
 
-@click.command("plot", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("plot", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiments", nargs=-1, required=True, metavar="EXP...")
 @click.option("-o", "--out", metavar="FILE", help="A .png or .svg file. [EXP/curve.png; compare.png for several]")
 @click.option("--metric", metavar="NAME", help="Draw another number than the return: is_success, ...")

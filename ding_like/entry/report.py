@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ding_like.entry.options import echo
+from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ def report(experiment: str | Path, out: str | Path | None = None) -> Path:
     return write_page(found, path)
 
 
-@click.command("report", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("report", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", metavar="EXP")
 @click.option("-o", "--out", metavar="FILE.html", help="Where to write the page. [EXP/report.html]")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

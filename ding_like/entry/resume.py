@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.entry.learners import RunArguments, is_first
-from ding_like.entry.limits import checked_limit
+from ding_like.entry.limits import checked_limit, refuse_in_child
 from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting
@@ -40,6 +40,7 @@ def resume_pipeline(
     go on with other `workers`, and on the cluster at another `address`. Of a run with a coordinator the result is
     returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there.
     """
+    refuse_in_child()
     for name, limit in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter)):
         if limit is not None:
             checked_limit(name, limit)

@@ -16,7 +16,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.config.override import check_overrides
 from ding_like.config.read import given_configs
 from ding_like.entry.learners import RunArguments, is_first, joined, number_of_learners, opening_line
-from ding_like.entry.limits import check_limits, check_nstep
+from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.agent.description import write_description
@@ -145,6 +145,7 @@ def _start(
     exp_name: str | None,
     load_path: str | None,
 ) -> Policy:
+    refuse_in_child()
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     check_overrides(overrides)
     check_env_setting(env_setting)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, echo
+from ding_like.entry.options import IMPORT_OPTION, OnceCommand, echo
 
 if TYPE_CHECKING:
     from ding_like.comm.serve.http_server import PolicyServer
@@ -142,7 +142,7 @@ def _one_line(space: dict[str, Any]) -> str:
     return " ".join([space["space"], str(tuple(space["shape"])), space["dtype"], *more])
 
 
-@click.command("serve", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("serve", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", metavar="EXP")
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")

@@ -14,7 +14,7 @@ from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.limits import check_limits, check_nstep
+from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.entry.serial_entry import InputConfig, limited
 from ding_like.pipeline.roles.origin import env_name
 from ding_like.utils.full_disk import when_there_is_room
@@ -74,6 +74,7 @@ def plan_system(
     and what is to be saved of them; it raises ConfigError with the faults. `overrides` are `section.key=value` strings,
     also `system.section.key=value`.
     """
+    refuse_in_child()
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     main, create, system, named = read_given(input_cfg)
     source = source or named

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.limits import checked_limit
+from ding_like.entry.limits import checked_limit, refuse_in_child
 from ding_like.entry.run import Run
 from ding_like.entry.serial_entry import NO_LIMIT, load_config, train_compiled
 from ding_like.entry.train_config import (
@@ -64,6 +64,7 @@ def train(
     A run that is interrupted by Ctrl-C saves a point and raises KeyboardInterrupt; `Run(FOLDER).resume()` goes on.
     Raises ConfigError with every fault of the config at once.
     """
+    refuse_in_child()
     if unknown:
         _refuse(unknown)
     names = [import_names] if isinstance(import_names, str) else list(import_names)

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ding_like.entry.options import OnceCommand
 from ding_like.errors import ConfigError
 from ding_like.pipeline.tune.plan import PLAN_FILE, StudyPlan, read_study_plan
 from ding_like.pipeline.tune.space import FORMS, Param, parse_params
@@ -83,7 +85,10 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
     folder = Path(study)
     plan = read_study_plan(folder)
     if plan is None:
-        raise ConfigError(f"'{folder}' is no folder of a study: it has no {PLAN_FILE}.{_similar(folder)}")
+        fix = "To begin one: ding tune -c CONFIG --env-step N --param KEY=RANGE"
+        if (folder / "total_config.py").is_file():
+            fix = f"It is a run, which goes on with  ding --resume {shlex.quote(str(folder))}"
+        raise ConfigError(f"'{folder}' is no folder of a study: it has no {PLAN_FILE}.{_similar(folder)} {fix}")
     _check_config(plan)
     if trials is not None:
         plan = replace(plan, trials=_at_least_one("--trials", trials))
@@ -277,7 +282,7 @@ def _need_optuna() -> None:
         raise ConfigError(f"ding tune needs optuna; install it with: {pip_line('tune')}")
 
 
-@click.command("tune", epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("tune", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) that every trial runs.")
 @click.option("-p", "--param", "params", multiple=True, metavar="KEY=RANGE", help="A setting to vary; give several.")

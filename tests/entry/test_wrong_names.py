@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import pytest
 
 from ding_like.entry.cli import main
+from ding_like.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
 CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py")
@@ -24,6 +26,11 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
         ("plot empty", "its run wrote nothing. There are: myexp, noconfig. Give the exp_name of a run"),
         ("report empty", "its run wrote nothing. There are: myexp, noconfig. Give the exp_name of a run"),
         (f"-m serial -c {CONFIG} -s 1 seed=3", "seed would have no effect, as the run's seed is given as 1"),
+        ("-m serial -e cartpole -e pendulum -p dqn", "-e / --env is given 2 times; give it once"),
+        ("enjoy myexp -o x.mp4", "a video is a .gif file, not 'x.mp4': give -o x.gif"),
+        ("plot myexp/metrics.jsonl", "is a file: give the folder of its run, myexp"),
+        ("compare nomatch*", "no folder matches 'nomatch*'. There are: myexp, noconfig."),
+        ("tune --resume myexp", "It is a run, which goes on with ding --resume myexp"),
         ("serve myexp --reload-s nan", "reload_s is nan, expected seconds"),
         ("-m serial -e CartPole-v1 -p DQN", "did you mean -e cartpole -p dqn?"),
         ("-m serial -e nothing -p qmix", "there are: ptz_simple_spread_qmix, simple_spread_qmix, two_step_qmix"),
@@ -86,6 +93,7 @@ def test_an_env_that_calls_exit_ends_no_run_well(capsys: pytest.CaptureFixture[s
         ("--algo dqn", "Give -p POLICY."),
         ("--lr 3e-4", "Give policy.learn.learning_rate=X."),
         ("--envstep 100", "(Did you mean one of: '--env', '--env-step'?)"),
+        ("--train-iter 2.5", "2.5 is not a whole number, such as 10000 or 1e4"),
         ("--env-step 10k", "expected a whole number, such as 10000 or 1e4"),
     ],
 )
@@ -96,3 +104,11 @@ def test_an_option_that_click_refuses_names_the_one_here(
         main(f"-m serial -e cartpole -p dqn {option}".split())
 
     assert stop.value.code == 2 and words in capsys.readouterr().err
+
+
+def test_a_script_that_a_child_imports_is_told_of_the_guard() -> None:
+    """As multiprocessing imports the main module of the parent in a spawned child."""
+    Path("unguarded.py").write_text("import ding_like\n\nding_like.train('dqn', 'CartPole-v1', env_step=300)\n")
+
+    with pytest.raises(ConfigError, match="line 3 of unguarded.py .* under  if __name__ == '__main__':"):
+        runpy.run_path("unguarded.py", run_name="__mp_main__")

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 Format = Literal["torchscript", "onnx"]
 SUFFIXES: dict[Format, str] = {"torchscript": ".pt", "onnx": ".onnx"}
+_KNOWN = (".pt", ".pth", ".onnx")  # suffixes that say what a file is
 METADATA = "ding_like.json"  # the extra file in TorchScript, the key of metadata_props in ONNX
 _FORMAT = 1
 # Rows of the examples that the network is traced with: neither 1, which would stand for itself, nor any size in it.
@@ -79,6 +80,12 @@ def export(
     description = read_description(folder, import_names=import_names)
     checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
     target = Path(out) if out else folder / f"agent{SUFFIXES[to]}"
+    if target.suffix.lower() in _KNOWN and (target.suffix.lower() == ".onnx") != (to == "onnx"):
+        other = "torchscript" if to == "onnx" else "onnx"
+        raise ConfigError(
+            f"'{target.name}' has the suffix of {other}, but --to is {to}: give -o "
+            f"{target.with_suffix(SUFFIXES[to])}, or --to {other}."
+        )
     if target.is_dir():
         raise ConfigError(f"'{target}' is a folder: give a file to write, such as {target / f'agent{SUFFIXES[to]}'}.")
     if not target.resolve().parent.is_dir():

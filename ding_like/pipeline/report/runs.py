@@ -78,6 +78,7 @@ def read_run(folder: Path) -> Run:
     Raises ConfigError if it is not the folder of a run, and of that kind NoReturnsError if it has no returns yet.
     """
     if not folder.is_dir():
+        _refuse_file_or_glob(folder)
         raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder, 'metrics.jsonl')}")
     metrics = folder / "metrics.jsonl"
     if not metrics.is_file() and (folder / "total_config.py").is_file():
@@ -97,10 +98,21 @@ def read_run(folder: Path) -> Run:
 def check_experiment(folder: Path) -> None:
     """Raise ConfigError, with the experiments beside it, for a folder that holds no run."""
     if not (folder / "total_config.py").is_file():
+        _refuse_file_or_glob(folder)
         raise ConfigError(
             f"'{folder}' is not an experiment folder: it has no total_config.py.{_similar(folder, 'total_config.py')} "
             "Give the exp_name of a run."
         )
+
+
+def _refuse_file_or_glob(given: Path) -> None:
+    """Raise ConfigError for a file of a run, and for a pattern that the shell found no folder for."""
+    run = next((folder for folder in given.parents if (folder / "metrics.jsonl").is_file()), None)
+    if given.is_file() and run is not None:
+        raise ConfigError(f"'{given}' is a file: give the folder of its run, {run}")
+    if not given.exists() and set("*?[") & set(given.name):
+        found = _similar(given, "metrics.jsonl")
+        raise ConfigError(f"no folder matches '{given}'.{found} Give the exp_name of a run.")
 
 
 def refuse_seeds(folder: Path) -> None:
