@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -13,10 +14,30 @@ from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.collector.interface import PolicyMode, array_manager
+from ding_like.worker.collector.loop import Steps
 from ding_like.worker.evaluator.interface import ISerialEvaluator
 
 # An eval mode, or one for each player.
 Modes: TypeAlias = "PolicyMode | Sequence[PolicyMode] | None"
+
+logger = logging.getLogger(__name__)
+
+EndedT = TypeVar("EndedT")
+MANY_STEPS = 100_000  # without the end of an episode: a warning is due
+
+
+def warn_if_endless(steps: Iterator[EndedT], loop: Steps[Any, EndedT]) -> Iterator[EndedT]:
+    """Yield the steps of an evaluation by `loop`, and warn where no episode ends in 100,000 of them."""
+    since_end = 0
+    for ended in steps:
+        since_end = 0 if loop.ended_lanes else since_end + 1
+        if since_end == MANY_STEPS:
+            logger.warning(
+                "evaluation: no episode has ended in %s steps, and it goes on until one does. If the env has no end of "
+                "its own, give it a time limit: \"env.wrappers=[{'type': 'time_limit', 'max_episode_steps': 1000}]\"",
+                f"{since_end:,}",
+            )
+        yield ended
 
 
 class BaseSerialEvaluator(ISerialEvaluator):

@@ -17,7 +17,7 @@ from ding_like.worker.collector.battle_loop import BattleLoop
 from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota
-from ding_like.worker.evaluator.base import EpisodeEvaluator
+from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 
@@ -95,7 +95,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         loop = BattleLoop(env, actors, rng=rng, record=[False] * len(actors))
         monitors = [VectorEvalMonitor(env.num_envs, n_episode) for _ in actors]
         settings = [dict(policy_kwargs or {})] * len(actors)
-        for ended in step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings):
+        for ended in warn_if_endless(step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings), loop):
             for monitor, mine in zip(monitors, ended, strict=True):
                 for episode in mine:
                     monitor.update_reward(episode.lane, episode.return_)

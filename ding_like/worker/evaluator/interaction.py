@@ -18,7 +18,7 @@ from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.interface import PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop, step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota
-from ding_like.worker.evaluator.base import EpisodeEvaluator
+from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 
@@ -165,7 +165,7 @@ def play_episodes(
     setting = dict(policy_kwargs or {})
     lengths: list[int] = []
     metrics: list[Mapping[str, float]] = []
-    for ended in step_until(loop, EpisodeQuota(n_episode, env.num_lanes), setting):
+    for ended in warn_if_endless(step_until(loop, EpisodeQuota(n_episode, env.num_lanes), setting), loop):
         for episode in ended:
             monitor.update_reward(episode.lane, episode.return_)
             lengths.append(episode.length)
