@@ -64,6 +64,7 @@ def checked_limit(name: str, value: Any) -> int:
     if not is_number or not 1 <= value < math.inf or value % 1:
         kind = "the text " if isinstance(value, str) else ""
         raise ConfigError(
-            f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or leave it out."
+            f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or "
+            "leave it out."
         )
     return int(value)
