@@ -21,7 +21,7 @@ _SERIAL_FILES = (
     "comm/local.py",
     "pipeline/build",
     "pipeline/roles",
-    "pipeline/serial.py",
+    "pipeline/training_loop.py",
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")

@@ -25,13 +25,13 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.ray_plan import NO_CLUSTER, RayPlan, described, plan_run, wanted
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, plan_line
-from ding_like.entry.system_run import clear_errors, run_by_turns
+from ding_like.entry.system_run import clear_errors, run_by
 from ding_like.pipeline.build import prepare_worker, training_process
+from ding_like.pipeline.build.ray_runner import ray_runner
 from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.scheme_turns import scheme_turns
 from ding_like.pipeline.ray.settings import RaySettings, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.pipeline.watched_turns import watched
+from ding_like.pipeline.watched_runner import watched
 from ding_like.policy import Policy
 from ding_like.utils.last_words import last_words
 from ding_like.utils.log import shown_as_by_the_command
@@ -221,7 +221,7 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[],
     with closing(parts):
         if place.watch is not None and isinstance(parts.collector, RemoteCollectors):
             parts.collector.beside = place.watch.store_numbers
-        make_turns = scheme_turns(
+        make_runner = ray_runner(
             cfg,
             parts,
             plan.settings,
@@ -230,7 +230,7 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[],
             log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
             dynamic_seed=arguments.dynamic_seed,
         )
-        turns = watched(make_turns, place.watch, place.lose)
+        runner = watched(make_runner, place.watch, place.lose)
         said = described(plan, place.words)
-        run_by_turns(plan, parts, turns, said=said, resumes=resumes, on_begin=on_begin)
+        run_by(plan, parts, runner, said=said, resumes=resumes, on_begin=on_begin)
     return parts.policy

@@ -14,10 +14,10 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.seed_plan import SeedPlan, described, plan_run
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, plan_line
-from ding_like.entry.system_run import clear_errors, run_by_turns
+from ding_like.entry.system_run import clear_errors, run_by
 from ding_like.pipeline.build import EnvSetting, training_process
 from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.seed_run import seed_turns
+from ding_like.pipeline.build.seed_run import seed_runner
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
@@ -51,7 +51,7 @@ def seed_pipeline(
     A serial config of an off-policy policy (or IMPALA) runs as it is; `system_config['seed']` says how many actors and
     inference servers there are, and what they do (docs/seed.md). `overrides` are `section.key=value` strings, also
     `system.seed.key=value`; `load_path` is a checkpoint to start from. Source: the SEED architecture (Espeholt et al.
-    2020). Raises ConfigError with every fault of the config at once, TurnsLostError, with a point saved, where actors
+    2020). Raises ConfigError with every fault of the config at once, RunnerLostError, with a point saved, where actors
     or servers are lost for good, and what one failed with before it worked.
     """
     plan = plan_run(
@@ -101,7 +101,7 @@ def run_plan(
             check_acts_remotely(parts.policy)
             folder = Path(cfg.exp_name) / "log" / "seed"
             folder.mkdir(parents=True, exist_ok=True)
-            turns = seed_turns(
+            runner = seed_runner(
                 cfg,
                 parts,
                 plan.settings,
@@ -111,10 +111,10 @@ def run_plan(
                 env_setting=env_setting,
                 dynamic_seed=arguments.dynamic_seed,
             )
-            result, training_s = run_by_turns(
+            result, training_s = run_by(
                 plan,
                 parts,
-                turns,
+                runner,
                 said=described(plan),
                 env_setting=env_setting,
                 max_duration_s=max_duration_s,

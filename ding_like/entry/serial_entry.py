@@ -20,7 +20,7 @@ from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.agent.description import write_description
-from ding_like.pipeline.build import EnvSetting, SerialParts, build_serial, check_env_setting, training_process
+from ding_like.pipeline.build import Components, EnvSetting, build_serial, check_env_setting, training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
@@ -31,7 +31,7 @@ from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole, RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.roles.origin import origin_of
-from ding_like.pipeline.serial import SerialRun
+from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
 from ding_like.utils.log import shown_as_by_the_command
@@ -256,7 +256,7 @@ def run_learner(
                 write_description(cfg, env_setting=env_setting, has_own_model=model is not None)
             _open(console, cfg, parts, limits, overrides, env_fn)
             with _weights_kept(cfg.exp_name, parts):
-                SerialRun(
+                TrainingLoop(
                     own,
                     parts,
                     limits=limits,
@@ -278,7 +278,7 @@ def run_learner(
 
 
 @contextmanager
-def _weights_kept(exp_name: str, parts: SerialParts) -> Iterator[None]:
+def _weights_kept(exp_name: str, parts: Components) -> Iterator[None]:
     """Save the first learner's weights where another one is lost, and add to the error how to start from them."""
     try:
         yield
@@ -308,7 +308,7 @@ def _saved_point(cfg: Any, group: LearnerGroup | None) -> Saved:
 def _open(
     console: RunConsole,
     cfg: Any,
-    parts: SerialParts,
+    parts: Components,
     limits: Limits,
     overrides: Sequence[str],
     env_fn: Callable[..., Any] | None,

@@ -1,4 +1,4 @@
-"""Run the loop of a planned run, whose turns workers take: with console, saved points, pictures and summary."""
+"""Run the loop of a planned run, whose steps workers take: with console, saved points, pictures and summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.entry.system_plan import SystemPlan
 from ding_like.errors import DingError, TrainingError
 from ding_like.pipeline.agent.description import write_description
-from ding_like.pipeline.build import EnvSetting, SerialParts
+from ding_like.pipeline.build import Components, EnvSetting
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
@@ -19,15 +19,15 @@ from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.roles.origin import origin_of
 from ding_like.pipeline.roles.record import RunResult
-from ding_like.pipeline.serial import SerialRun
-from ding_like.pipeline.watched_turns import MakeTurns
+from ding_like.pipeline.training_loop import TrainingLoop
+from ding_like.pipeline.watched_runner import MakeRunner
 from ding_like.utils.trackers import tracked
 
 
-def run_by_turns(
+def run_by(
     plan: SystemPlan[Any],  # Any: of any mode's settings
-    parts: SerialParts,
-    make_turns: MakeTurns,
+    parts: Components,
+    make_runner: MakeRunner,
     *,
     said: Sequence[str],  # of who works where, before the run begins
     env_setting: EnvSetting | None = None,
@@ -56,14 +56,14 @@ def run_by_turns(
     )
     with RunConsole(cfg.exp_name, limits, opening=opening) as console, tracked(cfg) as trackers:
         trackers.follow(parts.metrics)
-        run = SerialRun(
+        run = TrainingLoop(
             cfg,
             parts,
             limits=limits,
             console=console,
             checkpointer=Checkpointer(cfg, parts, arguments=arguments._asdict()),
             saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
-            make_turns=make_turns,
+            make_runner=make_runner,
             origin=origin_of(cfg, mode=arguments.mode, source=plan.source, env_fn=env_setting and env_setting[0]),
             on_begin=on_begin,
         )

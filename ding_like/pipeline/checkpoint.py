@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.build import Components
 from ding_like.pipeline.learners.statistics import SharedStatistics
 from ding_like.pipeline.versions import versions
 from ding_like.types import State
@@ -33,7 +33,7 @@ class Checkpointer:
     def __init__(
         self,
         cfg: Any,
-        parts: SerialParts,
+        parts: Components,
         *,
         arguments: Mapping[str, Any],  # JSON-like: what the run was started with, for `ding --resume`
         clock: Callable[[], float] = time.monotonic,

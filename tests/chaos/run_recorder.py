@@ -9,7 +9,7 @@ import numpy as np
 
 from ding_like.comm import local
 from ding_like.comm.channels import Segment
-from ding_like.pipeline import serial
+from ding_like.pipeline import training_loop
 from ding_like.types import Array
 from tests.chaos.counting_env import recognise
 from tests.chaos.counting_policy import marks_of
@@ -37,7 +37,7 @@ class Recorder:
 
     def install(self) -> None:
         """Have the driver's parts report here."""
-        recorder, rows, run = self, local.LocalRows, serial.SerialRun
+        recorder, rows, run = self, local.LocalRows, training_loop.TrainingLoop
         make_rows, draw = rows.__init__, rows.next  # type: ignore[misc]
         make_run, train = run.__init__, run.run  # type: ignore[misc]
 

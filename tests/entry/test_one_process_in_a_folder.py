@@ -132,17 +132,17 @@ def test_a_parallel_start_that_is_refused_leaves_no_folder():
 
 
 def test_a_run_that_fails_later_keeps_its_folder(monkeypatch):
-    from ding_like.pipeline.turns import SerialTurns
+    from ding_like.pipeline.runner import SerialRunner
 
-    real, calls = SerialTurns.take, []
+    real, calls = SerialRunner.step, []
 
-    def take(self: SerialTurns) -> None:
+    def step(self: SerialRunner) -> None:
         calls.append(self)
         if len(calls) == 3:
             raise RuntimeError("later")
         real(self)
 
-    monkeypatch.setattr(SerialTurns, "take", take)
+    monkeypatch.setattr(SerialRunner, "step", step)
     with pytest.raises(RuntimeError, match="later"):
         serial_pipeline(make_configs(), max_env_step=640, exp_name="run")
 
@@ -196,7 +196,7 @@ def test_a_disk_that_stays_full_is_one_error_and_earlier_points_stay(saved, monk
     def at_once(write: Any, **kwargs: Any) -> Any:
         return real(write, **kwargs, longest_s=0.0)
 
-    monkeypatch.setattr("ding_like.pipeline.serial.when_there_is_room", at_once)
+    monkeypatch.setattr("ding_like.pipeline.training_loop.when_there_is_room", at_once)
     with pytest.raises(
         DingError, match=r"the run's last point, .*, is not saved: the disk stayed full .* ding --resume"
     ):

@@ -25,8 +25,8 @@ from ding_like.entry.seed_trainer import Trainer
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError, EnvError, RegistryError
 from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.config import Config
-from ding_like.pipeline.turns import TurnsLostError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed_entry, "seed_turns", partial(seed_entry.seed_turns, run_as=ChildThread))
+    monkeypatch.setattr(seed_entry, "seed_runner", partial(seed_entry.seed_runner, run_as=ChildThread))
 
 
 def status_of(*arguments: str) -> int:
@@ -293,7 +293,7 @@ def failing() -> gymnasium.Env[Any, Any]:
 
 @pytest.mark.usefixtures("in_threads")
 def test_an_env_that_always_fails_ends_the_run_with_its_error() -> None:
-    with pytest.raises(TurnsLostError, match="the motor is on fire"):
+    with pytest.raises(RunnerLostError, match="the motor is on fire"):
         Trainer("dqn", Config(actor_threads=1, inference_batchsize=0), failing, exp_name="exp").start(20.0)
 
     assert "the motor is on fire" in Path("exp/failures.jsonl").read_text()

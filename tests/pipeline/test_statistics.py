@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.entry import eval_entry, serial_entry
 from ding_like.envs import EnvFactory, create_env_manager
-from ding_like.pipeline import serial
+from ding_like.pipeline import training_loop
 from ding_like.pipeline.report.pictures import find_checkpoint
 from ding_like.pipeline.statistics import WrapperStatistics, load_agent
 from ding_like.utils.checkpoint import load_state
@@ -26,13 +26,13 @@ def count(lanes: Any) -> list[float]:
 def run(in_tmp: Path, no_pictures: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that trains some steps with normalised observations and returns (policy, counts by eval)."""
     seen: list[tuple[list[float], list[float]]] = []
-    share = serial.share_statistics
+    share = training_loop.share_statistics
 
     def spy(collector_env: Any, evaluator_env: Any) -> None:
         share(collector_env, evaluator_env)
         seen.append((count(collector_env.wrapper_states()), count(evaluator_env.wrapper_states())))
 
-    monkeypatch.setattr(serial, "share_statistics", spy)
+    monkeypatch.setattr(training_loop, "share_statistics", spy)
 
     def train(*overrides: str, **kwargs: Any) -> Any:
         seen.clear()

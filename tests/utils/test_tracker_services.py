@@ -38,7 +38,7 @@ def run_in_two_parts(cfg: Any) -> None:
         raise StopError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ding_like.pipeline.serial.SerialRun._conclude", lambda self, *args, **kwargs: stop())
+        patch.setattr("ding_like.pipeline.training_loop.TrainingLoop._conclude", lambda self, *args, **kwargs: stop())
         with pytest.raises(StopError):
             serial_pipeline(cfg, seed=0, max_env_step=400)
     resume_pipeline("exp", max_env_step=700)

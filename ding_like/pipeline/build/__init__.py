@@ -21,13 +21,13 @@ from ding_like.pipeline.build.parts import build_buffer, build_collector, build_
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.process import prepare_worker, training_process
 from ding_like.pipeline.build.row_schema import rows_schema
-from ding_like.pipeline.build.serial import SerialParts, build_serial
+from ding_like.pipeline.build.serial import Components, build_serial
 from ding_like.pipeline.build.spaces import fit_policy_config
 
 __all__ = [
+    "Components",
     "EnvSetting",
     "Opponents",
-    "SerialParts",
     "build_buffer",
     "build_collect_env",
     "build_collector",

@@ -12,15 +12,15 @@ from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.config import FrozenConfig
 from ding_like.pipeline.build.factories import Algorithm
 from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.serial import SerialParts
+from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.roles.train import TrainRole
+from ding_like.pipeline.runner import collect_at_random, collect_role, has_priorities, rows_of, store_of
 from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
-from ding_like.pipeline.turns import collect_at_random, collect_role, has_priorities, rows_of, store_of
 from ding_like.types import Array, State
 
 # Later than that of a policy as a collector has made it, so that even the first weights are taken.
@@ -35,7 +35,7 @@ class DriverEnd:
     No update is taken while the buffer holds fewer than `least_rows` rows.
     """
 
-    def __init__(self, cfg: FrozenConfig, parts: SerialParts, *, least_rows: int = 0) -> None:
+    def __init__(self, cfg: FrozenConfig, parts: Components, *, least_rows: int = 0) -> None:
         self._policy_cfg = cfg.policy
         self._cfg = cfg
         self.parts = parts

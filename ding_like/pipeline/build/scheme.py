@@ -12,7 +12,7 @@ from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.parts import build_buffer, build_evaluator, build_learner
 from ding_like.pipeline.build.policies import build_policy
-from ding_like.pipeline.build.serial import SerialParts, build_serial, check_run
+from ding_like.pipeline.build.serial import Components, build_serial, check_run
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.self_play import has_league
@@ -31,7 +31,7 @@ def build_driver(
     dynamic_seed: bool = True,
     collects: bool = False,
     device: str | None = None,
-) -> SerialParts:
+) -> Components:
     """Return the parts of a run whose collectors are elsewhere: as a serial run's, but for envs to collect in.
 
     The policy, the learner and the buffer draw what those of a serial run draw. With `collects` the run's driver
@@ -71,4 +71,4 @@ def build_driver(
         )
         opened.pop_all()
     parts = None, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics
-    return SerialParts(*parts, statistics=statistics)
+    return Components(*parts, statistics=statistics)

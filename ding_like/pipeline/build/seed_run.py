@@ -1,4 +1,4 @@
-"""Start what a run with central inference is made of: the way of rows, the weights, the processes, and its turns."""
+"""Start what a run with central inference is made of: the way of rows, the weights, the processes, and its runner."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.seed_processes import own_names, seed_processes
-from ding_like.pipeline.build.serial import SerialParts
+from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.roles.segment_check import SegmentCheck
+from ding_like.pipeline.runner import Runner
 from ding_like.pipeline.seed.proxy_process import InferenceProxy
+from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.settings import SeedSettings
-from ding_like.pipeline.seed.turns import SeedTurns
 from ding_like.pipeline.statistics import MergedStatistics
-from ding_like.pipeline.turns import Turns
 
 _logger = logging.getLogger(__name__)
 
@@ -62,9 +62,9 @@ def _warn_of_waits(settings: SeedSettings) -> None:
         )  # fmt: skip
 
 
-def seed_turns(
+def seed_runner(
     cfg: FrozenConfig,
-    parts: SerialParts,
+    parts: Components,
     settings: SeedSettings,
     *,
     seed: int,
@@ -73,8 +73,8 @@ def seed_turns(
     env_setting: EnvSetting | None = None,
     dynamic_seed: bool = True,
     run_as: Callable[[ChildProcess], Member] = lambda child: child,
-) -> Callable[[Callable[[], bool]], Turns]:
-    """Return what makes the turns of a run with these parts (`build_driver`): servers and actors are ready then.
+) -> Callable[[Callable[[], bool]], Runner]:
+    """Return what makes the runner of a run with these parts (`build_driver`): servers and actors are ready then.
 
     What they print goes to files in `folder`, by default where this process prints. `run_as` ChildThread runs them in
     threads of this process.
@@ -83,7 +83,7 @@ def seed_turns(
     fitted: Any = parts.policy.cfg
     made = SchemeFactories.of(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed, fitted=fitted)
 
-    def make_turns(is_leaving: Callable[[], bool]) -> Turns:
+    def make_runner(is_leaving: Callable[[], bool]) -> Runner:
         # Known once the parts stand where the run begins or goes on.
         factories = replace(made, begun_at=parts.collector.envstep)
         with ExitStack() as opened:
@@ -107,7 +107,7 @@ def seed_turns(
             )  # fmt: skip
             opened.callback(processes.close)
             opened.callback(rows.stop_all)  # first: whoever knows that it is over ends by itself
-            turns = SeedTurns(
+            runner = SeedRunner(
                 DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0),
                 settings,
                 rows=rows,
@@ -115,15 +115,15 @@ def seed_turns(
                 workers=processes,
                 is_leaving=is_leaving,
             )
-            turns.publish()  # servers answer nobody before they have weights
+            runner.publish()  # servers answer nobody before they have weights
             processes.start(is_leaving=is_leaving)
-            turns.close = opened.pop_all().close
-            return turns
+            runner.close = opened.pop_all().close
+            return runner
 
-    return make_turns
+    return make_runner
 
 
-def _check(parts: SerialParts) -> SegmentCheck | None:
+def _check(parts: Components) -> SegmentCheck | None:
     """Return what looks at each segment before it is learned from."""
     env, statistics = parts.evaluator_env, parts.statistics
     if env is None:

@@ -43,7 +43,7 @@ _ALONE = Share()
 
 
 @dataclass
-class SerialParts:
+class Components:
     """Hold the parts of one run, or of one of several learners; `close` closes them all.
 
     Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere there are no
@@ -101,7 +101,7 @@ def build_serial(
     with_buffer: bool = True,
     share: Share = _ALONE,
     make_reducer: Callable[[Policy], Reducer] | None = None,
-) -> SerialParts:
+) -> Components:
     """Return all parts of a serial run, launched and connected.
 
     For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/shares.py`), and
@@ -143,7 +143,7 @@ def build_serial(
         )
         opened.pop_all()
     lone = collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics, league
-    return SerialParts(*lone, share=share, statistics=statistics)
+    return Components(*lone, share=share, statistics=statistics)
 
 
 def _learner(

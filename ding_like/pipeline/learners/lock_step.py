@@ -15,7 +15,7 @@ from ding_like.pipeline.learners.joined import EqualityCheck, share_state
 from ding_like.pipeline.learners.statistics import SharedStatistics
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.build import SerialParts
+    from ding_like.pipeline.build import Components
 
 
 class Turn(NamedTuple):
@@ -87,7 +87,7 @@ class InStep:
     `may_refuse` says that its buffer may have no rows for an update although it had some for an earlier one.
     """
 
-    def __init__(self, group: LearnerGroup, parts: SerialParts, *, may_refuse: bool) -> None:
+    def __init__(self, group: LearnerGroup, parts: Components, *, may_refuse: bool) -> None:
         self._group = group
         self._parts = parts
         self._may_refuse = may_refuse

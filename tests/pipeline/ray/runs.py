@@ -13,13 +13,13 @@ from ding_like.comm.workers.threads import ThreadHost
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.serial_entry import load_config
 from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.ray_runner import ray_runner
 from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.scheme_turns import scheme_turns
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.settings import RaySettings
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole
-from ding_like.pipeline.serial import SerialRun
+from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 
 
@@ -100,14 +100,14 @@ def scheme(
     with training_process(), closing(ThreadHost() if host is None else host) as place:
         parts = build_driver(cfg, seed=seed, collects=chosen.collect.workers == 0)
         with closing(parts):
-            SerialRun(
+            TrainingLoop(
                 cfg,
                 parts,
                 limits=Limits(max_env_step, max_train_iter),
                 console=NoConsole(),
                 checkpointer=Checkpointer(cfg, parts, arguments={}),
                 saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
-                make_turns=wrap(scheme_turns(cfg, parts, chosen, place, seed=seed)),
+                make_runner=wrap(ray_runner(cfg, parts, chosen, place, seed=seed)),
             ).run()
     return parts.policy
 

@@ -21,8 +21,8 @@ from ding_like.pipeline.build import build_serial
 from ding_like.pipeline.build.collect_end import segment_of
 from ding_like.pipeline.build.factories import SchemeFactories, SegmentStorage
 from ding_like.pipeline.ray import CWorker
+from ding_like.pipeline.runner import random_collect
 from ding_like.pipeline.sample_unit import warmup_steps
-from ding_like.pipeline.turns import random_collect
 from tests.entry import test_di_engine_style as di_engine_style
 from tests.pipeline.ray.collecting import (
     SHIPPED,

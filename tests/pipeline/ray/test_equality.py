@@ -12,7 +12,7 @@ from ding_like.entry.serial_entry import load_config
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.pipeline.turns import has_priorities, rows_of, store_of
+from ding_like.pipeline.runner import has_priorities, rows_of, store_of
 from tests.pipeline.ray import runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")

@@ -14,7 +14,7 @@ from ding_like.comm.workers.threads import ThreadHost
 from ding_like.errors import CommError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.turns import TurnsLostError
+from ding_like.pipeline.runner import RunnerLostError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.test_scheme import dqn, ppo
@@ -34,7 +34,7 @@ def after(turns: int, act: Any) -> Any:
     def wrap(make: Any) -> Any:
         def made(is_leaving: Any) -> Any:
             inner, count = make(is_leaving), [0]
-            take = inner.take
+            take = inner.step
 
             def counted() -> None:
                 count[0] += 1
@@ -43,7 +43,7 @@ def after(turns: int, act: Any) -> Any:
                 else:
                     take()
 
-            inner.take = counted
+            inner.step = counted
             return inner
 
         return made
@@ -153,7 +153,7 @@ def test_a_lost_host_ends_the_run_with_a_point_and_the_line_that_goes_on(chosen)
     def lose(turns: Any) -> None:
         host.is_lost = True
 
-    with pytest.raises(TurnsLostError, match="the cluster is lost.*saved, go on with  ding --resume scheme"):
+    with pytest.raises(RunnerLostError, match="the cluster is lost.*saved, go on with  ding --resume scheme"):
         runs.scheme(endless(dqn()), chosen, wrap=after(6, lose), host=host, max_env_step=9000)
 
     runs.scheme(None, chosen, max_env_step=1000, resumes=True)
@@ -180,7 +180,7 @@ def lose(kind: str, configs: Any, chosen: RaySettings) -> str:
     def wrap(make: Any) -> Any:
         def made(is_leaving: Any) -> Any:
             turns = make(is_leaving)
-            take, count = turns.take, [0]
+            take, count = turns.step, [0]
 
             def kill_and_take() -> None:
                 count[0] += 1
@@ -189,12 +189,12 @@ def lose(kind: str, configs: Any, chosen: RaySettings) -> str:
                         host.kill(worker)
                 take()
 
-            turns.take = kill_and_take
+            turns.step = kill_and_take
             return turns
 
         return made
 
-    with pytest.raises(TurnsLostError) as lost:
+    with pytest.raises(RunnerLostError) as lost:
         runs.scheme(configs, chosen, wrap=wrap, host=host, max_env_step=90_000)
     return str(lost.value)
 

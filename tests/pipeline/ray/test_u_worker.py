@@ -1,4 +1,4 @@
-"""Turns of an UpdaterThread: in the caller's thread or ahead of it, held between two, ended by an error."""
+"""Runner of an UpdaterThread: in the caller's thread or ahead of it, held between two, ended by an error."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ from ding_like.comm.workers.failures import FailureLog
 from ding_like.entry.serial_entry import load_config
 from ding_like.pipeline.build import EnvSetting, training_process
 from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.seed_run import seed_turns
+from ding_like.pipeline.build.seed_run import seed_runner
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole
 from ding_like.pipeline.seed.settings import SeedSettings
-from ding_like.pipeline.serial import SerialRun
+from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from tests.pipeline.ray import runs
 
@@ -67,16 +67,16 @@ def seed(
     with training_process():
         parts = build_driver(cfg, seed=seed, env_setting=env_setting)
         with closing(parts):
-            turns = seed_turns(
+            turns = seed_runner(
                 cfg, parts, chosen, seed=seed, log=FailureLog(), env_setting=env_setting, run_as=ChildThread
             )
-            SerialRun(
+            TrainingLoop(
                 cfg,
                 parts,
                 limits=Limits(max_env_step, max_train_iter, max_duration_s=max_duration_s),
                 console=NoConsole(),
                 checkpointer=Checkpointer(cfg, parts, arguments={}),
                 saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
-                make_turns=wrap(turns),
+                make_runner=wrap(turns),
             ).run()
     return parts.policy

@@ -11,20 +11,20 @@ import torch
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.host import Host
 from ding_like.config import FrozenConfig
-from ding_like.pipeline.build import EnvSetting, SerialParts
+from ding_like.pipeline.build import Components, EnvSetting
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.ray.runner import RayRunner
 from ding_like.pipeline.ray.scheme import Scheme
 from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.ray.turns import SchemeTurns
-from ding_like.pipeline.turns import Turns
+from ding_like.pipeline.runner import Runner
 
 _COMMUNICATION = {"sync": "synchronous", "async": "asynchronous", None: "synchronous"}
 
 
-def scheme_turns(
+def ray_runner(
     cfg: FrozenConfig,
-    parts: SerialParts,
+    parts: Components,
     settings: RaySettings,
     host: Host,
     *,
@@ -33,14 +33,14 @@ def scheme_turns(
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
     dynamic_seed: bool = True,
-) -> Callable[[Callable[[], bool]], Turns]:
-    """Return what makes the turns of a run with these parts (`build_driver`), whose workers run on `host`."""
+) -> Callable[[Callable[[], bool]], Runner]:
+    """Return what makes the runner of a run with these parts (`build_driver`), whose workers run on `host`."""
     fitted: Any = parts.policy.cfg
     made = SchemeFactories.of(
         cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
     )
 
-    def make_turns(is_leaving: Callable[[], bool]) -> Turns:
+    def make_runner(is_leaving: Callable[[], bool]) -> Runner:
         # Known once the parts stand where the run begins or goes on.
         factories = replace(made, begun_at=parts.collector.envstep)
         scheme = Scheme(
@@ -61,6 +61,6 @@ def scheme_turns(
             log=log,
             is_leaving=is_leaving,
         )
-        return SchemeTurns(scheme)
+        return RayRunner(scheme)
 
-    return make_turns
+    return make_runner

@@ -1,4 +1,4 @@
-"""Run the loop of one learner: it takes turns (collect, train), evaluates, and saves points to resume from."""
+"""Run the loop of one learner: it steps a runner (collect, train), evaluates, and saves points to resume from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.build import Components
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
@@ -23,8 +23,8 @@ from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.roles.origin import Origin
 from ding_like.pipeline.roles.record import RunRecord, RunResult
+from ding_like.pipeline.runner import Runner, RunnerLostError, SerialRunner
 from ding_like.pipeline.statistics import share_statistics
-from ding_like.pipeline.turns import SerialTurns, Turns, TurnsLostError
 from ding_like.types import State
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room
@@ -33,21 +33,21 @@ from ding_like.utils.resume import Saved
 logger = logging.getLogger(__name__)
 
 
-class SerialRun:
-    """Take turns until a limit is reached or an evaluation reaches `stop_value`.
+class TrainingLoop:
+    """Loop that steps a runner until a limit is reached or an evaluation reaches `stop_value`.
 
     With a limit of time, which counts from the first turn on, there is no evaluation before it is over.
-    `checkpointer` saves points to resume from between two turns; with `saved` the run goes on from one. With
+    `checkpointer` saves points to resume from between two steps; with `saved` the run goes on from one. With
     `lock_step` this is the loop of one of several learners, each with its share of the config: all of them take the
-    same turns, and the first alone evaluates and reports. `make_turns` makes the turns of a run whose work is done
-    elsewhere, of what tells whether the run is to end soon; without it the parts' own roles take them. `on_begin` is
+    same steps, and the first alone evaluates and reports. `make_runner` makes the runner of a run whose work is done
+    elsewhere, of what tells whether the run is to end soon; without it a SerialRunner. `on_begin` is
     called when the first of them is done.
     """
 
     def __init__(
         self,
         cfg: FrozenConfig,
-        parts: SerialParts,
+        parts: Components,
         *,
         limits: Limits,
         console: RunConsole,
@@ -55,7 +55,7 @@ class SerialRun:
         saved: Saved | None = None,
         lock_step: LockStep | None = None,
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
-        make_turns: Callable[[Callable[[], bool]], Turns] | None = None,
+        make_runner: Callable[[Callable[[], bool]], Runner] | None = None,
         origin: Origin | None = None,
         on_begin: Callable[[], None] | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class SerialRun:
         self._saved = saved
         self._lock_step: LockStep = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
-        self._make_turns = make_turns or self._serial_turns
+        self._make_runner = make_runner or self._serial_runner
         self._on_begin = on_begin
         self._phase_now = ""  # what is done beside taking turns
         self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
@@ -91,14 +91,14 @@ class SerialRun:
             self._end_s = began_s + self._limits.max_duration_s
             try:
                 with self._phase(self._first_phase):
-                    self._begin_turns(state)
+                    self._start_runner(state)
                 self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
                 stop = self._loop(signals)
-                self._turns.settle()
+                self._runner.flush()
                 self.training_s = time.monotonic() - began_s
-            except TurnsLostError as error:
-                raise TurnsLostError(f"{error} The run ended {self._rescued()}") from error
+            except RunnerLostError as error:
+                raise RunnerLostError(f"{error} The run ended {self._rescued()}") from error
             self._save()
             self._lock_step.leave()
             if signals.received is not None:
@@ -127,7 +127,7 @@ class SerialRun:
         return when_there_is_room(lambda: self._record.conclude(found.returns, **result), tell=logger.warning)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
-        """Bring the parts to where the run goes on from, and make the turns; return a saved point's state, if any."""
+        """Bring the parts to where the run goes on from, and make the runner; return a saved point's state, if any."""
         parts, state = self._parts, None
         if self._saved is not None:
             assert self._checkpointer is not None, "the constructor saw to it"
@@ -140,8 +140,8 @@ class SerialRun:
                 forget_earlier_best(self._cfg.exp_name)
             parts.learner.call_hook("before_run")
         self._lock_step.begin(goes_on=state is not None)
-        self._turns = self._make_turns(is_leaving)
-        opened.callback(self._turns.close)
+        self._runner = self._make_runner(is_leaving)
+        opened.callback(self._runner.close)
         return state
 
     @property
@@ -151,16 +151,16 @@ class SerialRun:
         size = self._cfg.policy.random_collect_size
         return f"collecting {size:,} samples by random actions" if size else "starting"
 
-    def _begin_turns(self, state: State | None) -> None:
+    def _start_runner(self, state: State | None) -> None:
         if state is None:
-            self._turns.begin()
+            self._runner.start()
         else:
             logger.info("resumed %s at %s", self._cfg.exp_name, self._place())
-            self._turns.load_state_dict(state.get("turns", {}))
+            self._runner.load_state_dict(state.get("turns", {}))
 
-    def _serial_turns(self, is_leaving: Callable[[], bool]) -> Turns:
-        whole = self._parts.share.num_learners > 1  # several learners agree to leave between two turns only
-        return SerialTurns(
+    def _serial_runner(self, is_leaving: Callable[[], bool]) -> Runner:
+        whole = self._parts.share.num_learners > 1  # several learners agree to leave between two steps only
+        return SerialRunner(
             self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size,
             is_leaving=(lambda: False) if whole else is_leaving,
         )  # fmt: skip
@@ -208,11 +208,11 @@ class SerialRun:
 
     def _save_point(self) -> None:
         if self._checkpointer is not None:
-            self._checkpointer.save({**self._record.state_dict(), "turns": self._turns.state_dict()})
+            self._checkpointer.save({**self._record.state_dict(), "turns": self._runner.state_dict()})
 
     def _rescued(self) -> str:
         """Save a point where that can still be done, and say from where the run goes on."""
-        if self._turns.rescue():
+        if self._runner.rescue():
             self._save()
             return self._saved_at()
         newest = None if self._checkpointer is None else self._checkpointer.newest_step()
@@ -246,12 +246,12 @@ class SerialRun:
                 signals.received = turn.signal  # may be another learner's
                 return False
             if turn.saves or turn.evaluates:
-                self._turns.settle()
+                self._runner.flush()
             if turn.saves:
                 self._save_between()
             if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
                 return True
-            self._turns.take()
+            self._runner.step()
             if self._on_begin is not None:
                 self._on_begin()
                 self._on_begin = None
@@ -300,9 +300,9 @@ class SerialRun:
             train_iter=parts.learner.train_iter,
             mean_return=parts.collector.mean_return,
             mean_length=parts.collector.mean_length,
-            setting=self._turns.setting,
+            setting=self._runner.setting,
             learn=None if monitor is None else monitor.averages(),
-            workers=self._turns.workers(),
+            workers=self._runner.workers(),
         )
 
     @property

@@ -1,4 +1,4 @@
-"""Take a run's turns: collect what is ordered, then train on what came, whoever does either."""
+"""Run one iteration of a run at a time: collect what is ordered, then train on what came."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ding_like.comm.local import BatchOnce, LocalRows, RowStore
 from ding_like.config import FrozenConfig
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
-from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.build import Components
 from ding_like.pipeline.learners.lock_step import LockStep
 from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
@@ -23,44 +23,44 @@ from ding_like.worker import EpisodeSerialCollector, IBuffer, SampleSerialCollec
 from ding_like.worker.collector.interface import array_manager
 
 
-class TurnsLostError(CommError):
-    """Report that those who take a run's turns are lost; `Turns.rescue` tells whether its parts can be saved."""
+class RunnerLostError(CommError):
+    """Loss of the workers that a runner needs; `Runner.rescue` tells whether its parts can be saved."""
 
 
-class Turns(Protocol):
-    """Be what a `SerialRun` takes its turns from, over parts that stand where the run begins or goes on."""
+class Runner(Protocol):
+    """Steps of a run, called by `TrainingLoop`: one step is one iteration (collect, update)."""
 
     @property
     def setting(self) -> Setting:
         """Return what collectors were told last."""
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Begin a run, and not go on with one: collect the rows of random actions."""
 
-    def take(self) -> None:
-        """Take one turn. Raises TurnsLostError where those who take it are lost."""
+    def step(self) -> None:
+        """Run one iteration: collect and update. Raises RunnerLostError where the workers are lost."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Bring the parts to a state that can be saved or evaluated: nothing is under way that would be torn."""
 
     def rescue(self) -> bool:
-        """Settle after TurnsLostError, with whoever is left; tell whether the parts can be saved as they stand."""
+        """Settle after RunnerLostError, with whoever is left; tell whether the parts can be saved as they stand."""
 
     def workers(self) -> Mapping[str, str]:
         """Return how those who work for the run stand, for its panel."""
 
     def state_dict(self) -> State:
-        """Return what the turns of a resumed run go on from, beside the parts; empty where it is nothing."""
+        """Return what a resumed run go on from, beside the parts; empty where it is nothing."""
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned, in place of `begin`. Raises TurnsLostError as `take` does."""
+        """Go on from what `state_dict` returned, in place of `start`. Raises RunnerLostError as `step` does."""
 
     def close(self) -> None:
         """End what was started, within 10 s; may be called again."""
 
 
-class SerialTurns:
-    """Collect and train in this process; several learners do so in lock step.
+class SerialRunner:
+    """Runner that collects and trains in this process; several learners do so in lock step.
 
     With a buffer `update_per_collect` updates follow each segment of rows, fewer while it holds too little; without
     one, each batch is learned from once. Collector and learner share the policy. Once `is_leaving` a turn ends after
@@ -70,7 +70,7 @@ class SerialTurns:
     def __init__(
         self,
         cfg: FrozenConfig,
-        parts: SerialParts,
+        parts: Components,
         *,
         lock_step: LockStep,
         batch_size: int,
@@ -90,7 +90,7 @@ class SerialTurns:
         """Return what the collector was told last."""
         return self._collect.setting
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Choose a league's first opponent, and fill the buffer with rows of random actions."""
         parts = self._parts
         if parts.league is not None:
@@ -100,7 +100,7 @@ class SerialTurns:
             self._lock_step.count_steps()
             self._rows.env_step = parts.collector.envstep
 
-    def take(self) -> None:
+    def step(self) -> None:
         """Collect a segment, and train on every batch that it allows."""
         self._collect.collect(self._rows.order(timeout_s=0.0))
         self._learn()
@@ -111,7 +111,7 @@ class SerialTurns:
         if parts.league is not None and not self._is_broken_off:
             parts.league.turn(train_iter=parts.learner.train_iter, env_step=parts.collector.envstep)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Do nothing: between two turns nothing is under way."""
 
     def rescue(self) -> bool:
@@ -136,14 +136,14 @@ class SerialTurns:
         """Do nothing: the parts are their owner's."""
 
 
-def store_of(parts: SerialParts) -> RowStore:
+def store_of(parts: Components) -> RowStore:
     """Return what keeps a run's rows: its buffer, or on-policy what hands out each batch once."""
     return BatchOnce() if parts.buffer is None else parts.buffer
 
 
 def rows_of(
     cfg: FrozenConfig,
-    parts: SerialParts,
+    parts: Components,
     *,
     store: RowStore,
     batch_size: int,
@@ -169,19 +169,19 @@ def rows_of(
     )
 
 
-def collect_role(parts: SerialParts, sink: RowSink) -> CollectRole:
+def collect_role(parts: Components, sink: RowSink) -> CollectRole:
     """Return the role of a run's own collector, which shares the policy with the learner."""
     return CollectRole(
         parts.own_collector, LoadedWeights(parts.policy), sink=sink, settings=lambda _: parts.commander.step()
     )
 
 
-def has_priorities(cfg: FrozenConfig, parts: SerialParts) -> bool:
+def has_priorities(cfg: FrozenConfig, parts: Components) -> bool:
     """Tell whether a run's rows are drawn by priority."""
     return parts.buffer is not None and bool(cfg.policy.priority)
 
 
-def collect_at_random(cfg: FrozenConfig, parts: SerialParts) -> None:
+def collect_at_random(cfg: FrozenConfig, parts: Components) -> None:
     """Fill a run's buffer with rows of random actions, by its own collector."""
     random_collect(cfg.policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.ray.scheme import Scheme
-from ding_like.pipeline.turns import TurnsLostError
+from ding_like.pipeline.runner import RunnerLostError
 from ding_like.types import Setting, State
 
 
-class SchemeTurns:
+class RayRunner:
     """Take turns as `Turns` says, by the strategies of a scheme, in the caller's thread."""
 
     def __init__(self, scheme: Scheme) -> None:
@@ -23,7 +23,7 @@ class SchemeTurns:
         """Return what collectors were told last."""
         return self._scheme.collection.setting
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Collect the rows of random actions."""
         self._or_lost(self._collect_at_random)
 
@@ -31,7 +31,7 @@ class SchemeTurns:
         for rows in self._scheme.collection.begin(self._random_rows):
             self._random_rows -= rows
 
-    def take(self) -> None:
+    def step(self) -> None:
         """Collect what is ordered, unless updates are behind, and learn from what there is."""
         self._or_lost(self._scheme.collect)
         self._or_lost(self._learn)
@@ -39,7 +39,7 @@ class SchemeTurns:
     def _learn(self) -> None:
         self._gradients.train_ready(is_leaving=self._scheme.is_leaving)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Apply the gradients that are under way; rows that are still to come are put after."""
         self._or_lost(self._gradients.settle)
 
@@ -65,7 +65,7 @@ class SchemeTurns:
             self._scheme.end.rows.load_state_dict(state["rows"])
         self._random_rows = max(0, state.get("random_rows", 0))
         if self._random_rows:
-            self.begin()
+            self.start()
         self._or_lost(self._learn)
 
     def close(self) -> None:
@@ -73,12 +73,12 @@ class SchemeTurns:
         self._scheme.stop()
 
     def _or_lost(self, act: Callable[[], object]) -> None:
-        """Do it. Raises TurnsLostError where the workers or their host are lost."""
+        """Do it. Raises RunnerLostError where the workers or their host are lost."""
         try:
             act()
         except CommError as error:
-            raise TurnsLostError(str(error)) from error
+            raise RunnerLostError(str(error)) from error
         except TrainingError as error:
             if self._scheme.has_lost_workers:
-                raise TurnsLostError(str(error)) from error
+                raise RunnerLostError(str(error)) from error
             raise

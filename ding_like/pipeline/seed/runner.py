@@ -18,9 +18,9 @@ from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.roles.shared_round import SharedRound
+from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names
-from ding_like.pipeline.turns import TurnsLostError
 from ding_like.types import Setting, State
 
 _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
@@ -54,7 +54,7 @@ class Beat:
             self._next_s = (self._next_s if now - self._next_s < self._period_s else now) + self._period_s
 
 
-class SeedTurns:
+class SeedRunner:
     """Take turns as `Turns` says: put the rows that actors bring, learn from them, and send the weights to the servers.
 
     `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both;
@@ -101,7 +101,7 @@ class SeedTurns:
 
     # --- a run's turns
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Send the first weights, and collect the rows of random actions."""
         with _or_lost():
             self.publish()
@@ -114,7 +114,7 @@ class SeedTurns:
             if self._settings.comm == "async":
                 self._give()
 
-    def take(self) -> None:
+    def step(self) -> None:
         """Put the rows that came, or a whole round of them, and learn from what there is."""
         with _or_lost():
             if self._settings.comm == "sync":
@@ -161,7 +161,7 @@ class SeedTurns:
     # --- rows
 
     def _arrived(self, timeout_s: float, awaited: Sequence[str] | None = None) -> Sequence[Arrived]:
-        """Return what came in time. Raises TurnsLostError where workers are lost, or nothing came for too long."""
+        """Return what came in time. Raises RunnerLostError where workers are lost, or nothing came for too long."""
         self._check()
         began_s = self._clock()
         came = self._rows.take(timeout_s)
@@ -177,7 +177,7 @@ class SeedTurns:
         if came or not awaited:
             self._waited_s = 0.0
         elif self._waited_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
-            raise TurnsLostError(
+            raise RunnerLostError(
                 f"{', '.join(awaited)} were asked for rows, and none have come for {self._waited_s:.0f} s: see "
                 "what holds them up (an env that hangs, a server that is too slow), or raise "
                 "system.seed.failure.step_timeout_s."
@@ -188,7 +188,7 @@ class SeedTurns:
         try:
             self._workers.check()
         except DingError as error:  # of whatever kind an actor has failed with
-            raise TurnsLostError(str(error)) from error
+            raise RunnerLostError(str(error)) from error
 
     def _acknowledge(self, came: Sequence[Arrived]) -> None:
         """Tell the senders that their rows are in the buffer, and what envs are normalised by from now on."""
@@ -306,7 +306,7 @@ class SeedTurns:
 
     # --- the rest of Turns
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Do nothing: between two turns all that was learned is here; rows that are still to come are put after."""
 
     def rescue(self) -> bool:
@@ -322,7 +322,7 @@ class SeedTurns:
         if state:
             self._end.rows.load_state_dict(state["rows"])
         self._random_rows = state.get("random_rows", 0)
-        self.begin()
+        self.start()
 
 
 def _collected(arrived: Arrived) -> Collected:
@@ -331,10 +331,10 @@ def _collected(arrived: Arrived) -> Collected:
 
 @contextmanager
 def _or_lost() -> Iterator[None]:
-    """Raise TurnsLostError in place of what says that those who work for the run are lost."""
+    """Raise RunnerLostError in place of what says that those who work for the run are lost."""
     try:
         yield
-    except TurnsLostError:
+    except RunnerLostError:
         raise
     except CommError as error:
-        raise TurnsLostError(str(error)) from error
+        raise RunnerLostError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Turns by central inference: what is put, learned, sent and ordered when, over scripted actors."""
+"""Runner by central inference: what is put, learned, sent and ordered when, over scripted actors."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ding_like.comm.channels import Version
 from ding_like.comm.zmq.row_book import ReportedError, SourceState
 from ding_like.entry.serial_entry import load_config
 from ding_like.errors import CommError
-from ding_like.pipeline.build import SerialParts
+from ding_like.pipeline.build import Components
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.runner import RunnerLostError
+from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.settings import SeedSettings
-from ding_like.pipeline.seed.turns import SeedTurns
-from ding_like.pipeline.turns import TurnsLostError
 from tests.pipeline.ray import runs
 from tests.pipeline.seed.scripted import Published, ScriptedRows, Workers
 from tests.support import Clock
 
 
 class Run:
-    """Hold the turns of a small DQN run: 4 updates for every 8 rows."""
+    """Hold the runner of a small DQN run: 4 updates for every 8 rows."""
 
-    def __init__(self, parts: SerialParts, cfg: Any, rows: ScriptedRows, clock: Clock, **settings: Any) -> None:
+    def __init__(self, parts: Components, cfg: Any, rows: ScriptedRows, clock: Clock, **settings: Any) -> None:
         chosen = SeedSettings(**{"segment_rows": 8, **settings} if settings.get("comm") != "sync" else settings)
         self.parts, self.rows, self.clock = parts, rows, clock
         self.weights, self.workers, self.is_leaving = Published(), Workers(), False
         self.end = DriverEnd(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
         scripted: Any = rows
         workers: Any = self.workers
-        self.turns = SeedTurns(
+        self.runner = SeedRunner(
             self.end,
             chosen,
             rows=scripted,
@@ -80,7 +80,7 @@ def make(in_tmp: Path) -> Iterator[Make]:
 def test_each_actor_has_orders_up_to_its_credit_from_the_first_turn_on(make: Make) -> None:
     run = make("actor1", "actor2", eager=False, credit=3)
 
-    run.turns.begin()
+    run.runner.start()
 
     assert [name for name, *_ in run.rows.given] == ["actor1"] * 3 + ["actor2"] * 3
     assert {(rows, env_step) for _, rows, env_step, *_ in run.rows.given} == {(8, 0)}
@@ -88,45 +88,45 @@ def test_each_actor_has_orders_up_to_its_credit_from_the_first_turn_on(make: Mak
 
 def test_rows_are_acknowledged_once_they_are_in_the_buffer(make: Make) -> None:
     run = make(eager=False)
-    run.turns.begin()
+    run.runner.start()
     run.rows.bring(0)
     stored: list[int] = []
     acknowledge = run.rows.acknowledge
     run.rows.acknowledge = lambda arrived: (stored.append(run.stored), acknowledge(arrived))  # type: ignore[assignment]
 
-    run.turns.take()
+    run.runner.step()
 
     assert stored == [8] and run.rows.acknowledged == [0]
 
 
 def test_updates_follow_rows_in_the_configs_ratio(make: Make) -> None:
     run = make(segment_rows=16)
-    run.turns.begin()
+    run.runner.start()
 
     for _ in range(5):
-        run.turns.take()
+        run.runner.step()
 
     assert run.updates == run.stored * 4 // 8
 
 
 def test_weights_go_out_at_the_begin_and_after_turns_with_updates(make: Make) -> None:
     run = make(eager=False)
-    run.turns.begin()
-    run.turns.take()  # nothing came
+    run.runner.start()
+    run.runner.step()  # nothing came
     for number in (0, 1):
         run.rows.bring(number)
-    run.turns.take()
+    run.runner.step()
 
     assert run.weights.versions == [Version(1, 0), Version(1, run.updates)] and run.updates > 0
 
 
 def test_a_broadcast_period_keeps_weights_back_until_it_has_passed(make: Make) -> None:
     run = make(broadcast_period=5.0)
-    run.turns.begin()
+    run.runner.start()
 
     updates = []
     for _ in range(4):
-        run.turns.take()
+        run.runner.step()
         updates.append(run.updates)
         run.clock.now += 2.0
 
@@ -136,8 +136,8 @@ def test_a_broadcast_period_keeps_weights_back_until_it_has_passed(make: Make) -
 def test_actors_of_a_resumed_run_wait_for_its_own_weights(make: Make) -> None:
     run = make()
     run.rows.eager = False
-    run.turns.load_state_dict({"rows": {"collected": 100, "granted": 50}, "random_rows": 0})
-    run.turns.take()
+    run.runner.load_state_dict({"rows": {"collected": 100, "granted": 50}, "random_rows": 0})
+    run.runner.step()
 
     assert {tuple(extra["least"]) for *_, extra in run.rows.given} == {tuple(run.weights.versions[0])}
 
@@ -153,54 +153,54 @@ def test_what_envs_are_normalised_by_goes_out_before_the_first_order_and_when_so
     run.rows.give = give  # type: ignore[method-assign]
     moments = {"count": np.array(8.0), "mean": np.ones(4), "m2": np.ones(4)}
     run.rows.observed = {f"0.ObsNorm/{name}": value for name, value in moments.items()}
-    run.turns.begin()
+    run.runner.start()
     assert run.rows.given and len(run.rows.statistics) == 1
-    run.turns.take()
+    run.runner.step()
 
     assert (run.rows.statistics[-1]["0.ObsNorm/mean"] == 1.0).all()
 
 
 def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
     run = make(max_train_frequency=2.0, policy=dict(learn=dict(update_per_collect=4, batch_size=8)))
-    run.turns.begin()
+    run.runner.start()
     for _ in range(3):
-        run.turns.take()
+        run.runner.step()
     behind = len(run.rows.given)
 
-    run.turns.take()
+    run.runner.step()
     assert len(run.rows.given) == behind
 
     for _ in range(60):
-        run.turns.take()
+        run.runner.step()
     assert len(run.rows.given) > behind
 
 
 def test_updates_keep_the_beat_of_the_clock(make: Make) -> None:
     run = make(max_train_frequency=4.0)
-    run.turns.begin()
+    run.runner.start()
     began_s = run.clock.now
 
     while run.clock.now < began_s + 10.0:
-        run.turns.take()
+        run.runner.step()
 
     assert run.updates == pytest.approx(40, abs=2)
 
 
 def test_no_update_is_taken_before_the_buffer_has_the_minimum_and_none_is_made_up_for(make: Make) -> None:
     run = make(minimum_buffer_size=100)
-    run.turns.begin()
+    run.runner.start()
     while run.stored < 100:
         assert run.updates == 0
-        run.turns.take()
+        run.runner.step()
 
     assert 0 < run.updates <= 8
 
 
 def test_rows_that_are_too_old_are_dropped_and_counted(make: Make) -> None:
     run = make(max_policy_lag=3)
-    run.turns.begin()
+    run.runner.start()
     for _ in range(6):
-        run.turns.take()  # the version that acts stays (1, 0)
+        run.runner.step()  # the version that acts stays (1, 0)
 
     assert run.parts.collector.dropped_rows > 0
     assert run.stored + run.parts.collector.dropped_rows == run.rows.brought - 16
@@ -211,7 +211,7 @@ def test_rows_that_are_too_old_are_dropped_and_counted(make: Make) -> None:
 
 def test_a_round_is_shared_among_the_actors_and_put_by_their_places(make: Make) -> None:
     run = make("actor10", "actor2", "actor1", comm="sync", eager=False)
-    run.turns.begin()
+    run.runner.start()
     take = run.rows.take
 
     def brought(timeout_s: float) -> Any:
@@ -222,7 +222,7 @@ def test_a_round_is_shared_among_the_actors_and_put_by_their_places(make: Make) 
     run.rows.take = brought  # type: ignore[method-assign]
     kept: list[Any] = []
     run.parts.replay_buffer.push = lambda rows, **_: kept.extend(rows["reward"].tolist())  # type: ignore[method-assign]
-    run.turns.take()
+    run.runner.step()
 
     assert [(name, rows) for name, rows, *_ in run.rows.given] == [("actor1", 3), ("actor2", 3), ("actor10", 2)]
     assert kept == [1, 1, 1, 2, 2, 2, 10, 10], "although the last came first"
@@ -231,9 +231,9 @@ def test_a_round_is_shared_among_the_actors_and_put_by_their_places(make: Make) 
 
 def test_a_round_wants_the_weights_of_all_updates_before_it(make: Make) -> None:
     run = make(comm="sync")
-    run.turns.begin()
+    run.runner.start()
     for _ in range(4):
-        run.turns.take()
+        run.runner.step()
 
     assert [extra["least"][1] for *_, extra in run.rows.given] == [0, 0, 4, 8], "16 rows are a batch"
     assert [version.update for version in run.weights.versions] == [0, 4, 8]
@@ -241,7 +241,7 @@ def test_a_round_wants_the_weights_of_all_updates_before_it(make: Make) -> None:
 
 def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(make: Make) -> None:
     run = make("actor1", "actor2", comm="sync", eager=False)
-    run.turns.begin()
+    run.runner.start()
     take, calls = run.rows.take, iter(range(100))
 
     def scripted(timeout_s: float) -> Any:
@@ -255,7 +255,7 @@ def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(mak
         return take(timeout_s)
 
     run.rows.take = scripted  # type: ignore[method-assign]
-    run.turns.take()
+    run.runner.step()
 
     assert [name for name, *_ in run.rows.given] == ["actor1", "actor2", "actor2"]
     assert run.stored == 8 and run.rows.acknowledged == [0, 2]
@@ -264,7 +264,7 @@ def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(mak
 def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> None:
     run = make("actor1", "actor101", comm="sync", eager=False)
     run.workers.strangers = ("actor101",)
-    run.turns.begin()
+    run.runner.start()
     take, calls = run.rows.take, iter(range(100))
 
     def scripted(timeout_s: float) -> Any:
@@ -274,18 +274,18 @@ def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> Non
         return take(timeout_s)
 
     run.rows.take = scripted  # type: ignore[method-assign]
-    run.turns.take()
+    run.runner.step()
 
     assert run.stored == 4
     run.rows.eager = True
-    run.turns.take()
+    run.runner.step()
     assert run.rows.given[-1][:2] == ("actor1", 8), "the next round is shared by those who are there"
 
 
 def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
     run = make("actor1", "actor101", comm="sync", eager=False)
     run.workers.strangers = ("actor101",)
-    run.turns.begin()
+    run.runner.start()
     take = run.rows.take
 
     def scripted(timeout_s: float) -> Any:
@@ -294,7 +294,7 @@ def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
         return take(timeout_s)
 
     run.rows.take = scripted  # type: ignore[method-assign]
-    run.turns.take()
+    run.runner.step()
 
     assert run.stored == 4
     assert 60.0 < run.clock.now - 100.0 < 62.0
@@ -302,11 +302,11 @@ def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
 
 def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None:
     run = make("actor1", comm="sync", eager=False)
-    run.turns.begin()
+    run.runner.start()
     run.is_leaving = True
     began_s = run.clock.now
 
-    run.turns.take()
+    run.runner.step()
 
     assert run.clock.now - began_s < 1.0 and run.stored == 0
 
@@ -316,16 +316,16 @@ def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None
 
 def test_random_rows_are_collected_first_and_allow_no_updates(make: Make) -> None:
     run = make(policy=dict(random_collect_size=40))
-    run.turns.begin()
+    run.runner.start()
 
     assert run.stored >= 40 and run.updates == 0
     assert run.rows.given[0][1:3] == (40, 0)
-    assert run.turns.state_dict()["random_rows"] == 0
+    assert run.runner.state_dict()["random_rows"] == 0
 
 
 def test_random_rows_that_are_missing_at_a_saved_point_are_collected_by_the_resumed_run(make: Make) -> None:
     run = make(policy=dict(random_collect_size=40))
-    run.turns.load_state_dict({"rows": {"collected": 0, "granted": 0}, "random_rows": 24})
+    run.runner.load_state_dict({"rows": {"collected": 0, "granted": 0}, "random_rows": 24})
 
     assert run.rows.given[0][1] == 24
 
@@ -335,23 +335,23 @@ def test_random_rows_that_are_missing_at_a_saved_point_are_collected_by_the_resu
 
 def test_lost_workers_end_the_turns_with_their_cause(make: Make) -> None:
     run, error = make(), CommError("the proxy is gone.")
-    run.turns.begin()
+    run.runner.start()
     run.workers.lost = error
 
-    with pytest.raises(TurnsLostError, match=str(error)) as raised:
-        run.turns.take()
+    with pytest.raises(RunnerLostError, match=str(error)) as raised:
+        run.runner.step()
 
-    assert raised.value.__cause__ is error and run.turns.rescue()
+    assert raised.value.__cause__ is error and run.runner.rescue()
 
 
 def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
     run = make("actor1", "actor2", eager=False)
-    run.turns.begin()
+    run.runner.start()
     began_s = run.clock.now
 
-    with pytest.raises(TurnsLostError, match="actor1, actor2 were asked for rows.*step_timeout_s"):
+    with pytest.raises(RunnerLostError, match="actor1, actor2 were asked for rows.*step_timeout_s"):
         while True:
-            run.turns.take()
+            run.runner.step()
 
     assert 120 < run.clock.now - began_s < 122, "whoever supervises them has its chance before"
 
@@ -359,7 +359,7 @@ def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
 @pytest.mark.parametrize("comm", ["async", "sync"])
 def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) -> None:
     run = make("actor1", "actor2", comm=comm, eager=False)
-    run.turns.begin()
+    run.runner.start()
     given = len(run.rows.given)
     take = run.rows.take
 
@@ -373,17 +373,17 @@ def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) 
     run.rows.take = brought_at_the_third_look  # type: ignore[method-assign]
     run.clock.now += 1000.0
     while not run.stored:
-        run.turns.take()
+        run.runner.step()
 
     assert len(run.rows.given) > given
 
 
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     run = make()
-    run.turns.begin()
+    run.runner.start()
     run.rows.reported = [ReportedError("actor7", "actor", 1, "no space left")]
 
-    run.turns.take()
+    run.runner.step()
 
     assert "actor7: no space left" in caplog.text
 
@@ -401,12 +401,12 @@ def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make)
         "actor1": {"p50_ms": 1.5, "p99_ms": 8.0},
     }
     run.rows.states["actor1"] = run.rows.states["actor1"]._replace(refused=2)
-    run.turns.begin()
+    run.runner.start()
     for _ in range(3):
-        run.turns.take()
+        run.runner.step()
         run.clock.now += 1
 
-    said = run.turns.workers()
+    said = run.runner.workers()
 
     assert said["batch"] == "3.5 observations" and said["latency"] == "1.5 ms p50, 8 ms p99"
     assert said["queue"] == "4 requests, 3 segments" and said["policy lag"] and said["data age"]
@@ -420,10 +420,10 @@ def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make)
 
 def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:
     run = make()
-    run.turns.begin()
+    run.runner.start()
     for _ in range(4):
-        run.turns.take()
-    state = run.turns.state_dict()
+        run.runner.step()
+    state = run.runner.state_dict()
 
     assert state["rows"]["collected"] == run.stored and state["rows"]["granted"] >= run.updates
     assert np.isclose(state["random_rows"], 0)

@@ -1,4 +1,4 @@
-"""Turns of a cluster that is lost are rescued with whoever answers, and closed without waiting for the others."""
+"""The runner of a lost cluster is rescued with whoever answers, and closed without waiting for the others."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ding_like.errors import CommError
-from ding_like.pipeline.turns import TurnsLostError
-from ding_like.pipeline.watched_turns import WatchedTurns, watched
+from ding_like.pipeline.runner import RunnerLostError
+from ding_like.pipeline.watched_runner import WatchedRunner, watched
 
 
 class Watch:
@@ -23,7 +23,7 @@ class Watch:
         return "empty"
 
 
-class Turns:
+class Runner:
     """Note what is asked, and wait in `rescue` for workers until they are lost."""
 
     def __init__(self, *, answers: bool) -> None:
@@ -43,34 +43,34 @@ class Turns:
         return lambda: self.asked.append(name)
 
 
-def made(*, answers: bool = True, lost: str | None = "head gone") -> tuple[Turns, WatchedTurns]:
-    turns, watch = Turns(answers=answers), Watch()
+def made(*, answers: bool = True, lost: str | None = "head gone") -> tuple[Runner, WatchedRunner]:
+    runner, watch = Runner(answers=answers), Watch()
     watch.lost = lost
-    found: Any = watched(lambda is_leaving: turns, watch, turns.lose)(lambda: False)
-    return turns, found
+    found: Any = watched(lambda is_leaving: runner, watch, runner.lose)(lambda: False)
+    return runner, found
 
 
-def test_a_turn_of_a_lost_cluster_is_not_begun() -> None:
-    turns, found = made()
-    with pytest.raises(TurnsLostError, match="head gone"):
-        found.take()
-    assert turns.asked == []
+def test_a_step_of_a_lost_cluster_is_not_begun() -> None:
+    runner, found = made()
+    with pytest.raises(RunnerLostError, match="head gone"):
+        found.step()
+    assert runner.asked == []
 
 
 def test_workers_that_answer_are_asked_though_their_cluster_is_lost() -> None:
-    turns, found = made()
-    found.settle()
-    assert found.rescue() and turns.asked == ["settle", "rescue"]
+    runner, found = made()
+    found.flush()
+    assert found.rescue() and runner.asked == ["flush", "rescue"]
 
 
 def test_workers_that_do_not_answer_are_lost_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.pipeline.watched_turns._RESCUE_S", 0.05)
-    turns, found = made(answers=False)
-    assert not found.rescue() and turns.asked == ["rescue", "head gone"]
+    monkeypatch.setattr("ding_like.pipeline.watched_runner._RESCUE_S", 0.05)
+    runner, found = made(answers=False)
+    assert not found.rescue() and runner.asked == ["rescue", "head gone"]
 
 
 @pytest.mark.parametrize(("lost", "asked"), [("head gone", ["head gone", "close"]), (None, ["close"])])
 def test_what_is_lost_is_said_before_the_end(lost: str | None, asked: list[str]) -> None:
-    turns, found = made(lost=lost)
+    runner, found = made(lost=lost)
     found.close()
-    assert turns.asked == asked
+    assert runner.asked == asked
