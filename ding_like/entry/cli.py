@@ -212,9 +212,11 @@ def ding(**options: Any) -> None:
 def _check_overrides(overrides: Sequence[str]) -> None:
     """Raise ConfigError for an argument that is not KEY=VALUE."""
     for at, override in enumerate(overrides):
-        if "=" in override:
-            continue
         fix, value = "", "".join(overrides[at + 1 : at + 2])
+        if "=" in override.rstrip("=") or (override.endswith("=") and (not value or "=" in value)):
+            continue
+        if value == "=" or (value.startswith("=") and "." in override):  # K = V, K =V
+            value = "".join(overrides[at + 1 : at + 3]).removeprefix("=")
         if _BRACKETS.search(override):
             fix = _QUOTES
         elif override in ("train", "run", "learn"):
@@ -222,7 +224,7 @@ def _check_overrides(overrides: Sequence[str]) -> None:
         elif override in RUNNERS:
             fix = f" For mode {override} write -m {override}."
         elif "." in override and value and "=" not in value:
-            fix = f" Write {override}={value}."
+            fix = f" Write {override.rstrip('=')}={value}."
         raise ConfigError(
             f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE.{fix} "
             "`ding --help` shows the options."

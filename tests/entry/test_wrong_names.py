@@ -36,6 +36,10 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
         ("-m serial -e nothing -p qmix", "there are: ptz_simple_spread_qmix, simple_spread_qmix, two_step_qmix"),
         (f"-m serial -c {CONFIG} -e cartpole -p c51", "-c FILE and -e ENV -p POLICY both name a config; give one"),
         (f"--resume myexp -c {CONFIG}", "--resume takes the run's own config"),
+        *(
+            (f"-m serial -e cartpole -p dqn policy.nstep{spaced}3", "Write policy.nstep=3.")
+            for spaced in (" = ", " =", "= ", " ")
+        ),
         ("--resume myexp -s 3", "--resume takes the run's own config"),
         (f"-m serial -c {CONFIG} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
         (f"-m eval -c {CONFIG} --load-path x --replay-path myexp/metrics.jsonl", "is a file: give a folder"),
