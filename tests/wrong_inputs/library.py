@@ -48,7 +48,7 @@ CALLS = (
     call("a seed that is a text", f'{PIPELINE}, seed="0")', f"{PIPELINE}, seed=0)", "seed is '0'", "give a whole number"),
     call("a seed below 0 from Python", f"{PIPELINE}, seed=-1)", f"{PIPELINE}, seed=1)", "seed", "-1", "0 or more"),
     call("env steps below 0 from Python", "serial_pipeline((main_config, create_config), max_env_step=-5)", CALL.strip(), "max_env_step", "-5", "a number from 1"),
-    call("env steps that are a text", 'serial_pipeline((main_config, create_config), max_env_step="16")', CALL.strip(), "max_env_step is the text '16'", "a number from 1, such as max_env_step="),
+    call("env steps that are a text", 'serial_pipeline((main_config, create_config), max_env_step="16")', CALL.strip(), "max_env_step is the text '16'", "a number from 1 without a fraction, such as max_env_step="),
     call("no updates from Python", "serial_pipeline((main_config, create_config), max_train_iter=0)", "serial_pipeline((main_config, create_config), max_train_iter=2)", "max_train_iter", "0", "a number from 1"),
     call("overrides as one text", f'{PIPELINE}, overrides="policy.nstep=2")', f'{PIPELINE}, overrides=["policy.nstep=2"])', "overrides", "['policy.nstep=2']"),
     call("a model that is a class", f"{PIPELINE}, model=torch.nn.Linear)", f"{PIPELINE}, model=DQN(4, 2))", "expected a torch.nn.Module", "give an instance of it: Linear(...)", more="import torch\n\nfrom ding_like.model import DQN\n\n"),
