@@ -1,6 +1,6 @@
 """Carry rows, weights and commands between parts of a run: `channels` defines the calls, the others implement them.
 
-Weight updaters are here by name; each is imported when it is first used, so that the package stays light.
+Weight updaters are here by name, imported when first used, so that the package stays light.
 """
 
 from __future__ import annotations
@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ding_like.comm.weights.push import PushHandle, WeightUpdateError
-    from ding_like.comm.weights.updater import DistributedWeightUpdater, WeightUpdaterBase
-    from ding_like.comm.weights.updater_worker import WeightUpdateWorker
+    from ding_like.comm.weights.weight_updater import (
+        DistributedWeightUpdater,
+        PushHandle,
+        WeightUpdateError,
+        WeightUpdaterBase,
+        WeightUpdateWorker,
+    )
 
 __all__ = ["DistributedWeightUpdater", "PushHandle", "WeightUpdateError", "WeightUpdateWorker", "WeightUpdaterBase"]
 
@@ -18,12 +22,9 @@ __all__ = ["DistributedWeightUpdater", "PushHandle", "WeightUpdateError", "Weigh
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ding_like.comm.weights import push, updater, updater_worker
+    from ding_like.comm.weights import weight_updater
 
-    for home in (push, updater, updater_worker):
-        if getattr(home, name, None) is not None:
-            return getattr(home, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(weight_updater, name)
 
 
 def __dir__() -> list[str]:

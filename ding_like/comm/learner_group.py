@@ -1,10 +1,11 @@
-"""Join several learners: average gradients, hand out and collect rows, say which rank is lost (torch.distributed)."""
+"""Process groups of torch.distributed: learners that train together, and pairs of processes that exchange bytes."""
 
 from __future__ import annotations
 
 import ctypes
 import json
 import os
+import re
 import socket
 import sys
 import time
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import BroadcastOptions, FileStore, Store, TCPStore
+from torch._C._distributed_c10d import BroadcastOptions, FileStore, PrefixStore, ProcessGroupGloo, Store, TCPStore
 
 from ding_like.comm.column_bytes import pack, padded, schema_of, unpack
 from ding_like.comm.flat_state import FlatState
@@ -28,10 +29,11 @@ from ding_like.types import Array
 
 GLOO, GLOO_AND_NCCL = "gloo", "cpu:gloo,cuda:nccl"
 _LOOPBACK = ("lo", "lo0")
-_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MOST_TIMEOUT_S = 365 * 86400.0
 _PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where heartbeats decide how long is waited
+_SHORTEST_S = 0.001  # of a wait: torch takes 0 for no limit
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
 
 
@@ -66,6 +68,58 @@ def use_loopback() -> None:
 def in_environment() -> bool:
     """Tell whether this process was started as one of several ranks, by torchrun say."""
     return all(os.environ.get(name) for name in TORCHRUN)
+
+
+class Pair:
+    """Gloo connection of two processes that find each other in `store` by `name`; both join at the same time.
+
+    It is apart from a process's default group, and can be made anew for a process that was restarted. Methods raise
+    CommError if the other process has ended, is late, or does not join within `timeout_s`; nothing can follow then.
+    """
+
+    def __init__(self, store: Store, name: str, *, member: int, timeout_s: float) -> None:
+        """Join as `member` 0 or 1."""
+        if _is_local(store):
+            use_loopback()
+        self._other = 1 - member
+        found = PrefixStore(f"pair/{name}", store)
+        try:
+            # Any: torch's annotations of the class lack send and recv.
+            self._group: Any = ProcessGroupGloo(found, member, 2, timedelta(seconds=max(timeout_s, _SHORTEST_S)))
+        except RuntimeError as error:
+            raise CommError(gloo_reason(error)) from error
+
+    def send(self, body: torch.Tensor, *, timeout_s: float) -> None:
+        """Send a vector of bytes and wait until the other process has it."""
+        # In the middle of a transfer gloo does not report that the other process has ended, and a wait would last until
+        # its deadline; a pending receive does report it, within 0.1 s. So one more byte follows, and one comes back.
+        end, taken = torch.zeros(1, dtype=torch.uint8), torch.zeros(1, dtype=torch.uint8)
+        group, other = self._group, self._other
+        self._await(
+            lambda: (group.recv([taken], other, 2), group.send([body], other, 0), group.send([end], other, 1)),
+            timeout_s,
+        )
+
+    def receive(self, body: torch.Tensor, *, timeout_s: float) -> None:
+        """Receive a vector of bytes into `body`."""
+        end = torch.zeros(1, dtype=torch.uint8)
+        group, other = self._group, self._other
+        deadline_s = time.monotonic() + timeout_s
+        self._await(lambda: (group.recv([body], other, 0), group.recv([end], other, 1))[::-1], timeout_s)
+        self._await(lambda: (group.send([end], other, 2),), deadline_s - time.monotonic())
+
+    def close(self) -> None:
+        """Release the connection, which closes its sockets; may be called again."""
+        self._group = None
+
+    @staticmethod
+    def _await(begin: Callable[[], Sequence[Any]], timeout_s: float) -> None:  # Any: torch's Work, of no annotations
+        deadline_s = time.monotonic() + timeout_s
+        try:
+            for work in begin():
+                work.wait(timedelta(seconds=max(deadline_s - time.monotonic(), _SHORTEST_S)))
+        except RuntimeError as error:
+            raise CommError(gloo_reason(error)) from error
 
 
 class LearnerGroup:
@@ -488,6 +542,19 @@ def environment_int(name: str, default: int | None = None) -> int:
         return int(value or "")
     except ValueError as error:
         raise ConfigError(f"the environment's {name} is {value!r}; torchrun sets it to a whole number.") from error
+
+
+def gloo_reason(error: Exception) -> str:
+    """Return the reason in an error of gloo, without the place in its source and its advice."""
+    said = re.sub(r"^\[\S+\] ", "", _first_line(error) or type(error).__name__)
+    return said.partition(". This is")[0].rstrip(".") + "."
+
+
+def _is_local(store: Store) -> bool:
+    """Return whether a store is served on this machine."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    return getattr(store, "host", "localhost") in _LOCAL_HOSTS
 
 
 def _bytes_of(tensor: torch.Tensor) -> Array:

@@ -9,16 +9,9 @@ import numpy as np
 
 from ding_like.comm.channels import Version
 from ding_like.comm.local import BatchOnce, LocalControl, LocalRows
-from ding_like.comm.weights.local import LocalWeights
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import create_buffer
-from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, Kind, RowEnds, Transport, WeightEnds
-
-
-def weights(stack: ExitStack, folder: Path) -> WeightEnds:
-    publisher = LocalWeights()
-    stack.callback(publisher.close)
-    return WeightEnds(publisher, publisher.reader("collector"))
+from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, Kind, RowEnds, Transport
 
 
 def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
@@ -47,4 +40,4 @@ def control(stack: ExitStack, folder: Path) -> ControlEnds:
     return ControlEnds({name: hub.member(name) for name in ("learner", "first", "second")})
 
 
-TRANSPORT = Transport(weights, rows, control)
+TRANSPORT = Transport(None, rows, control)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ding_like.comm.channels import Segment, Version
+from ding_like.comm.channels import Receipt, Segment, Version, Weights
 from ding_like.comm.local import BatchOnce, LocalRows
-from ding_like.comm.weights.local import LocalWeights
+from ding_like.comm.weights.encode import decode, encode
+from ding_like.comm.weights.newest import NewestWeights
 from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, SchemaError
@@ -33,6 +34,16 @@ from tests.pipeline.test_serial import make_configs
 NUM_SEGMENTS = 12
 
 
+class CopiedWeights(NewestWeights):
+    """Publisher and reader of one process."""
+
+    def publish(self, weights: Weights, *, to: object = None, wait_s: float | None = None) -> Receipt:
+        self.put(decode(encode(weights)))
+        return Receipt()
+
+    def close(self) -> None: ...
+
+
 def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(tmp_path: Path) -> None:
     main, create = make_configs()
     cfg = compile_config({**main, "exp_name": str(tmp_path / "exp")}, create, seed=0, save=False)
@@ -42,7 +53,7 @@ def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(t
         acting = build_policy(fitted, seed=1, modes=["collect", "command"])
         learning = build_policy(fitted, seed=2)
         collector, learner = build_collector(cfg, env, acting, seed=0), build_learner(cfg, learning, seed=0)
-        buffer, weights = build_buffer(cfg, seed=0), LocalWeights()
+        buffer, weights = build_buffer(cfg, seed=0), CopiedWeights()
         rows = LocalRows(
             buffer,
             UpdateRatio.per_segment(cfg.policy.learn.update_per_collect),
@@ -53,7 +64,7 @@ def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(t
         train = TrainRole(
             learner, rows, publisher=weights, acting_state=lambda: learning.collect_mode.state_dict(), attempt=1
         )
-        loaded = LoadedWeights(acting, weights.reader("collector"))
+        loaded = LoadedWeights(acting, weights)
         collect = CollectRole(collector, loaded, sink=rows)
         thread = threading.Thread(target=collect.run)
         train.publish()

@@ -11,7 +11,7 @@ does, so that `TensorDict.from_module(module)` and `module` have the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,21 @@ def load_into(target: Any, state: Mapping[str, torch.Tensor]) -> None:  # Any: s
             f"weights cannot be put into a {type(target).__name__}: it has no method load_state_dict. Give a module, a "
             "dict or a TensorDict."
         )
+
+
+def named_like(names: Collection[str], state: Mapping[str, torch.Tensor]) -> FlatState:
+    """Return a state renamed to `names` if its own names differ only by "/" for "."; else unchanged.
+
+    "0/weight" of a nested dict is "0.weight" of a module. Two names that differ only by that are ambiguous: then
+    nothing is renamed.
+    """
+    if state.keys() == set(names):
+        return dict(state)
+    wanted = {name.replace("/", "."): name for name in names}
+    own = {name.replace("/", "."): name for name in state}
+    if wanted.keys() != own.keys() or len(wanted) != len(names) or len(own) != len(state):
+        return dict(state)
+    return {wanted[joined]: state[name] for joined, name in own.items()}
 
 
 def _is_tensordict(source: Any) -> bool:  # Any: see `state_of`

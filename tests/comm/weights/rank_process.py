@@ -1,7 +1,7 @@
-"""Be a rank in a process of its own: python -m tests.comm.weights.rank_process ROLE PORT RANK [WORLD_SIZE].
+"""Be a rank in a process of its own: python -m tests.comm.weights.rank_process ROLE PORT RANK.
 
 ROLE is `worker`, `dies` (by SIGKILL, when half of the weights have come), `silent` (takes no word) or
-`trainer` (pushes weights to rank 1). With WORLD_SIZE it joins the default group. The store is a TCPStore at PORT; a
+`trainer` (pushes weights to rank 1). The store is a TCPStore at PORT; a
 trainer with PORT 0 holds one, says its port and pushes nothing. All end with their standard input.
 """
 
@@ -19,8 +19,7 @@ import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Weights
-from ding_like.comm.learner_group import use_loopback
-from ding_like.comm.weights import gloo_transport
+from ding_like.comm.weights import weight_updater
 
 # So many that a transfer can be met half way: 100 MB, of which all are 1 or more.
 NUMBERS = 25_000_000
@@ -29,14 +28,6 @@ TIMEOUT_S = 60.0
 
 def state(value: float, *, numbers: int = NUMBERS) -> dict[str, torch.Tensor]:
     return {"w": torch.full((numbers,), value)}
-
-
-def join_group(store: dist.Store, rank: int, world_size: int) -> None:
-    """Join the default group, as a user of torch.distributed does."""
-    use_loopback()
-    group_store = dist.PrefixStore("group", store)
-    timeout = timedelta(seconds=TIMEOUT_S)
-    dist.init_process_group("gloo", store=group_store, rank=rank, world_size=world_size, timeout=timeout)
 
 
 def say(text: str) -> None:
@@ -74,7 +65,7 @@ def work(role: str, store: dist.Store, rank: int) -> None:
         say(f"got {numbers[0].item():g} {'whole' if numbers.eq(numbers[0]).all() else 'torn'}")
 
     if role == "dies":
-        gloo_transport.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
+        weight_updater.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
     worker = WeightUpdateWorker(store, rank, on_weights=report, timeout_s=TIMEOUT_S, idle_timeout_s=TIMEOUT_S)
     say("ready")
     if role == "silent":
@@ -83,15 +74,13 @@ def work(role: str, store: dist.Store, rank: int) -> None:
         worker.serve()
 
 
-def main(role: str, port: int, rank: int, world_size: int = 0) -> None:
+def main(role: str, port: int, rank: int) -> None:
     torch.set_num_threads(1)
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(3)), daemon=True).start()
     is_holder = port == 0
     store = dist.TCPStore(
         "127.0.0.1", port, is_master=is_holder, wait_for_workers=False, timeout=timedelta(seconds=TIMEOUT_S)
     )
-    if world_size:
-        join_group(store, rank, world_size)
     if role == "trainer":
         updater = DistributedWeightUpdater(store, state(1.0), 1, True, timeout_s=TIMEOUT_S)
         say(str(store.port))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding_like.comm.weights.extract import load_into, state_of
+from ding_like.comm.weights.extract import load_into, named_like, state_of
 from ding_like.errors import CommError
 
 
@@ -144,3 +144,30 @@ def test_what_holds_no_weights_is_refused() -> None:
 def test_keys_of_a_tensordict_that_join_to_one_name_are_refused() -> None:
     with pytest.raises(CommError, match=r"a\.b"):
         state_of(TensorDictLike({"a": {"b": torch.zeros(1)}, "a.b": torch.zeros(1)}))
+
+
+def numbered(*names: str) -> dict[str, torch.Tensor]:
+    return {name: torch.tensor(float(place)) for place, name in enumerate(names)}
+
+
+def test_a_state_gets_the_names_that_differ_by_their_separators() -> None:
+    for names, own in ((["a.b", "c"], ["c", "a/b"]), (["a/b.w", "c"], ["c", "a.b/w"]), (["a", "b"], ["b", "a"])):
+        given = numbered(*own)
+
+        found = named_like(names, given)
+
+        assert found.keys() == set(names)
+        assert {name.replace("/", "."): each.item() for name, each in found.items()} == {
+            name.replace("/", "."): each.item() for name, each in given.items()
+        }
+
+
+def test_other_names_stay_as_they_are() -> None:
+    for names, own in (
+        (["a.b"], ["a.c"]),
+        (["a.b"], ["a/b", "c"]),
+        (["a.b", "a/b"], ["a/b", "c"]),
+        (["a.b"], ["a.b", "a/b"]),
+        (["a/b", "a.b"], ["a/b"]),
+    ):
+        assert named_like(names, numbered(*own)) == numbered(*own)

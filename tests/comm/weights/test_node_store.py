@@ -11,7 +11,7 @@ import pytest
 from torch._C._distributed_c10d import FileStore
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
-from ding_like.comm.weights.node_store import open_store
+from ding_like.comm.weights.node_store import NodeStore
 from ding_like.errors import CommError
 
 KINDS = ("dict", "hash", "file", "tcp", "prefix")
@@ -36,12 +36,12 @@ def make(kind: str, folder: Path) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_set_is_read_until_it_is_deleted(kind: str, tmp_path: Path) -> None:
     raw = make(kind, tmp_path)
-    store = open_store(raw)
+    store = NodeStore(raw)
 
     store.set("key", "wört")
 
     assert store.get("key", timeout_s=0.0) == "wört"
-    assert open_store(raw).get("key", timeout_s=1.0) == "wört"
+    assert NodeStore(raw).get("key", timeout_s=1.0) == "wört"
     store.delete("key")
     store.delete("key")
     assert store.get("key", timeout_s=0.01) is None
@@ -51,11 +51,11 @@ def test_what_is_set_is_read_until_it_is_deleted(kind: str, tmp_path: Path) -> N
 def test_a_waiting_thread_is_woken_by_another_one_with_the_same_store(kind: str, tmp_path: Path) -> None:
     raw = make(kind, tmp_path)
     found: list[str | None] = []
-    waiting = threading.Thread(target=lambda: found.append(open_store(raw).get("key", timeout_s=60.0)))
+    waiting = threading.Thread(target=lambda: found.append(NodeStore(raw).get("key", timeout_s=60.0)))
     waiting.start()
 
     # While that one waits; torch's TCPStore would let this thread in only afterwards.
-    open_store(raw).set("key", "word")
+    NodeStore(raw).set("key", "word")
     waiting.join(60.0)
 
     assert found == ["word"]
@@ -63,7 +63,7 @@ def test_a_waiting_thread_is_woken_by_another_one_with_the_same_store(kind: str,
 
 def test_what_other_code_writes_into_a_plain_dict_is_found() -> None:
     plain: dict[str, str] = {}
-    store = open_store(plain)
+    store = NodeStore(plain)
     writing = threading.Timer(0.01, plain.__setitem__, ("key", "text"))
     writing.start()
 
@@ -72,7 +72,7 @@ def test_what_other_code_writes_into_a_plain_dict_is_found() -> None:
 
 
 def test_two_dicts_are_two_stores() -> None:
-    one, other = open_store({}), open_store({})
+    one, other = NodeStore({}), NodeStore({})
 
     one.set("key", "word")
 
@@ -81,7 +81,7 @@ def test_two_dicts_are_two_stores() -> None:
 
 def test_a_store_whose_holder_has_ended_is_lost() -> None:
     holder = tcp_store()
-    store = open_store(TCPStore("127.0.0.1", holder.port, is_master=False, timeout=timedelta(seconds=10)))
+    store = NodeStore(TCPStore("127.0.0.1", holder.port, is_master=False, timeout=timedelta(seconds=10)))
     del holder
 
     with pytest.raises(CommError, match="the store is lost .* mostly the trainer, ended"):
@@ -106,7 +106,7 @@ class NoWait:
 
 
 def test_a_store_that_cannot_wait_is_asked_once() -> None:
-    store = open_store(NoWait())
+    store = NodeStore(NoWait())
 
     assert store.get("key", timeout_s=60.0) is None
     store.set("key", "word")
@@ -116,4 +116,4 @@ def test_a_store_that_cannot_wait_is_asked_once() -> None:
 def test_what_is_no_store_is_refused() -> None:
     for raw in (None, [], "store", 3):
         with pytest.raises(CommError, match="is no store: give a dict, a TCPStore"):
-            open_store(raw)
+            NodeStore(raw)

@@ -21,10 +21,10 @@ import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Weights
-from ding_like.comm.weights import gloo_transport
+from ding_like.comm.weights import weight_updater
 from ding_like.comm.weights.node_store import tell
 from ding_like.errors import CommError
-from tests.comm.weights.rank_process import TIMEOUT_S, join_group, state
+from tests.comm.weights.rank_process import TIMEOUT_S, state
 
 ROOT = Path(__file__).parents[3]
 
@@ -112,7 +112,7 @@ def test_the_store_is_free_for_its_user_while_a_push_waits() -> None:
         updater.close()
 
 
-@pytest.mark.parametrize("said", ["no JSON", "{}", '{"pair": null, "head": {"layout": 3}}'])
+@pytest.mark.parametrize("said", ["no JSON", "{}", '{"pair": "a", "head": {"layout": 3}}'])
 def test_nonsense_in_the_store_is_refused_and_answered(said: str) -> None:
     store = tcp_store()
     with WeightUpdateWorker(store, 1, on_weights=lambda _: None, timeout_s=TIMEOUT_S) as worker:
@@ -120,7 +120,7 @@ def test_nonsense_in_the_store_is_refused_and_answered(said: str) -> None:
             store.set(f"NODE_1_{key}", value)
 
         with pytest.raises(
-            CommError, match=r"the store has .*; expected a JSON object with pair, head|weights say that"
+            CommError, match=r"the store has .*; expected a JSON object with pair and head|weights say that"
         ):
             worker.step(timeout_s=TIMEOUT_S)  # the store may have the word a moment after `set`
 
@@ -192,33 +192,25 @@ def test_no_rank_is_said_to_have_weights_that_it_has_not(kind: str, pushes: int,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world_size", [0, 3], ids=["in pairs", "in the default group"])
-def test_a_rank_killed_half_way_is_named_and_its_next_life_is_updated(world_size: int) -> None:
-    """A rank of the default group returns in no group, and is reached all the same."""
-    store, more = tcp_store(), [world_size] if world_size else []
-    with ranks(Rank("worker", store.port, 1, *more), Rank("dies", store.port, 2, *more)) as (one, two):
-        if world_size:
-            join_group(store.clone(), 0, world_size)
-        try:
-            assert one.hears() == two.hears() == "ready"
-            updater = DistributedWeightUpdater(store, state(1.0), 2, True, timeout_s=TIMEOUT_S)
-            error = failure_of(updater, state(2.0))
-            assert "it was lost while the weights were sent: Connection closed by peer" in error.failed[2]
-            assert (error.updated, list(error.failed), error.not_tried) == ((1,), [2], ())
-            assert (one.hears(), two.hears(), two.end()[0]) == ("got 2 whole", "half", -9)
-            updater.push_weights(state(3.0), worker_ids=[1])
-            assert one.hears() == "got 3 whole"
+def test_a_rank_killed_half_way_is_named_and_its_next_life_is_updated() -> None:
+    store = tcp_store()
+    with ranks(Rank("worker", store.port, 1), Rank("dies", store.port, 2)) as (one, two):
+        assert one.hears() == two.hears() == "ready"
+        updater = DistributedWeightUpdater(store, state(1.0), 2, True, timeout_s=TIMEOUT_S)
+        error = failure_of(updater, state(2.0))
+        assert "it was lost while the weights were sent: Connection closed by peer" in error.failed[2]
+        assert (error.updated, list(error.failed), error.not_tried) == ((1,), [2], ())
+        assert (one.hears(), two.hears(), two.end()[0]) == ("got 2 whole", "half", -9)
+        updater.push_weights(state(3.0), worker_ids=[1])
+        assert one.hears() == "got 3 whole"
 
-            with ranks(Rank("worker", store.port, 2)) as (again,):
-                assert again.hears() == "ready"
-                updater.push_weights(state(4.0))
-                assert one.hears() == again.hears() == "got 4 whole"
-                assert [tell(store, rank, "shutdown", timeout_s=TIMEOUT_S) for rank in (1, 2)] == ["down", "down"]
-                assert (one.end()[0], again.end()[0]) == (0, 0)
-            updater.close()
-        finally:
-            if world_size:
-                dist.destroy_process_group()
+        with ranks(Rank("worker", store.port, 2)) as (again,):
+            assert again.hears() == "ready"
+            updater.push_weights(state(4.0))
+            assert one.hears() == again.hears() == "got 4 whole"
+            assert [tell(store, rank, "shutdown", timeout_s=TIMEOUT_S) for rank in (1, 2)] == ["down", "down"]
+            assert (one.end()[0], again.end()[0]) == (0, 0)
+        updater.close()
 
 
 @pytest.mark.slow
@@ -257,7 +249,7 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
     with ranks(Rank("trainer", store.port, 0)) as (trainer,):
         assert trainer.hears() == str(store.port)
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(gloo_transport, "torch", KillsHalfWay(trainer))
+            monkeypatch.setattr(weight_updater, "torch", KillsHalfWay(trainer))
             with pytest.raises(CommError, match="the trainer was lost while it sent weights"):
                 worker.step(timeout_s=TIMEOUT_S)
         assert trainer.end()[0] == -9

@@ -13,9 +13,8 @@ from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.weights.local import LocalWeights
 from ding_like.comm.weights.node_store import tell
-from ding_like.comm.weights.rank_transport import LostTransferError
+from ding_like.comm.weights.weight_updater import LostTransferError
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 
@@ -82,15 +81,13 @@ def test_a_seed_is_set_and_the_seed_in_use_is_said() -> None:
 
 
 def test_weights_that_are_lost_on_their_way_do_not_end_serving() -> None:
-    class Receives:
-        def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
+    class Loses(WeightUpdateWorker):
+        def _receive(self, push_id: str) -> Weights | None:
             raise LostTransferError("the trainer was lost.")
-
-        def close(self) -> None: ...
 
     store: dict[str, bytes] = {"TRAINER_status": b"alive"}
     with ExitStack() as stack:
-        served(stack, store, WeightUpdateWorker(store, 1, policy(), receiver=Receives()))
+        served(stack, store, Loses(store, 1, policy()))
         for _ in range(2):
             assert tell(store, 1, "update_weights", timeout_s=60.0) == "failed: the trainer was lost."
 
@@ -243,17 +240,6 @@ def test_without_sync_workers_are_updated_while_the_trainer_goes_on() -> None:
     assert torch.equal(target.state_dict()["weight"], before)
 
 
-def test_any_publisher_and_reader_carry_the_numbers() -> None:
-    store: dict[str, bytes] = {}
-    target, publisher = policy(1), LocalWeights()
-    worker = WeightUpdateWorker(store, 1, target, reader=publisher.reader("1"))
-    with updater_of(store, policy(), transport=publisher) as updater:
-        push(updater, worker)
-    publisher.close()
-
-    assert torch.equal(target.state_dict()["weight"], policy().state_dict()["weight"])
-
-
 def test_the_names_of_a_target_may_be_nested_another_way() -> None:
     store: dict[str, bytes] = {}
     source, target = nn.Sequential(policy()), {"0": dict(policy(1).state_dict())}
@@ -264,18 +250,33 @@ def test_the_names_of_a_target_may_be_nested_another_way() -> None:
     assert torch.equal(target["0"]["weight"], policy().state_dict()["weight"])
 
 
-def test_a_trainer_that_names_no_push_is_served_by_a_receiver_for_it() -> None:
-    class Receives:
-        def receive(self, push_id: str, *, timeout_s: float) -> Weights | None:
+def test_a_subclass_serves_a_trainer_that_names_no_push_and_does_what_it_likes() -> None:
+    """As TorchRL's trainer writes none."""
+
+    class Own(WeightUpdateWorker):
+        got: list[str] = []
+
+        def _receive(self, push_id: str) -> Weights | None:
             return Weights("policy", Version(0, 1), {"w": torch.ones(1)})
 
-        def close(self) -> None: ...
+        def update(self, weights: Weights) -> None:
+            self.got.append(f"weights {weights.version.update}")
 
-    got: list[Weights] = []
+        def collect(self) -> None:
+            self.got.append("rows")
+
+        def seed(self, number: int) -> int:
+            return number + 1
+
     store: dict[str, Any] = {}
-    worker = WeightUpdateWorker(store, 1, on_weights=got.append, receiver=Receives())
+    worker = Own(store, 1)
     for _ in range(2):
         store["NODE_1_in"] = b"update_weights"
         assert worker.step() == "update_weights" and store.pop("NODE_1_out") == b"updated"
+    tell(store, 1, "continue")
+    worker.step()
+    store["NODE_1_in"] = b"seeding_7"
+    worker.step()
 
-    assert len(got) == 2 and "NODE_1_done" not in store
+    assert worker.got == ["weights 1"] * 2 + ["rows"] and store["NODE_1_seed"] == b"8"
+    assert "NODE_1_done" not in store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -13,38 +12,37 @@ import torch
 from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdaterBase
-from ding_like.comm.channels import Receipt, Weights
-from ding_like.comm.weights.rank_transport import Parcel
+from ding_like.comm.weights.weight_updater import Push
 from ding_like.errors import CommError, SchemaError
 from tests.comm.weights.fake_nodes import FakeNodes
 from tests.comm.weights.test_extract import tensordict_of
 
 
-class Sent:
-    """Be a transport that keeps what it is given, and fails for `broken` ranks."""
+class Updater(DistributedWeightUpdater):
+    """Keeps what it sends, and fails for `broken` ranks; with `is_held` ranks take the weights once `release` is set."""
 
-    def __init__(self, broken: Sequence[int] = ()) -> None:
-        self.parcels: list[tuple[int, Parcel]] = []
+    def __init__(self, *args: Any, broken: Sequence[int] = (), is_held: bool = False, **kwargs: Any) -> None:
+        self.pushes: list[tuple[int, Push]] = []
         self.broken = broken
-        self.is_closed = False
+        self.release = threading.Event()
+        if not is_held:
+            self.release.set()
+        super().__init__(*args, **kwargs)
 
-    def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
-        futures: dict[int, Future[None]] = {}
-        for rank in ranks:
-            self.parcels.append((rank, parcel))
-            futures[rank] = Future()
-            if rank in self.broken:
-                futures[rank].set_exception(CommError("Connection closed by peer."))
-            else:
-                futures[rank].set_result(None)
-        return futures
-
-    def close(self) -> None:
-        self.is_closed = True
+    def _send_weights(self, rank: int, push: Push) -> None:
+        assert self.release.wait(60.0)
+        self.pushes.append((rank, push))
+        if rank in self.broken:
+            raise CommError("Connection closed by peer.")
 
     @property
     def ranks(self) -> list[int]:
-        return [rank for rank, _ in self.parcels]
+        return [rank for rank, _ in self.pushes]
+
+    @property
+    def sent(self) -> Mapping[str, torch.Tensor]:
+        """The state that was sent last."""
+        return self.pushes[-1][1].weights.state
 
 
 class Collector:
@@ -60,10 +58,8 @@ def policy(seed: int = 0) -> nn.Module:
     return nn.Linear(3, 2)
 
 
-def updater_of(
-    nodes: FakeNodes, sent: Sent | None = None, *, num_workers: int = 3, **kwargs: Any
-) -> DistributedWeightUpdater:
-    return DistributedWeightUpdater(nodes, policy(), num_workers, True, transport=sent or Sent(), **kwargs)
+def updater_of(nodes: Any, *, num_workers: int = 3, sync: bool = True, **kwargs: Any) -> Updater:
+    return Updater(nodes, kwargs.pop("weights", policy()), num_workers, sync, **kwargs)
 
 
 @pytest.fixture
@@ -77,31 +73,30 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> FakeNodes:
 
 
 def test_a_push_without_arguments_reaches_every_rank_with_the_weights_of_the_updater(nodes: FakeNodes) -> None:
-    sent = Sent()
-    updater = updater_of(nodes, sent)
+    updater = updater_of(nodes)
 
     assert updater.push_weights() is None
 
-    assert nodes.told() == [1, 2, 3] == sent.ranks
-    assert torch.equal(sent.parcels[0][1].weights.state["weight"], policy().state_dict()["weight"])
+    assert nodes.told() == [1, 2, 3] == sorted(updater.ranks)
+    assert torch.equal(updater.sent["weight"], policy().state_dict()["weight"])
     assert not [key for key in nodes.values if key.endswith("_out")]  # answers are taken out
 
 
 def test_ranks_count_from_one_alone_and_in_lists() -> None:
     for worker_ids, ranks in ((2, [2]), ([1], [1]), ([3, 1], [3, 1]), ([2, 2], [2]), ([], [])):
-        nodes, sent, hooks = FakeNodes(), Sent(), []
-        updater = updater_of(nodes, sent)
+        nodes, hooks = FakeNodes(), []
+        updater = updater_of(nodes)
         updater.register_post_hook(lambda hooks=hooks: hooks.append("called"))
 
         updater.push_weights(worker_ids=worker_ids)
 
-        assert nodes.told() == ranks == sent.ranks, worker_ids
+        assert nodes.told() == ranks and sorted(updater.ranks) == sorted(ranks), worker_ids
         assert updater.version == len(hooks) == bool(ranks), worker_ids
         assert updater.all_worker_ids() == [1, 2, 3]
 
 
 def test_what_names_no_rank_is_refused_before_anything_is_sent(nodes: FakeNodes) -> None:
-    sent = Sent()
+    updater = updater_of(nodes)
     for worker_ids, error, said in (
         (0, RuntimeError, "worker_rank must be at least 1, got 0"),
         ([1, 2, -1], RuntimeError, "worker_rank must be at least 1, got -1"),
@@ -112,9 +107,9 @@ def test_what_names_no_rank_is_refused_before_anything_is_sent(nodes: FakeNodes)
         (torch.device("cuda:1"), ValueError, "no worker is known to be on cuda:1: devices=None"),
     ):
         with pytest.raises(error, match=said):
-            updater_of(nodes, sent).push_weights(worker_ids=worker_ids)
+            updater.push_weights(worker_ids=worker_ids)
 
-    assert nodes.told() == [] and sent.ranks == []
+    assert nodes.told() == [] and updater.ranks == []
 
 
 def test_a_device_names_the_workers_that_are_on_it(nodes: FakeNodes) -> None:
@@ -132,9 +127,8 @@ def test_a_device_names_the_workers_that_are_on_it(nodes: FakeNodes) -> None:
 def test_all_ranks_are_told_before_any_is_awaited(nodes: FakeNodes) -> None:
     updater_of(nodes).push_weights()
 
-    assert nodes.events == [
-        (call, f"NODE_{r}_{what}") for call, what in (("set", "in"), ("get", "out")) for r in (1, 2, 3)
-    ]
+    assert nodes.events[:3] == [("set", f"NODE_{r}_in") for r in (1, 2, 3)]
+    assert sorted(nodes.events[3:]) == [("get", f"NODE_{r}_out") for r in (1, 2, 3)]
 
 
 def test_ranks_that_do_not_answer_cost_the_timeout_once(nodes: FakeNodes) -> None:
@@ -148,10 +142,10 @@ def test_ranks_that_do_not_answer_cost_the_timeout_once(nodes: FakeNodes) -> Non
 
 
 def test_the_trainer_says_that_it_is_alive_until_it_is_closed(nodes: FakeNodes) -> None:
-    with updater_of(nodes, sent := Sent()):
+    with updater_of(nodes):
         assert nodes.values["TRAINER_status"] == b"alive"
 
-    assert "TRAINER_status" not in nodes.values and sent.is_closed
+    assert "TRAINER_status" not in nodes.values
 
 
 def test_an_answer_to_an_earlier_push_does_not_count(nodes: FakeNodes) -> None:
@@ -209,22 +203,22 @@ def test_ranks_behind_a_lost_store_are_not_tried(nodes: FakeNodes) -> None:
 
 def test_a_rank_that_cannot_be_sent_to_is_failed_and_told_nothing_more(nodes: FakeNodes) -> None:
     with pytest.raises(WeightUpdateError, match=r"rank 2: Connection closed by peer\.") as raised:
-        updater_of(nodes, Sent(broken=[2])).push_weights()
+        updater_of(nodes, broken=[2]).push_weights()
 
     assert raised.value.updated == (1, 3)
     assert "NODE_2_in" not in nodes.values  # the word is taken back
 
 
 def test_a_push_after_a_failure_is_a_newer_version_on_its_way(nodes: FakeNodes) -> None:
-    nodes.answers, sent = {1: b"busy"}, Sent()
-    updater = updater_of(nodes, sent, num_workers=1)
+    nodes.answers = {1: b"busy"}
+    updater = updater_of(nodes, num_workers=1)
     with pytest.raises(WeightUpdateError):
         updater.push_weights()
     nodes.answers = {}
 
     updater.push_weights()
 
-    (_, first), (_, second) = sent.parcels
+    (_, first), (_, second) = updater.pushes
     assert second.weights.version > first.weights.version and second.push_id != first.push_id
     assert updater.version == 1
 
@@ -250,17 +244,16 @@ def test_every_kind_of_weights_is_pushed_to_an_updater_of_another_kind() -> None
     kinds = [other, other.state_dict(), dict(other.state_dict()), tensordict_of(other)]
     expected = other.state_dict()
     for place, weights in enumerate(kinds):
-        sent = Sent()
-        updater = DistributedWeightUpdater(FakeNodes(), kinds[place - 1], 1, True, transport=sent)
+        updater = updater_of(FakeNodes(), num_workers=1, weights=kinds[place - 1])
 
         updater.push_weights(weights)
 
-        found = sent.parcels[0][1].weights.state
+        found = updater.sent
         assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_weights_of_another_model_are_refused_before_anything_is_sent(nodes: FakeNodes) -> None:
-    sent, weight, bias = Sent(), torch.ones(2, 3), torch.ones(2)
+    updater, weight, bias = updater_of(nodes), torch.ones(2, 3), torch.ones(2)
     for weights, said in (
         ({"weight": torch.ones(2, 4), "bias": bias}, r"'weight' as float32 \[2, 4\]; expected float32 \[2, 3\]"),
         ({"weight": weight.double(), "bias": bias}, "'weight' as float64"),
@@ -270,39 +263,38 @@ def test_weights_of_another_model_are_refused_before_anything_is_sent(nodes: Fak
         ("weights.pt", "cannot be taken from a str"),
     ):
         with pytest.raises(SchemaError, match=said):
-            updater_of(nodes, sent).push_weights(weights)
+            updater.push_weights(weights)
 
-    assert nodes.told() == [] and sent.ranks == []
+    assert nodes.told() == [] and updater.ranks == []
 
 
 def test_nested_dicts_of_arrays_and_numbers_are_weights(nodes: FakeNodes) -> None:
-    sent = Sent()
     state = {"model": {"w": torch.ones(2)}, "returns": {"mean": np.zeros(3), "count": 2}}
-    updater = DistributedWeightUpdater(nodes, state, 1, True, transport=sent)
+    updater = updater_of(nodes, num_workers=1, weights=state)
     updater.push_weights()
     updater.push_weights(state)
 
-    for _, parcel in sent.parcels:
-        assert set(parcel.weights.state) == {"model/w", "returns/mean~array", "returns/count~int"}
+    for _, push in updater.pushes:
+        assert set(push.weights.state) == {"model/w", "returns/mean~array", "returns/count~int"}
 
 
 def test_a_nested_dict_has_the_names_of_a_tensordict() -> None:
     """As TensorDict.to_dict() makes it."""
-    model, sent = nn.Sequential(policy()), Sent()
+    model = nn.Sequential(policy())
     nested = {"0": dict(policy(1).state_dict())}
-    updater = DistributedWeightUpdater(FakeNodes(), tensordict_of(model), 1, True, transport=sent)
+    updater = updater_of(FakeNodes(), num_workers=1, weights=tensordict_of(model))
+    other = updater_of(FakeNodes(), num_workers=1, weights=nested)
 
     updater.push_weights(nested)
-    DistributedWeightUpdater(FakeNodes(), nested, 1, True, transport=sent).push_weights(model)
+    other.push_weights(model)
 
-    (_, first), (_, second) = sent.parcels
-    assert set(first.weights.state) == {"0.weight", "0.bias"} and set(second.weights.state) == {"0/weight", "0/bias"}
-    assert torch.equal(first.weights.state["0.weight"], nested["0"]["weight"])
+    assert set(updater.sent) == {"0.weight", "0.bias"} and set(other.sent) == {"0/weight", "0/bias"}
+    assert torch.equal(updater.sent["0.weight"], nested["0"]["weight"])
 
 
 def test_a_push_copies_the_weights_that_the_policy_has_then(nodes: FakeNodes) -> None:
-    model, sent = policy(), Sent()
-    updater = DistributedWeightUpdater(nodes, model, 1, True, transport=sent)
+    model = policy()
+    updater = updater_of(nodes, num_workers=1, weights=model)
     with torch.no_grad():
         model.weight.fill_(5.0)  # type: ignore[operator, union-attr]
 
@@ -310,48 +302,25 @@ def test_a_push_copies_the_weights_that_the_policy_has_then(nodes: FakeNodes) ->
 
     with torch.no_grad():
         model.weight.fill_(6.0)  # type: ignore[operator, union-attr]
-    assert sent.parcels[0][1].weights.state["weight"].eq(5.0).all()
+    assert updater.sent["weight"].eq(5.0).all()
 
 
 def test_weights_travel_as_bfloat16_if_asked(nodes: FakeNodes) -> None:
-    exact, half = Sent(), Sent()
-    updater_of(nodes, exact, num_workers=1).push_weights()
-    updater_of(nodes, half, num_workers=1, dtype="bfloat16").push_weights()
+    exact, half = updater_of(nodes, num_workers=1), updater_of(nodes, num_workers=1, dtype="bfloat16")
+    exact.push_weights()
+    half.push_weights()
 
-    own = policy().state_dict()["weight"]
-    rounded = half.parcels[0][1].weights.state["weight"]
-    assert half.parcels[0][1].encoded.body.size == exact.parcels[0][1].encoded.body.size // 2
+    own, rounded = policy().state_dict()["weight"], half.sent["weight"]
+    assert half.pushes[0][1].encoded.body.size == exact.pushes[0][1].encoded.body.size // 2
     assert rounded.dtype == torch.float32 and torch.equal(rounded, own.bfloat16().float())
 
 
 # --- without sync
 
 
-class Held(Sent):
-    """Let ranks take the weights when `release` is called."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Future[None]] = []
-
-    def start(self, ranks: Sequence[int], parcel: Parcel, *, timeout_s: float) -> Mapping[int, Future[None]]:
-        super().start(ranks, parcel, timeout_s=timeout_s)
-        futures: dict[int, Future[None]] = {rank: Future() for rank in ranks}
-        self.waiting += futures.values()
-        return futures
-
-    def release(self) -> None:
-        while self.waiting:
-            self.waiting.pop().set_result(None)
-
-
-def held_updater(nodes: FakeNodes, held: Held, **kwargs: Any) -> DistributedWeightUpdater:
-    return DistributedWeightUpdater(nodes, policy(), 2, False, transport=held, **kwargs)
-
-
 def test_without_sync_a_handle_comes_at_once_and_version_and_hooks_follow() -> None:
-    nodes, held, hooks = FakeNodes(), Held(), threading.Event()
-    updater = held_updater(nodes, held)
+    nodes, hooks = FakeNodes(), threading.Event()
+    updater = updater_of(nodes, num_workers=2, sync=False, is_held=True)
     updater.count_batch(1)
     updater.register_post_hook(hooks.set)
 
@@ -359,19 +328,18 @@ def test_without_sync_a_handle_comes_at_once_and_version_and_hooks_follow() -> N
 
     assert handle is not None and not handle.done()
     assert (nodes.told(), updater.version, updater._batches_since_weight_update) == ([1, 2], 0, [1, 0])
-    held.release()
+    updater.release.set()
     handle.wait(60.0)
     assert handle.done() and hooks.is_set()
     assert (updater.version, updater._batches_since_weight_update) == (1, [0, 0])
 
 
 def test_a_handle_raises_what_a_push_with_sync_does() -> None:
-    nodes, held = FakeNodes({2: b"no"}), Held()
-    updater = held_updater(nodes, held)
+    updater = updater_of(FakeNodes({2: b"no"}), num_workers=2, sync=False, is_held=True)
     updater.register_post_hook(lambda: pytest.fail("a hook was called"))
 
     handle = updater.push_weights()
-    held.release()
+    updater.release.set()
 
     assert handle is not None
     for _ in range(2):  # as often as it is asked
@@ -381,8 +349,8 @@ def test_a_handle_raises_what_a_push_with_sync_does() -> None:
 
 
 def test_a_second_push_waits_for_the_answers_to_the_first() -> None:
-    nodes, held = FakeNodes(), Held()
-    updater = held_updater(nodes, held)
+    nodes = FakeNodes()
+    updater = updater_of(nodes, num_workers=2, sync=False, is_held=True)
     first = updater.push_weights()
     seconds: list[Any] = []
     second = threading.Thread(target=lambda: seconds.append(updater.push_weights()))
@@ -390,9 +358,8 @@ def test_a_second_push_waits_for_the_answers_to_the_first() -> None:
     second.start()
     second.join(0.05)
     told_meanwhile = nodes.told()
-    held.release()
+    updater.release.set()
     second.join(60.0)
-    held.release()
     seconds[0].wait(60.0)
 
     assert told_meanwhile == [1, 2] and nodes.told() == [1, 2, 1, 2]
@@ -400,7 +367,7 @@ def test_a_second_push_waits_for_the_answers_to_the_first() -> None:
 
 
 def test_a_hook_may_push_again() -> None:
-    updater = DistributedWeightUpdater(FakeNodes(), policy(), 1, False, transport=Sent())
+    updater = updater_of(FakeNodes(), num_workers=1, sync=False)
     more: list[Any] = []
 
     def push_once_more() -> None:
@@ -424,57 +391,6 @@ def test_nothing_is_pushed_after_close(nodes: FakeNodes) -> None:
 
     with pytest.raises(CommError, match="after the updater was closed"):
         updater.push_weights()
-
-
-# --- through a publisher
-
-
-class Publisher:
-    """Be a WeightPublisher that gives a receipt, and refuses to publish to some readers alone if `all_see`."""
-
-    def __init__(self, receipt: Receipt, *, all_see: bool = False) -> None:
-        self.receipt = receipt
-        self.all_see = all_see
-        self.published: list[tuple[Weights, Any, Any]] = []
-
-    def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
-        if self.all_see and to is not None:
-            raise CommError("all readers see them.")
-        self.published.append((weights, to, wait_s))
-        return self.receipt
-
-    def close(self) -> None: ...
-
-
-def test_a_weight_publisher_is_a_transport() -> None:
-    nodes, publisher = FakeNodes(), Publisher(Receipt(delivered=("1",), failed=("2",)))
-    updater = DistributedWeightUpdater(nodes, policy(), 2, True, transport=publisher, timeout_s=5.0, policy_id="main")
-
-    with pytest.raises(WeightUpdateError, match="rank 2: the publisher could not deliver to reader '2'") as raised:
-        updater.push_weights()
-
-    ((weights, to, wait_s),) = publisher.published
-    assert to is None and 0 < wait_s <= 5.0 and weights.policy_id == "main"
-    assert raised.value.updated == (1,)
-
-
-def test_a_push_to_some_ranks_needs_a_publisher_that_can_choose_its_readers() -> None:
-    chooses, shows_all = Publisher(Receipt(delivered=("2",))), Publisher(Receipt(), all_see=True)
-
-    DistributedWeightUpdater(FakeNodes(), policy(), 2, True, transport=chooses).push_weights(worker_ids=2)
-    updater = DistributedWeightUpdater(FakeNodes(), policy(), 2, True, transport=shows_all)
-    updater.push_weights()
-    with pytest.raises(WeightUpdateError, match="rank 1: all readers see them"):
-        updater.push_weights(worker_ids=1)
-
-    assert [to for _, to, _ in chooses.published] == [["2"]] and updater.version == 1
-
-
-def test_a_publisher_that_has_newer_weights_fails_the_push() -> None:
-    publisher = Publisher(Receipt(skipped=("1",)))
-
-    with pytest.raises(WeightUpdateError, match="as new or newer"):
-        DistributedWeightUpdater(FakeNodes(), policy(), 1, True, transport=publisher).push_weights()
 
 
 # --- collectors
@@ -570,7 +486,6 @@ def test_arguments_that_mean_nothing_are_refused() -> None:
         (dict(timeout_s=float("nan")), "timeout_s is nan"),
         (dict(devices=["cpu"]), "1 devices for 3 workers"),
         (dict(dtype="int8"), "the dtype of weights is 'int8'"),
-        (dict(sent=object()), "is no transport"),
     ):
         with pytest.raises((SchemaError, CommError), match=said):
             updater_of(FakeNodes(), **change)
