@@ -159,10 +159,6 @@ def _report(path: Path, root: Path) -> Recording:
     if path.stem == "weight_updater_torchrl":
         command = "~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater"
         return Recording(name, (*_in_package(("comm/weights",)), "benchmarks/differential"), command)
-    if path.stem == "weights_torn":
-        own = ("ding_like/comm/weights/shared_*", "tests/comm/weights/torn.py")
-        command = f"python -m tests.comm.weights.torn --publications 10000 --readers 4 --out {name}"
-        return Recording(name, own, command)
     if path.stem == "two_learners":
         parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"

@@ -120,7 +120,7 @@ def _updates(name: str, *peers: str, others: tuple[str, ...] = (), at_least: flo
 
 def _weights(megabytes: int) -> Benchmark:
     """Return a benchmark of weights that go from one process to four."""
-    ours: tuple[str, ...] = ("shared_memory", "in_process", "torch_dist", "files", "rest_files", "updater")
+    ours: tuple[str, ...] = ("files", "rest_files", "updater")
     if megabytes <= 64:  # at most `messages.MAX_FILE` goes through a coordinator
         ours += ("rest_stream",)
     plain = ("pipe_pickle", "pipe_pickle_tensors", "queue_pickle", "torch_queue")
@@ -131,8 +131,7 @@ def _weights(megabytes: int) -> Benchmark:
     contenders |= {
         f"torchrl_{way}": Contender("weights_torchrl", ("--way", way, *size), venv="peers") for way in torchrl
     }
-    bars = tuple(Bar("ours_shared_memory", way, 3.0) for way in ("pipe_pickle", "pipe_pickle_tensors"))
-    return Benchmark(("versions_per_s",), contenders, bars=bars)
+    return Benchmark(("versions_per_s",), contenders)
 
 
 def _learners(algorithm: str, *, steps: int) -> Benchmark:

@@ -15,9 +15,6 @@ UPDATER = ROOT / "docs" / "reports" / "weight_updater_torchrl.json"
 SIZES = {"weights_10mb": "10 MB", "weights_100mb": "100 MB"}
 AGAINST = "pipe_pickle"
 NAMES = {
-    "ours_shared_memory": "shared memory",
-    "ours_in_process": "in process, four threads",
-    "ours_torch_dist": "torch.distributed, gloo",
     "ours_files": "files in memory",
     "ours_rest_files": "files, announced by a coordinator",
     "ours_rest_stream": "files, streamed by a coordinator",

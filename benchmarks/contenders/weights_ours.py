@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import socket
 import tempfile
 from collections.abc import Callable
@@ -25,11 +24,8 @@ from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.extract import load_into, state_of
 from ding_like.comm.weights.files import prune_weights, read_weights, write_weights
-from ding_like.comm.weights.local import LocalWeights
-from ding_like.comm.weights.shared_memory import SharedMemoryPublisher, SharedMemoryReader
-from ding_like.comm.weights.torch_dist import DistWeightPublisher, DistWeightReader
-from ding_like.comm.weights.updater import DistributedWeightUpdater
-from ding_like.comm.weights.updater_worker import WeightUpdateWorker
+from ding_like.comm.weights.update_worker import WeightUpdateWorker
+from ding_like.comm.weights.weight_updater import DistributedWeightUpdater
 from ding_like.config import compile_config
 from ding_like.worker import Coordinator
 
@@ -77,48 +73,6 @@ class Channel(work.Base):
 
     def close(self) -> None:
         self.publisher.close()
-
-
-class InProcessSender(Channel):
-    """Give four threads of this process one copy: the floor."""
-
-    in_process = True
-
-    def prepare(self, module: nn.Module, context: Any) -> None:
-        self.publisher = self._local = LocalWeights()
-        for index in range(work.NUM_WORKERS):
-            self._local.reader(str(index))
-
-    def make_reader(self, index: int) -> tuple[WeightReader, Callable[[], Any]]:
-        return self._local.reader(str(index)), lambda: None
-
-
-class SharedMemory(Channel):
-    """Write into shared memory."""
-
-    def __init__(self) -> None:
-        self._name = f"bench-{secrets.token_hex(4)}"
-
-    def open(self, module: nn.Module) -> None:
-        self.publisher = SharedMemoryPublisher(self._name)
-
-    def make_reader(self, index: int) -> tuple[WeightReader, Callable[[], Any]]:
-        reader = SharedMemoryReader(self._name, reader=f"worker{index}")
-        return reader, reader.close
-
-
-class TorchDist(Channel):
-    """Send from rank to rank over gloo."""
-
-    def __init__(self) -> None:
-        self._store = _own_folder() / "store"
-
-    def open(self, module: nn.Module) -> None:
-        self.publisher = DistWeightPublisher(self._store, rank=0, world_size=1 + work.NUM_WORKERS)
-
-    def make_reader(self, index: int) -> tuple[WeightReader, Callable[[], Any]]:
-        reader = DistWeightReader(self._store, rank=1 + index, world_size=1 + work.NUM_WORKERS)
-        return reader, reader.close
 
 
 class Files(work.Base):
@@ -284,13 +238,10 @@ class Updater(work.Base):
 
 if __name__ == "__main__":
     makers: dict[str, Callable[[], work.Way]] = {
-        "in_process": InProcessSender,
-        "shared_memory": SharedMemory,
-        "torch_dist": TorchDist,
         "files": Files,
         "rest_files": lambda: Rest("shared"),
         "rest_stream": lambda: Rest("stream"),
         "updater": Updater,
     }
-    preload = ("ding_like.comm.rest.weight_reader", "ding_like.comm.weights.updater_worker", "ding_like.worker")
+    preload = ("ding_like.comm.rest.weight_reader", "ding_like.comm.weights.update_worker", "ding_like.worker")
     work.main(makers, (), preload)

@@ -1,7 +1,7 @@
 """Push with TorchRL's updater to our workers, and with ours to workers that TorchRL's would lead, over real gloo.
 
-Each of two workers is a process. Words go through a TCPStore; numbers as a TensorDict sends them, which both sides are
-given: `transport` and `receiver` are where ours take another way of the numbers.
+Each of two workers is a process. Words go through a TCPStore; numbers as a TensorDict sends them: `_send_weights` and
+`_receive` are where a subclass of ours sends and receives them another way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import multiprocessing
 import socket
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +24,7 @@ from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.learner_group import use_loopback
 from ding_like.comm.weights.extract import load_into, state_of
+from ding_like.comm.weights.weight_updater import Push
 
 TRAINERS = ("torchrl", "ours")
 NUM_WORKERS = 2
@@ -32,37 +32,31 @@ _PUSHES = 3
 _TIMEOUT_S = 30.0
 
 
-class TensorDictSends:
-    """Send weights as TorchRL's updater does, by `TensorDict.send` to each rank."""
+class TensorDictSends(DistributedWeightUpdater):
+    """Our updater, which sends as TorchRL's does: by `TensorDict.send` to each rank."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._weights = TensorDict.from_module(module).data.clone()
+    def __init__(self, store: dist.Store, module: nn.Module) -> None:
+        self._tensordict = TensorDict.from_module(module).data.clone()
+        super().__init__(store, module, NUM_WORKERS, True, timeout_s=_TIMEOUT_S)
 
-    def start(self, ranks: Sequence[int], parcel: Any, *, timeout_s: float) -> dict[int, Future[None]]:
-        load_into(self._weights, parcel.weights.state)
-        futures: dict[int, Future[None]] = {}
-        for rank in ranks:
-            self._weights.send(rank)
-            futures[rank] = Future()
-            futures[rank].set_result(None)
-        return futures
-
-    def close(self) -> None: ...
+    def _send_weights(self, rank: int, push: Push) -> None:
+        tensordict = self._tensordict.clone()
+        load_into(tensordict, push.weights.state)
+        tensordict.send(rank)
 
 
-class TensorDictReceives:
-    """Receive what TorchRL's updater sends, by `TensorDict.recv`."""
+class TensorDictReceives(WeightUpdateWorker):
+    """Our worker, which receives what TorchRL's updater sends, by `TensorDict.recv`."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._weights = TensorDict.from_module(module).data.clone()
+    def __init__(self, store: dist.Store, rank: int, module: nn.Module) -> None:
+        super().__init__(store, rank, module, timeout_s=_TIMEOUT_S)
+        self._tensordict = TensorDict.from_module(module).data.clone()
         self._number = 0
 
-    def receive(self, push_id: str, *, timeout_s: float) -> Weights:
-        self._weights.recv(0)
+    def _receive(self, push_id: str) -> Weights:
+        self._tensordict.recv(0)
         self._number += 1
-        return Weights("policy", Version(0, self._number), state_of(self._weights))
-
-    def close(self) -> None: ...
+        return Weights("policy", Version(0, self._number), state_of(self._tensordict))
 
 
 def _join(port: int, rank: int) -> dist.Store:
@@ -81,7 +75,7 @@ def _numbers(module: nn.Module) -> float:
 def _our_worker(port: int, rank: int, told: Any) -> None:
     """Be a worker of ours."""
     store, module = _join(port, rank), make_module()
-    worker = WeightUpdateWorker(store, rank, module, timeout_s=_TIMEOUT_S, receiver=TensorDictReceives(module))
+    worker = TensorDictReceives(store, rank, module)
     for _ in range(_PUSHES):
         worker.step(timeout_s=_TIMEOUT_S)
         told.send(_numbers(module))
@@ -111,9 +105,7 @@ def _push_theirs(store: dist.Store, module: nn.Module) -> Any:
 
 
 def _push_ours(store: dist.Store, module: nn.Module) -> Any:
-    return DistributedWeightUpdater(
-        store, module, NUM_WORKERS, True, transport=TensorDictSends(module), timeout_s=_TIMEOUT_S
-    )
+    return TensorDictSends(store, module)
 
 
 def cross(trainer: str) -> list[dict[str, Any]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 from unittest.mock import patch
@@ -15,6 +14,7 @@ from torch.distributed import DistStoreError
 from torchrl.collectors.distributed import DistributedWeightUpdater as TorchRLUpdater
 
 from ding_like.comm import DistributedWeightUpdater as OurUpdater
+from ding_like.comm.weights.weight_updater import Push
 
 NUM_WORKERS = 3
 _UPDATE = b"update_weights"
@@ -107,22 +107,15 @@ class TorchRL(Side):
             yield
 
 
-class _Sends:
-    """Be the transport of our updater."""
+class _LoggedUpdater(OurUpdater):
+    """Our updater, which logs what it sends."""
 
-    def __init__(self, log: list[list[Any]]) -> None:
+    def __init__(self, log: list[list[Any]], *args: Any, **kwargs: Any) -> None:
         self._log = log
+        super().__init__(*args, **kwargs)
 
-    def start(self, ranks: Sequence[int], parcel: Any, *, timeout_s: float) -> dict[int, Future[None]]:
-        futures: dict[int, Future[None]] = {}
-        for rank in ranks:
-            names = sorted(name.replace("/", ".") for name in parcel.weights.state)
-            self._log.append(["send", rank, names])
-            futures[rank] = Future()
-            futures[rank].set_result(None)
-        return futures
-
-    def close(self) -> None: ...
+    def _send_weights(self, rank: int, push: Push) -> None:
+        self._log.append(["send", rank, sorted(name.replace("/", ".") for name in push.weights.state)])
 
 
 class Ours(Side):
@@ -131,7 +124,7 @@ class Ours(Side):
     name = "ours"
 
     def make(self, store: Any, weights: Any, num_workers: int = NUM_WORKERS, *, sync: bool = True) -> Any:
-        return OurUpdater(store, weights, num_workers, sync, transport=_Sends(self.log), timeout_s=2.0)
+        return _LoggedUpdater(self.log, store, weights, num_workers, sync, timeout_s=2.0)
 
     @contextmanager
     def watched(self) -> Iterator[None]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ding_like.comm.weights.update_worker import WeightUpdateWorker
     from ding_like.comm.weights.weight_updater import (
         DistributedWeightUpdater,
         PushHandle,
         WeightUpdateError,
         WeightUpdaterBase,
-        WeightUpdateWorker,
     )
 
 __all__ = ["DistributedWeightUpdater", "PushHandle", "WeightUpdateError", "WeightUpdateWorker", "WeightUpdaterBase"]
@@ -22,9 +22,9 @@ __all__ = ["DistributedWeightUpdater", "PushHandle", "WeightUpdateError", "Weigh
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ding_like.comm.weights import weight_updater
+    from ding_like.comm.weights import update_worker, weight_updater
 
-    return getattr(weight_updater, name)
+    return getattr(update_worker if name == "WeightUpdateWorker" else weight_updater, name)
 
 
 def __dir__() -> list[str]:

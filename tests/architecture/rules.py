@@ -55,7 +55,7 @@ HOMES = {
     "rich": ("utils/log.py", "pipeline/report/", "entry/"),
     "dizoo": (),
 }
-MAX_FILE_LINES = 500
+MAX_FILE_LINES = 800
 # Packages that are kept small, whatever their files are: what is of use elsewhere has its place elsewhere.
 MAX_PACKAGE_LINES = {"pipeline/ray/": 1_200, "pipeline/seed/": 1_200}
 MAX_FUNCTION_LINES = 60

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,12 +219,11 @@ def test_the_trackers_of_the_page_fit_a_config() -> None:
 
 
 def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> None:
-    module, memory, updater, system = blocks("weights.md")
+    module, updater, system = blocks("weights.md")
     cfg = compile_config(*read_config(CARTPOLE)[:2], save=False)
     names: dict[str, Any] = {}
 
     exec(module, {})
-    exec(memory.replace("run-1", f"page-{os.getpid()}"), {})
     exec(updater, {})
     exec(system, names)
 

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from torch._C._distributed_c10d import Store
 
+from ding_like.comm.weights.encode import Encoded
 from ding_like.errors import CommError
 
 # Words, and the answers to them.
@@ -24,9 +25,13 @@ UPDATE_WEIGHTS, UPDATED = "update_weights", "updated"
 SEEDING, SEEDED = "seeding_", "seeded"  # "seeding_7"; the seed in use is written under `NODE_{r}_seed`
 BUSY, DONE, ALIVE = "busy", "done", "alive"
 TRAINER_STATUS = "TRAINER_status"
+GIVEN_UP = "given up"  # in place of the description of weights
 
 _LOOK_S = 0.05  # a write into a plain dict by other code wakes no thread: a waiting one looks again after this long
 _dicts_changed = threading.Condition()
+
+# Weights by id of a push that is under way: what workers take where trainer and workers are threads of one process.
+PUSHED_IN_PROCESS: dict[str, Encoded] = {}
 
 # Any: dicts, torch's stores and other objects with their methods have no type in common.
 AnyStore: TypeAlias = Any
@@ -38,7 +43,7 @@ def key_of(rank: int, what: str) -> str:
 
 
 class NodeStore:
-    """Short values under keys that the trainer and its worker ranks share.
+    """Short texts under keys that the trainer and its worker ranks share.
 
     `store` is a dict, for threads of one process, a store of torch.distributed (TCPStore, FileStore, HashStore,
     PrefixStore), or another object with its methods `set`, `get` and `delete_key`. A store with a method `clone` is
@@ -65,17 +70,17 @@ class NodeStore:
         return self._raw
 
     @property
-    def carries_weights(self) -> bool:
-        """Whether tensors can be values of the store: it is a dict, or another object of this process."""
+    def is_of_process(self) -> bool:
+        """Whether the store joins threads of this process only: it is a dict, or another object that is not torch's."""
         return not isinstance(self.raw, Store)
 
     def clone(self) -> NodeStore:
         """Return the same store for another thread."""
         return NodeStore(self.raw)
 
-    def set(self, key: str, value: str | bytes) -> None:
-        """Write a value."""
-        data = value.encode() if isinstance(value, str) else value
+    def set(self, key: str, value: str) -> None:
+        """Write a text."""
+        data = value.encode()
         if not self._is_dict:
             self._call(lambda: self.raw.set(key, data))
             return
@@ -85,18 +90,14 @@ class NodeStore:
 
     def get(self, key: str, *, timeout_s: float) -> str | None:
         """Return a text, None if none is there within `timeout_s`; a FileStore looks at its deadline once a second."""
-        value = self.get_bytes(key, timeout_s=timeout_s)
-        return value.decode(errors="replace") if isinstance(value, (bytes, bytearray)) else value
-
-    def get_bytes(self, key: str, *, timeout_s: float) -> Any:  # Any: bytes, or what other code put into a dict
-        """Return a value as it is, None if none is there within `timeout_s`."""
         if not self._is_dict:
-            return self._call(lambda: self._get(key, timeout_s))
-        deadline = monotonic() + timeout_s
-        with _dicts_changed:
-            while (value := self.raw.get(key)) is None and (left := deadline - monotonic()) > 0:
-                _dicts_changed.wait(min(left, _LOOK_S))
-        return value
+            value = self._call(lambda: self._get(key, timeout_s))
+        else:
+            deadline = monotonic() + timeout_s
+            with _dicts_changed:
+                while (value := self.raw.get(key)) is None and (left := deadline - monotonic()) > 0:
+                    _dicts_changed.wait(min(left, _LOOK_S))
+        return value.decode(errors="replace") if isinstance(value, (bytes, bytearray)) else value
 
     def delete(self, key: str) -> None:
         """Delete a key, if there is one."""
@@ -152,5 +153,3 @@ def tell(store: AnyStore, rank: int, word: str, *, timeout_s: float = 60.0) -> s
             f"worker rank {rank} has not answered {word!r} within {timeout_s:g} s: it has ended, hangs or is busy."
         )
     return answer
-
-

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Weights
-from ding_like.comm.weights import weight_updater
+from ding_like.comm.weights import update_worker
 
 # So many that a transfer can be met half way: 100 MB, of which all are 1 or more.
 NUMBERS = 25_000_000
@@ -65,7 +65,7 @@ def work(role: str, store: dist.Store, rank: int) -> None:
         say(f"got {numbers[0].item():g} {'whole' if numbers.eq(numbers[0]).all() else 'torn'}")
 
     if role == "dies":
-        weight_updater.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
+        update_worker.torch = HalfWay()  # type: ignore[assignment]  # for this process, which ends by it
     worker = WeightUpdateWorker(store, rank, on_weights=report, timeout_s=TIMEOUT_S, idle_timeout_s=TIMEOUT_S)
     say("ready")
     if role == "silent":

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Weights
-from ding_like.comm.weights import weight_updater
+from ding_like.comm.weights import update_worker
 from ding_like.comm.weights.node_store import tell
 from ding_like.errors import CommError
 from tests.comm.weights.rank_process import TIMEOUT_S, state
@@ -249,7 +249,7 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
     with ranks(Rank("trainer", store.port, 0)) as (trainer,):
         assert trainer.hears() == str(store.port)
         with pytest.MonkeyPatch.context() as monkeypatch:
-            monkeypatch.setattr(weight_updater, "torch", KillsHalfWay(trainer))
+            monkeypatch.setattr(update_worker, "torch", KillsHalfWay(trainer))
             with pytest.raises(CommError, match="the trainer was lost while it sent weights"):
                 worker.step(timeout_s=TIMEOUT_S)
         assert trainer.end()[0] == -9

@@ -14,7 +14,7 @@ from torch import nn
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.node_store import tell
-from ding_like.comm.weights.weight_updater import LostTransferError
+from ding_like.comm.weights.update_worker import LostTransferError
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 

@@ -19,7 +19,7 @@ from tests.comm.weights.test_extract import tensordict_of
 
 
 class Updater(DistributedWeightUpdater):
-    """Keeps what it sends, and fails for `broken` ranks; with `is_held` ranks take the weights once `release` is set."""
+    """Keeps what it sends, and fails for `broken` ranks; with `is_held` it sends once `release` is set."""
 
     def __init__(self, *args: Any, broken: Sequence[int] = (), is_held: bool = False, **kwargs: Any) -> None:
         self.pushes: list[tuple[int, Push]] = []
