@@ -225,8 +225,8 @@ class LearnMode(NamedTuple):
     set_attribute: SetAttribute
     state_dict: GetState
     load_state_dict: LoadState
-    minibatches: Callable[..., Iterator[Any]]  # (batch, rng, **policy_kwargs); an adapter's are results of forward
-    grad: Callable[[Any], tuple[Info, Array | None]]  # (a minibatch) -> what to log, priorities [B] or None
+    minibatches: Callable[..., Iterator[Any]]  # (batch, rng); an adapter's are results of forward
+    grad: Callable[..., tuple[Info, Array | None]]  # (minibatch, **policy_kwargs) -> metrics, priorities [B] or None
     apply: Callable[[], None]
     grad_state: Callable[..., State] = refuse_to_part  # (since: Mapping[str, int] | None = None)
     load_grad_state: LoadState = refuse_to_part

@@ -16,6 +16,12 @@ class EpisodeRecord:
     length: int  # env steps
     info: Mapping[str, Any] = field(default_factory=dict)  # the env's info['episode_info'], scalars by name
     metrics: Mapping[str, float] = field(default_factory=dict)  # what the env measures beside the return
+    env_info: Mapping[str, Any] = field(default_factory=dict)  # the env's whole `info` of the last step
+
+    @property
+    def final_info(self) -> dict[str, Any]:
+        """The env's `info` of the last step, with the return as `eval_episode_return`."""
+        return {**self.env_info, "eval_episode_return": self.return_}
 
 
 @dataclass(frozen=True)

@@ -320,8 +320,9 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
         return mode  # type: ignore[no-any-return]
     _say_once(mode, "learn")
 
-    def minibatches(data: Any, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
-        result = mode.forward([_learn_row(row) for row in data] if isinstance(data, Sequence) else data)
+    def minibatches(data: Any, rng: np.random.Generator, **policy_kwargs: Any) -> Iterator[dict[str, Any]]:
+        rows = [_learn_row(row) for row in data] if isinstance(data, Sequence) else data
+        result = mode.forward(rows, **policy_kwargs)
         for info in result if isinstance(result, list) else [result]:
             check_logged(info, method_name(mode.forward), _seed_fields(mode, LearnMode)["monitor_vars"]() or ())
             yield info

@@ -29,11 +29,19 @@ class DiEngineEnvManager:
     """
 
     def __init__(self, manager: ArrayEnvManager, *, episode_num: float = math.inf) -> None:
-        self._manager = manager
+        self._made: ArrayEnvManager | None = manager
+        self._clear(manager.num_lanes, episode_num)
+
+    def _clear(self, env_num: int, episode_num: float) -> None:
         self._episode_num = episode_num
-        self._finished = np.zeros(manager.num_lanes, np.int64)
-        self._return = np.zeros(manager.num_lanes)
+        self._finished = np.zeros(env_num, np.int64)
+        self._return = np.zeros(env_num)
         self._seeds: dict[int, int] = {}  # for the next reset of these envs
+
+    @property
+    def _manager(self) -> ArrayEnvManager:
+        assert self._made is not None, "the constructor was given one"
+        return self._made
 
     @property
     def manager(self) -> ArrayEnvManager:
@@ -46,7 +54,7 @@ class DiEngineEnvManager:
 
     @property
     def env_num(self) -> int:
-        return self._manager.num_lanes
+        return len(self._return)
 
     @property
     def observation_space(self) -> Space:
@@ -58,7 +66,7 @@ class DiEngineEnvManager:
 
     @property
     def closed(self) -> bool:
-        return self._manager.closed
+        return self._made is not None and self._made.closed
 
     @property
     def done(self) -> bool:
@@ -140,15 +148,19 @@ class DiEngineEnvManager:
         is_dynamic = dynamic_seed is not False
         if isinstance(seed, int):
             self._seeds = {}
-            self._manager.seed(seed, is_dynamic)
+            self._seed_all(seed, is_dynamic)
             return
         self._seeds = dict(seed) if isinstance(seed, Mapping) else dict(enumerate(seed))
         if not set(self._seeds) <= set(range(self.env_num)):
             raise EnvError(f"seeds are for envs {sorted(self._seeds)}; this manager has envs 0 to {self.env_num - 1}.")
-        self._manager.seed(next(iter(self._seeds.values())), is_dynamic)
+        self._seed_all(next(iter(self._seeds.values())), is_dynamic)
+
+    def _seed_all(self, seed: int, is_dynamic: bool) -> None:
+        self._manager.seed(seed, is_dynamic)
 
     def close(self) -> None:
-        self._manager.close()
+        if self._made is not None:
+            self._made.close()
 
 
 def _row(obs: Obs, row: int) -> Any:

@@ -61,14 +61,42 @@ class BaseEnvManager(DiEngineEnvManager):
         self._env_fn = list(env_fn)
         self._array_cfg = _array_config(self.manager_type, given)
         self._auto_reset = bool(given.get("auto_reset", True))
-        self._seeding: tuple[Any, ...] | None = None
+        self._seeding: tuple[int, bool] | None = None
         self._is_launched = False
-        super().__init__(self._made(self._env_fn), episode_num=given.get("episode_num", math.inf))
+        self._made: ArrayEnvManager | None = None
+        self._games: ArrayEnvManager | None = None
+        self._clear(len(self._env_fn), given.get("episode_num", math.inf))
         self._waits_for_reset = np.zeros(self.env_num, bool)
 
-    def _made(self, env_fn: Sequence[Callable[[], Any]]) -> ArrayEnvManager:
-        manager: ArrayEnvManager = _array_class(self.manager_type)(env_fn, self._array_cfg)
+    @property
+    def _manager(self) -> ArrayEnvManager:
+        """The array manager, made when it is first used: `games` may take its place until then."""
+        if self._made is None:
+            self._made = self._make(self.manager_type, self._array_cfg)
+        return self._made
+
+    def _make(self, manager_type: str, cfg: Mapping[str, Any]) -> ArrayEnvManager:
+        manager: ArrayEnvManager = _array_class(manager_type)(self._env_fn, cfg)
+        if self._seeding is not None:
+            manager.seed(*self._seeding)
         return manager
+
+    def games(self) -> ArrayEnvManager:
+        """Return a manager of the envs as games, for battle collectors and evaluators.
+
+        The observations, rewards and infos of such envs have an entry for each player; see `PairGame`.
+        """
+        if self._games is None:
+            known = _array_class("game").config
+            cfg = {name: value for name, value in self._array_cfg.items() if name in known}
+            self._games = self._make("game", {**cfg, "subprocess": self.manager_type == "subprocess"})
+        return self._games
+
+    def close(self) -> None:
+        """Close the envs; may be called again."""
+        if self._games is not None:
+            self._games.close()
+        super().close()
 
     @property
     def ready_obs_id(self) -> list[int]:
@@ -103,10 +131,11 @@ class BaseEnvManager(DiEngineEnvManager):
         self._waits_for_reset[sorted(reset_param) if reset_param else slice(None)] = False
         super().reset(reset_param)
 
-    def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
-        """Seed the next resets: env i from `seed + i`, or from its own number of a list or dict."""
-        self._seeding = (seed, dynamic_seed)
-        super().seed(seed, dynamic_seed)
+    def _seed_all(self, seed: int, is_dynamic: bool) -> None:
+        self._seeding = (seed, is_dynamic)
+        for manager in (self._made, self._games):
+            if manager is not None:
+                manager.seed(seed, is_dynamic)
 
     def enable_save_replay(self, replay_path: str | Sequence[str]) -> None:
         """Write a GIF of every episode of every env into `replay_path`, or env i's into the i-th of several folders.
@@ -114,7 +143,7 @@ class BaseEnvManager(DiEngineEnvManager):
         Several envs get folders of their own in one path, `env_0` and so on. Call it before `launch`, and before the
         manager is given to a collector or evaluator: the envs are made anew. Raises EnvError after that.
         """
-        if self._is_launched or self._manager.is_launched:
+        if self._is_launched or (self._made is not None and self._made.is_launched):
             raise EnvError("enable_save_replay makes the envs anew: call it before launch(), and before a collector.")
         if isinstance(replay_path, str):
             num = len(self._env_fn)
@@ -125,11 +154,9 @@ class BaseEnvManager(DiEngineEnvManager):
             raise EnvError(
                 f"replay_path has {len(folders)} folders for {len(self._env_fn)} envs; give one, or as many."
             )
-        self._manager.close()
-        makers = [RecordedEnv(make, folder) for make, folder in zip(self._env_fn, folders, strict=True)]
-        self._manager = self._made(makers)
-        if self._seeding is not None:
-            super().seed(*self._seeding)
+        self.close()
+        self._env_fn = [RecordedEnv(make, folder) for make, folder in zip(self._env_fn, folders, strict=True)]
+        self._made, self._games = self._make(self.manager_type, self._array_cfg), None
 
     def __enter__(self: Self) -> Self:
         return self

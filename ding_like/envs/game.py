@@ -7,6 +7,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import Space
+from gymnasium.spaces import Box
+from gymnasium.spaces import Tuple as TupleSpace
 
 from ding_like.envs.di_engine_style import BaseEnvTimestep, DiEngineStyleEnv
 from ding_like.errors import EnvError
@@ -42,11 +44,12 @@ class Game(Protocol):
 
 
 class PairGame:
-    """Make a game of an env in DI-engine's style whose `obs` and `reward` have an entry for each player.
+    """Game over an env in DI-engine's style whose `obs` and `reward` have an entry for each player.
 
-    `reset() -> obs`, `step([action0, action1, ...]) -> BaseEnvTimestep(obs, reward, done, info)`, all players at once;
-    its spaces are those of one player. `info` may be one dict or a list of them; `info["TimeLimit.truncated"]` marks a
-    game that a time limit cut.
+    `reset() -> obs`, `step([action0, action1, ...]) -> BaseEnvTimestep(obs, reward, done, info)`, all players at once.
+    Its spaces are those of one player, or have an equal entry (of a Box, a row) for each. `info` is one dict, in which
+    `eval_episode_return` may have an entry for each player, or a list of dicts; `info["TimeLimit.truncated"]` marks a
+    game that a time limit ended. An env of more than two players has an attribute `num_players`.
     """
 
     def __init__(self, env: Any) -> None:
@@ -55,8 +58,8 @@ class PairGame:
             raise EnvError(f"{env!r} is not an env of several players: it lacks {', '.join(missing)}.")
         self._env = env
         self.num_players = int(getattr(env, "num_players", 2))
-        self.observation_space = env.observation_space
-        self.action_space = env.action_space
+        self.observation_space = self._space_of_one("observation_space")
+        self.action_space = self._space_of_one("action_space")
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
         if seed is not None and hasattr(self._env, "seed"):
@@ -67,17 +70,41 @@ class PairGame:
     def step(self, actions: Mapping[int, Any]) -> GameStep:
         step = BaseEnvTimestep(*self._env.step([actions[player] for player in range(self.num_players)]))
         said: Any = step.info
-        info = list(said) if isinstance(said, (list, tuple)) else [said] * self.num_players
+        info = list(said) if isinstance(said, (list, tuple)) else self._info_of_each(said)
         done = bool(np.all(step.done))
         cut = done and any(each.get("TimeLimit.truncated", False) for each in info)
         over, is_cut = [done and not cut] * self.num_players, [cut] * self.num_players
         to_move = () if done else range(self.num_players)
-        reward = [float(value) for value in self._each(step.reward, "reward")]
+        reward = [float(np.asarray(value).reshape(-1)[0]) for value in self._each(step.reward, "reward")]
         return GameStep(self._each(step.obs, "obs"), reward, over, is_cut, to_move, info)
 
     def close(self) -> None:
         if hasattr(self._env, "close"):
             self._env.close()
+
+    def _space_of_one(self, name: str) -> Space[Any]:
+        """Return the space of one player. Raises EnvError if there is none, or players have different ones."""
+        spaces = getattr(self._env, name)
+        each = list(spaces) if isinstance(spaces, (list, tuple, TupleSpace)) else [spaces] * self.num_players
+        is_shared = all(isinstance(space, Space) and space == each[0] for space in each)
+        if len(each) != self.num_players or not is_shared:
+            raise EnvError(
+                f"{name} of {type(self._env).__name__} is {spaces!r:.200}; expected a gymnasium space that all "
+                f"{self.num_players} players share."
+            )
+        one: Space[Any] = each[0]
+        if name == "observation_space" and isinstance(one, Box) and one.shape[:1] == (self.num_players,):
+            own_shape = np.shape(self._each(self._env.reset(), "obs")[0])
+            if own_shape == one.shape[1:]:  # the space has a row for each player
+                return Box(one.low.min(axis=0), one.high.max(axis=0), dtype=one.dtype.type)
+        return one
+
+    def _info_of_each(self, info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        returns = info.get("eval_episode_return")
+        if returns is None or np.size(returns) != self.num_players:
+            return [info] * self.num_players
+        each = np.asarray(returns, np.float64).reshape(-1).tolist()
+        return [{**info, "eval_episode_return": value} for value in each]
 
     def _each(self, values: Any, what: str) -> Sequence[Any]:
         """Return one entry per player, of a list or an array."""

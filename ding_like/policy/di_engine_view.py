@@ -131,14 +131,17 @@ def get_train_sample(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> list[
     return samples.to_list()
 
 
-def forward_learn(policy: Policy, data: Any) -> Any:
-    """Train on a list of rows or a batch and return a dict of floats, or a list of them for several minibatches."""
+def forward_learn(policy: Policy, data: Any, **kwargs: Any) -> Any:
+    """Train on a list of rows or a batch and return a dict of floats, or a list of them for several minibatches.
+
+    `kwargs` are passed to the policy's `grad`.
+    """
     batch = as_batch(data)
     if batch is None:
         raise SchemaError("forward needs transitions of equal keys and shapes.")
     results = []
     for minibatch in policy.minibatches(batch, _fixed_rng):
-        info, priority = policy.grad(minibatch)
+        info, priority = policy.grad(minibatch, **kwargs)
         policy.apply()
         result = {name: float(np.asarray(value).mean()) for name, value in info.items()}
         results.append(result if priority is None else {**result, "priority": np.asarray(priority).tolist()})

@@ -229,6 +229,14 @@ def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: whatever a calle
     raise TypeError(f"tb_logger is a {type(tb_logger).__name__}, expected a MetricsSink, a SummaryWriter or None")
 
 
+def close_writer(tb_logger: Any) -> None:  # Any: as in `as_metrics_writer`
+    """Flush and close what a part got as `tb_logger`, as far as it can be; another part may write to it again."""
+    for name in ("flush", "close"):
+        method = getattr(tb_logger, name, None)
+        if callable(method):
+            method()
+
+
 class _NoMetrics:
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
         """Write nothing."""

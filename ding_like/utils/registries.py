@@ -24,12 +24,14 @@ LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner"
 LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.hooks")
 _BATTLE = "ding_like.worker.collector.battle"
 SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry(
-    "serial_collector", "ding_like.worker.collector", modules={"sample_1v1": _BATTLE, "episode_1v1": _BATTLE}
+    "serial_collector",
+    "ding_like.worker.collector",
+    modules=dict.fromkeys(("sample_1v1", "episode_1v1", "battle_sample", "battle_episode"), _BATTLE),
 )
 SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry(
     "serial_evaluator",
     "ding_like.worker.evaluator",
-    modules={"interaction_1v1": "ding_like.worker.evaluator.battle"},
+    modules=dict.fromkeys(("interaction_1v1", "battle_interaction"), "ding_like.worker.evaluator.battle"),
 )
 PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry("parallel_collector", "ding_like.pipeline.parallel")
 BUFFER_REGISTRY: Registry[Any] = Registry("buffer", "ding_like.worker.replay_buffer")

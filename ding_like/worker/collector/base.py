@@ -17,7 +17,7 @@ from ding_like.errors import ConfigError
 from ding_like.types import Array, CollectMode, Config, EnvManager, State
 from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.metrics import as_metrics_writer, close_writer
 from ding_like.utils.seeding import rng_state, set_rng_state
 from ding_like.worker.collector.interface import ISerialCollector, PolicyMode, array_manager
 from ding_like.worker.collector.loop import RolloutLoop
@@ -56,14 +56,19 @@ class BaseSerialCollector(ISerialCollector):
         self._rng = np.random.default_rng(0) if rng is None else rng
         self._instance_name = instance_name
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._tb_logger = tb_logger
         self._metrics = as_metrics_writer(tb_logger)
         self._closed = False
         self.reset(policy, env)
 
+    def _as_manager(self, env: EnvManager) -> EnvManager:
+        """Return the manager that the loop steps, of the one given."""
+        return array_manager(env)
+
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Start from fresh episodes, in a new env manager if one is given."""
         if _env is not None:
-            self._env = array_manager(_env)
+            self._env = self._as_manager(_env)
             self._env.launch()
         elif self._env is not None:
             self._env.reset()
@@ -98,12 +103,13 @@ class BaseSerialCollector(ISerialCollector):
         self._envstep_offset = value - (self._loop.env_steps if self._loop is not None else 0)
 
     def close(self) -> None:
-        """Close the env manager and the text log; may be called again."""
+        """Close the env manager, `tb_logger` (flushed before) and the text log; may be called again."""
         if self._closed:
             return
         self._closed = True
         if self._env is not None:
             self._env.close()
+        close_writer(self._tb_logger)
         close_logger(self._logger)
 
     def __del__(self) -> None:

@@ -1,14 +1,12 @@
-"""Collect from games: a policy for each player, the data of each side apart."""
+"""Collectors of games: a policy for each player, and the data of each player apart."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 from typing import Any, ClassVar, TypeAlias
-
-import numpy as np
 
 from ding_like.data.batch import EpisodeBatch
 from ding_like.data.records import EpisodeRecord
@@ -19,29 +17,33 @@ from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.base import BaseSerialCollector, attribute_of, reads_info, target_of
 from ding_like.worker.collector.battle_loop import BattleLoop
 from ding_like.worker.collector.episode import as_episodes, whole_episodes
-from ding_like.worker.collector.interface import PolicyMode, Unit
+from ding_like.worker.collector.interface import PolicyMode, Unit, game_manager
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.row_taker import RowTaker, Samples
 from ding_like.worker.collector.stats import CollectReport, describe
 from ding_like.worker.collector.stop_rule import Episodes, StopRule
 
 BattleSamples: TypeAlias = "EpisodeBatch | Samples"
-# What is handed out: (data of each player, statistics of each player).
-BattleData: TypeAlias = tuple[list[BattleSamples], list[dict[str, float]]]
-# What the actors are told: the same for all, or a list with an entry for each player.
+# (data of each player, infos of the finished episodes of each player).
+BattleData: TypeAlias = tuple[list[BattleSamples], list[list[dict[str, Any]]]]
+# Keyword arguments of the actors: one dict for all, or a list with an entry for each player.
 BattleSetting: TypeAlias = "Setting | Sequence[Setting | None] | None"
 
 
 class BattleCollector(BaseSerialCollector):
-    """Collect through a `BattleLoop`; a sub-class says when to stop and what to hand out.
+    """Base of collectors that play games with a policy for each player.
 
     `policy` is a list of collect modes, one per player; a mode whose attribute `collect_data` is False only plays.
-    `envstep` counts moves: of one player, or of all at once.
+    `env` is a manager of games, or DI-engine's `BaseEnvManager` over envs whose observations, rewards and infos have an
+    entry for each player. `envstep` counts moves: of one player, or of all at once.
     """
 
     _policies: Sequence[CollectMode] = ()
     _keeps: Sequence[bool] = ()
     _loop: BattleLoop | None = None
+
+    def _as_manager(self, env: EnvManager) -> EnvManager:
+        return game_manager(env)
 
     def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
         """Play with new collect modes if some are given; open games go on, recurrent state is forgotten."""
@@ -112,33 +114,24 @@ class BattleCollector(BaseSerialCollector):
             )
         return [dict(each or {}) for each in policy_kwargs]
 
-    def _count(
-        self,
-        episodes: list[list[EpisodeRecord]],
-        *,
-        first_step: int,
-        samples: list[int],
-        started_s: float,
-        train_iter: int,
-    ) -> list[dict[str, float]]:
-        """Count one `collect` call, report if it is time, and return each player's statistics of this call."""
+    def _play(
+        self, rule: StopRule, policy_kwargs: BattleSetting, train_iter: int, data_of: Callable[[], list[BattleSamples]]
+    ) -> BattleData:
+        """Play until the rule is met; return what `data_of` makes then, and the infos of the finished episodes."""
         loop, _ = self._parts()
-        duration_s = time.perf_counter() - started_s
-        infos = []
-        for own, report, mine, number in zip(loop.loops, self._reports, episodes, samples, strict=True):
+        settings = self._settings(policy_kwargs)
+        started, first_step = time.perf_counter(), loop.env_steps
+        episodes: list[list[EpisodeRecord]] = [[] for _ in self._policies]
+        for ended in step_until(loop, rule, settings, policy_version=train_iter):
+            for mine, new in zip(episodes, ended, strict=True):
+                mine += new
+        data = data_of()
+        steps, duration_s = loop.env_steps - first_step, time.perf_counter() - started
+        for own, report, mine, samples in zip(loop.loops, self._reports, episodes, data, strict=True):
             report.total.dropped_episodes = own.dropped_episodes
-            report.add(mine, env_steps=loop.env_steps - first_step, samples=number, duration_s=duration_s)
-            returns = [episode.return_ for episode in mine]
-            infos.append(
-                {
-                    "episodes": len(mine),
-                    "return_mean": float(np.mean(returns)) if returns else float("nan"),
-                    "length_mean": float(np.mean([each.length for each in mine])) if mine else float("nan"),
-                    "dropped_episodes": own.dropped_episodes,
-                }
-            )
+            report.add(mine, env_steps=steps, samples=len(samples), duration_s=duration_s)
         self._print(train_iter)
-        return infos
+        return data, [[each.final_info for each in mine] for mine in episodes]
 
     def _print(self, train_iter: int) -> None:
         is_due = train_iter - self._last_print_iter >= self._cfg["collect_print_freq"]
@@ -152,6 +145,7 @@ class BattleCollector(BaseSerialCollector):
             self._metrics.write(self._instance_name, named, env_step=self.envstep, train_iter=train_iter)
 
 
+@SERIAL_COLLECTOR_REGISTRY.register("battle_sample")
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
 class BattleSampleSerialCollector(BattleCollector):
     """Collect `n_sample` training samples for each of two or more players."""
@@ -181,16 +175,15 @@ class BattleSampleSerialCollector(BattleCollector):
         *,
         stop: StopRule | None = None,
     ) -> BattleData:
-        """Return ([samples of each player], [statistics of each player]); an empty list where data are not kept.
+        """Return ([samples of each player], [infos of the finished episodes of each player]).
 
-        Each player whose data are kept gets `n_sample` (default: the first policy's); what was made beyond leads the
-        next call (on-policy: it is dropped), or is returned too with `drop_extra=False`. `policy_kwargs` goes to the
-        actors: one dict for all, or a list. If `stop` is met before, there are fewer samples.
-        Raises ConfigError if nobody says how many, or if no player's data are kept.
+        Each player whose data are kept gets `n_sample` (default: the first policy's); a surplus leads the next call
+        (on-policy: it is dropped), or is returned too with `drop_extra=False`. Samples are an empty list where data are
+        not kept. `policy_kwargs` is passed to the actors: one dict for all, or a list. If `stop` is met before, there
+        are fewer samples. Raises ConfigError without a number of samples, or if no player's data are kept.
         """
         loop, policies = self._parts()
-        target, settings = self._target(n_sample, "n_sample"), self._settings(policy_kwargs)
-        started, first_step = time.perf_counter(), loop.env_steps
+        target = self._target(n_sample, "n_sample")
         takers = {
             player: RowTaker(own, mode, target, first=self._surplus.get(player))
             for player, (own, mode, keep) in enumerate(zip(loop.loops, policies, self._keeps, strict=True))
@@ -200,25 +193,19 @@ class BattleSampleSerialCollector(BattleCollector):
             raise ConfigError("no player's data are kept: let collect_data be True for one of the policies.")
         rule: StopRule = reduce(and_, (taker.rule() for taker in takers.values()))
         self._surplus = {}
-        episodes: list[list[EpisodeRecord]] = [[] for _ in policies]
-        for ended in step_until(loop, rule if stop is None else rule | stop, settings, policy_version=train_iter):
-            for mine, new in zip(episodes, ended, strict=True):
-                mine += new
-        data: list[BattleSamples] = [[] for _ in policies]
-        for player, taker in takers.items():
-            on_policy = bool(attribute_of(policies[player], "on_policy", False))
-            data[player], self._surplus[player], dropped = taker.divide(on_policy=on_policy, drop_extra=drop_extra)
-            self._reports[player].total.dropped_steps += dropped
-        infos = self._count(
-            episodes,
-            first_step=first_step,
-            samples=[len(each) for each in data],
-            started_s=started,
-            train_iter=train_iter,
-        )
-        return data, infos
+
+        def data_of() -> list[BattleSamples]:
+            data: list[BattleSamples] = [[] for _ in policies]
+            for player, taker in takers.items():
+                on_policy = bool(attribute_of(policies[player], "on_policy", False))
+                data[player], self._surplus[player], dropped = taker.divide(on_policy=on_policy, drop_extra=drop_extra)
+                self._reports[player].total.dropped_steps += dropped
+            return data
+
+        return self._play(rule if stop is None else rule | stop, policy_kwargs, train_iter, data_of)
 
 
+@SERIAL_COLLECTOR_REGISTRY.register("battle_episode")
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
 class BattleEpisodeSerialCollector(BattleCollector):
     """Collect whole games of two players, all begun within the call, so that short ones are not preferred."""
@@ -243,31 +230,20 @@ class BattleEpisodeSerialCollector(BattleCollector):
     def collect(
         self, n_episode: int | None = None, train_iter: int = 0, policy_kwargs: BattleSetting = None
     ) -> BattleData:
-        """Return ([episodes of each player], [statistics of each player]) of `n_episode` games.
+        """Return ([episodes of each player], [infos of the finished episodes of each player]) of `n_episode` games.
 
         Episodes are an EpisodeBatch, or training samples with `get_train_sample`; an empty list where data are not
-        kept. Raises ConfigError if nobody says how many, or if there are fewer games than envs.
+        kept. Raises ConfigError without a number of games, or if there are fewer games than envs.
         """
-        loop, policies = self._parts()
-        settings = self._settings(policy_kwargs)
+        loop, _ = self._parts()
         rule = Episodes(self._target(n_episode, "n_episode"), loop.loops[0].rollout.num_lanes)
         if any(own.is_mid_episode for own in loop.loops):
             self.reset_env()
-            loop, _ = self._parts()
-        started, first_step = time.perf_counter(), loop.env_steps
-        episodes: list[list[EpisodeRecord]] = [[] for _ in policies]
-        for ended in step_until(loop, rule, settings, policy_version=train_iter):
-            for mine, new in zip(episodes, ended, strict=True):
-                mine += new
-        data = [self._take(player) if keep else [] for player, keep in enumerate(self._keeps)]
-        infos = self._count(
-            episodes,
-            first_step=first_step,
-            samples=[len(each) for each in data],
-            started_s=started,
-            train_iter=train_iter,
-        )
-        return data, infos
+
+        def data_of() -> list[BattleSamples]:
+            return [self._take(player) if keep else [] for player, keep in enumerate(self._keeps)]
+
+        return self._play(rule, policy_kwargs, train_iter, data_of)
 
     def _take(self, player: int) -> BattleSamples:
         loop, policies = self._parts()

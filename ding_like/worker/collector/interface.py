@@ -79,6 +79,12 @@ def array_manager(env: EnvManager) -> EnvManager:
     return inside
 
 
+def game_manager(env: EnvManager) -> EnvManager:
+    """Return the env manager itself, or the manager of games of one in DI-engine's style (`BaseEnvManager.games`)."""
+    games: Callable[[], EnvManager] | None = getattr(env, "games", None)
+    return array_manager(env) if games is None else games()
+
+
 def create_serial_collector(cfg: Config, **kwargs: object) -> ISerialCollector:
     """Build the collector that `cfg.type` names; raises RegistryError for an unknown name."""
     collector: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(

@@ -286,10 +286,10 @@ class RolloutLoop:
         return own
 
     def _end_episode(self, lane: int, info: Mapping[str, Any]) -> EpisodeRecord:
-        # An env that knows its score better than the sum of rewards (reward shaping) says so.
-        total = float(info.get("eval_episode_return", self._return[lane]))
+        # An env whose score is not the sum of its rewards (reward shaping) reports it, in DI-engine's style as [1].
+        total = float(np.asarray(info.get("eval_episode_return", self._return[lane])).reshape(-1)[0])
         metrics = self._metrics.of(info) if info else {}
-        record = EpisodeRecord(lane, total, int(self._length[lane]), info.get("episode_info", {}), metrics)
+        record = EpisodeRecord(lane, total, int(self._length[lane]), info.get("episode_info", {}), metrics, info)
         self._closed.append(int(self._open_rows[lane]))
         self._begin_episode(lane)
         return record

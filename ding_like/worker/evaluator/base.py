@@ -11,7 +11,7 @@ import numpy as np
 
 from ding_like.types import Config, EnvManager, State
 from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer
+from ding_like.utils.metrics import as_metrics_writer, close_writer
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.collector.interface import PolicyMode, array_manager
 from ding_like.worker.collector.loop import Steps
@@ -55,6 +55,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._cfg = cfg
         self._instance_name = instance_name
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._tb_logger = tb_logger
         self._metrics = as_metrics_writer(tb_logger)
         self._closed = False
         self.reset(policy, env)
@@ -79,10 +80,11 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
 
     def close(self) -> None:
-        """Close what it evaluates in and the text log; may be called again."""
+        """Close the env, `tb_logger` (flushed before) and the text log; may be called again."""
         if not self._closed:
             self._closed = True
             self._close_env()
+            close_writer(self._tb_logger)
             close_logger(self._logger)
 
     def _close_env(self) -> None:
@@ -113,11 +115,17 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         self._seed = seed
         super().__init__(cfg, env, policy, tb_logger, exp_name, instance_name)
 
+    def _as_manager(self, env: EnvManager) -> EnvManager:
+        """Return the manager that an evaluation steps, of the one given."""
+        return array_manager(env)
+
     def reset_env(self, _env: EnvManager | None = None) -> None:
-        """Evaluate in another env manager if one is given; every evaluation resets it anyway."""
+        """Reset the env manager, or replace it by the one given and launch that."""
         if _env is not None:
-            self._env = array_manager(_env)
+            self._env = self._as_manager(_env)
             self._env.launch()
+        elif self._env is not None:
+            self._env.reset()
 
     def reset(self, _policy: Modes = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy, the best return and the number of the evaluation."""

@@ -1,4 +1,4 @@
-"""Evaluate a policy by whole games against others."""
+"""Evaluator of games between policies."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ import numpy as np
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EvalMode, Setting
+from ding_like.types import EnvManager, EvalMode, Setting
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.battle_loop import BattleLoop
-from ding_like.worker.collector.interface import PolicyMode
+from ding_like.worker.collector.interface import PolicyMode, game_manager
 from ding_like.worker.collector.loop import step_until
-from ding_like.worker.collector.stop_rule import EpisodeQuota
+from ding_like.worker.collector.stop_rule import EpisodeQuota, episode_shares
 from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless
-from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 
+@SERIAL_EVALUATOR_REGISTRY.register("battle_interaction")
 @SERIAL_EVALUATOR_REGISTRY.register("interaction_1v1")
 class BattleInteractionSerialEvaluator(EpisodeEvaluator):
-    """Play `n_episode` games with a policy per player; the first one's returns decide.
+    """Evaluator that plays `n_episode` games with a policy per player; the first player's returns decide.
+
+    `env` is a manager of games, or DI-engine's `BaseEnvManager` over envs whose observations, rewards and infos have an
+    entry for each player.
 
     Evaluation k of a run with seed s seeds its games from (s, k), as the evaluator of one player does. An env whose
     quota is filled stands still.
@@ -47,6 +50,9 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
 
     _policies: Sequence[EvalMode] = ()
 
+    def _as_manager(self, env: EnvManager) -> EnvManager:
+        return game_manager(env)
+
     def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
         """Evaluate other policies if some are given; forget recurrent state."""
         if _policy is not None:
@@ -64,12 +70,12 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         n_episode: int | None = None,
         *,
         policy_kwargs: Setting | None = None,
-    ) -> tuple[bool, list[dict[str, Any]]]:
+    ) -> tuple[bool, list[list[dict[str, Any]]]]:
         """Play the games, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if player 0 has a new best.
 
-        Returns (stop, [info of each player]): stop says that player 0's mean return reached `stop_value` after training
-        began; info holds lists by name, `eval_episode_return` among them. Raises ConfigError if the
-        number of games is given nowhere.
+        Returns (stop, infos): stop says that player 0's mean return reached `stop_value` after training began;
+        `infos[p]` has the env's `info` of each finished episode of player p, env by env, with `eval_episode_return`.
+        Raises ConfigError if the number of games is given nowhere.
         """
         n_episode = self._cfg.get("n_episode") if n_episode is None else n_episode
         if n_episode is None:
@@ -78,13 +84,13 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         infos = self.play(n_episode, number=self.num_evals, policy_kwargs=policy_kwargs)
         self.num_evals += 1
         self._last_eval_iter = train_iter
-        mean = float(np.mean(infos[0]["eval_episode_return"]))
+        mean = float(np.mean([info["eval_episode_return"] for info in infos[0]]))
         self._log(infos, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
         stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
         return stop, infos
 
-    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[dict[str, Any]]:
-        """Play the first `n_episode` games of evaluation `number` without logging them; return each player's info."""
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[list[dict[str, Any]]]:
+        """Play the first `n_episode` games of evaluation `number` without logging them; return the infos by player."""
         if self._env is None or not self._policies:
             raise ConfigError("the evaluator needs an env and policies before eval(): call reset(policy, env).")
         rng = self._rng_of(number)
@@ -93,26 +99,20 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         for actor in actors:
             actor.reset()
         loop = BattleLoop(env, actors, rng=rng, record=[False] * len(actors))
-        monitors = [VectorEvalMonitor(env.num_envs, n_episode) for _ in actors]
+        quota = episode_shares(n_episode, env.num_envs)
+        infos: list[list[list[dict[str, Any]]]] = [[[] for _ in quota] for _ in actors]  # by player and env
         settings = [dict(policy_kwargs or {})] * len(actors)
         for ended in warn_if_endless(step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings), loop):
-            for monitor, mine in zip(monitors, ended, strict=True):
+            for by_env, mine in zip(infos, ended, strict=True):
                 for episode in mine:
-                    monitor.update_reward(episode.lane, episode.return_)
-                    if episode.info:
-                        monitor.update_info(episode.lane, episode.info)
-        return [
-            {**(monitor.get_episode_info() or {}), "eval_episode_return": monitor.get_episode_return()}
-            for monitor in monitors
-        ]
+                    if len(by_env[episode.lane]) < quota[episode.lane]:  # one player may end before the game breaks
+                        by_env[episode.lane].append(episode.final_info)
+        return [[info for of_env in by_env for info in of_env] for by_env in infos]
 
-    def _log(self, infos: list[dict[str, Any]], *, duration_s: float, train_iter: int, envstep: int) -> None:
-        values: dict[str, float] = {
-            "episode_count": len(infos[0]["eval_episode_return"]),
-            "evaluate_time": duration_s,
-        }
-        for player, info in enumerate(infos):
-            returns = np.array(info["eval_episode_return"])
+    def _log(self, infos: list[list[dict[str, Any]]], *, duration_s: float, train_iter: int, envstep: int) -> None:
+        values: dict[str, float] = {"episode_count": len(infos[0]), "evaluate_time": duration_s}
+        for player, mine in enumerate(infos):
+            returns = np.array([info["eval_episode_return"] for info in mine])
             if len(returns):
                 values |= {f"reward{player}_mean": float(returns.mean()), f"reward{player}_std": float(returns.std())}
         self._write(values, train_iter=train_iter, envstep=envstep)

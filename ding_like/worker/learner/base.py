@@ -161,11 +161,12 @@ class BaseLearner(Configurable):
     def train(
         self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
     ) -> list[dict[str, Any]]:
-        """Update the policy on `data` and return what it reported, one dict for each minibatch.
+        """Update the policy on `data` and return its reports, one dict for each minibatch.
 
         `data` is a TransitionBatch, a list of mappings, or what the policy's own `minibatches` takes. `envstep` is
-        the collector's step count, -1 if not known. `policy_kwargs` go to `minibatches`. Values may be tensors that
-        are still being computed. Raises ConfigError if priorities come with more than one minibatch.
+        the collector's step count, -1 if not known. `policy_kwargs` are passed to the policy's `grad` (for a policy in
+        DI-engine's style, to its `forward`). Reported values may be tensors that are still being computed.
+        Raises ConfigError if priorities come with more than one minibatch.
         """
         mode = self._mode_or_fail()
         if envstep >= 0:
@@ -175,9 +176,12 @@ class BaseLearner(Configurable):
         self._priority_info = {}
         self.call_hook("before_iter")
         started = perf_counter()
-        for minibatch in mode.minibatches(data if batch is None else batch, self._rng, **(policy_kwargs or {})):
+        kwargs = policy_kwargs or {}
+        # The adapter of a policy in DI-engine's style calls `forward` to make the minibatches.
+        for_forward, for_grad = (kwargs, {}) if self._takes_rows else ({}, kwargs)
+        for minibatch in mode.minibatches(data if batch is None else batch, self._rng, **for_forward):
             self._last_minibatch = minibatch
-            info, priority = mode.grad(minibatch)
+            info, priority = mode.grad(minibatch, **for_grad)
             self._reducer.reduce()
             mode.apply()
             infos.append(info)

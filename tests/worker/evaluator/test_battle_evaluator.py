@@ -46,7 +46,7 @@ def test_the_first_games_of_each_env_count(tmp_path: Path, in_turn: bool) -> Non
                 moves_of_all.append(moves)
                 returns.append(float(sum(100 * episode + 10 * (move + 1) + player for move in range(moves))))
         expected.append(returns)
-    assert [info["eval_episode_return"] for info in infos] == expected
+    assert [[info["eval_episode_return"] for info in mine] for mine in infos] == expected
     assert manager.game_steps == sum(moves_of_all) / 2, "a game whose quota is full stands still"
     assert stop and saved == ["ckpt_best.pth.tar"] and evaluator.best_return == sum(expected[0]) / 7
     assert not evaluator.should_eval(7) and not evaluator.should_eval(56) and evaluator.should_eval(57)

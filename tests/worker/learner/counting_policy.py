@@ -22,13 +22,12 @@ class CountingPolicy:
         self.calls: list[str] = []
         self.batches: list[Any] = []
 
-    def minibatches(self, batch: Any, rng: np.random.Generator, **kwargs: Any) -> Iterator[Any]:
+    def minibatches(self, batch: Any, rng: np.random.Generator) -> Iterator[Any]:
         self.batches.append(batch)
-        self.calls += [f"minibatches {name}={value}" for name, value in kwargs.items()]
         yield from [batch] * self.num_minibatches
 
-    def grad(self, batch: Any) -> tuple[dict[str, Any], Any]:
-        self.calls.append("grad")
+    def grad(self, batch: Any, **kwargs: Any) -> tuple[dict[str, Any], Any]:
+        self.calls += ["grad", *(f"grad {name}={value}" for name, value in kwargs.items())]
         info = {"loss": torch.tensor(float(self.updates)), "lr": 0.5, **self.extra}
         return info, np.ones(len(batch)) if self.priority else None
 

@@ -87,12 +87,20 @@ def test_train_returns_a_report_for_each_minibatch(make: Any, batch: TransitionB
     policy = CountingPolicy(minibatches=2)
     learner = make(policy.learn_mode)
 
-    infos = learner.train(batch, policy_kwargs={"epochs": 2})
+    infos = learner.train(batch)
 
     assert [float(info["loss"]) for info in infos] == [0.0, 1.0]
-    assert policy.batches[0] is batch and "minibatches epochs=2" in policy.calls
+    assert policy.batches[0] is batch
     assert learner.last_iter.val == learner.train_iter == 2
     assert learner.learn_info == {"learner_step": 2, "priority_info": {}, "learner_done": False}
+
+
+def test_policy_kwargs_reach_the_gradient_of_every_minibatch(make: Any, batch: TransitionBatch) -> None:
+    policy = CountingPolicy(minibatches=2)
+
+    make(policy.learn_mode).train(batch, policy_kwargs={"alpha": 0.2})
+
+    assert policy.calls == ["grad", "grad alpha=0.2", "apply"] * 2
 
 
 def test_train_stacks_a_list_of_rows(make: Any) -> None:

@@ -1,0 +1,64 @@
+"""What the API page of `ding.worker` says of `close` and `reset_env`, for collectors and evaluators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ding_like.worker import InteractionSerialEvaluator, SampleSerialCollector
+from tests.worker.collector.test_sample import mode_of
+from tests.worker.scripted_manager import CountingActor, ScriptedManager
+
+pytestmark = pytest.mark.usefixtures("in_tmp")
+
+
+class TbLogger:
+    """Note the calls of a SummaryWriter."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def add_scalar(self, tag: str, value: float, global_step: int = 0) -> None:
+        self.calls.append("add_scalar")
+
+    def flush(self) -> None:
+        self.calls.append("flush")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def part(cls: Any, tb_logger: Any) -> Any:
+    return cls(cls.default_config(), ScriptedManager([[2], [2]]), mode_of(CountingActor()), tb_logger)
+
+
+@pytest.mark.parametrize("cls", [SampleSerialCollector, InteractionSerialEvaluator])
+def test_close_flushes_and_closes_the_tb_logger_once(cls: Any) -> None:
+    tb_logger = TbLogger()
+    made = part(cls, tb_logger)
+
+    made.close()
+    made.close()
+
+    assert tb_logger.calls == ["flush", "close"]
+
+
+@pytest.mark.parametrize("cls", [SampleSerialCollector, InteractionSerialEvaluator])
+def test_close_accepts_a_writer_without_close(cls: Any) -> None:
+    class Writer:
+        def write(self, *_: Any, **__: Any) -> None: ...
+
+    part(cls, Writer()).close()
+
+
+@pytest.mark.parametrize("cls", [SampleSerialCollector, InteractionSerialEvaluator])
+def test_reset_env_without_an_env_resets_the_old_one(cls: Any) -> None:
+    made = part(cls, None)
+    manager = made._env
+    before = manager.num_resets
+
+    made.reset_env(None)
+
+    assert manager.num_resets == before + 1
+    made.close()
