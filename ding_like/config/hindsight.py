@@ -26,25 +26,25 @@ def read_her(main: Tree, create: Tree, *, quiet: bool) -> Iterator[Fault]:
     | `create_config.replay_buffer.type='episode'`        | 'her', with `size_unit='episodes'`                |
     | `her.her_strategy`, `her.her_replay_k` (1)          | `replay_buffer.strategy`, `replay_buffer.k`       |
     | `her.episode_size * her.sample_per_episode`         | `policy.learn.batch_size`                         |
-    | no `her`, but collector and buffer of type 'episode'| 'her' with `k=0`: rows of whole episodes, as kept |
 
     Yields what is wrong with the section.
     """
     her, kind = get_path(main, _SECTION), _type_of("replay_buffer", _BUFFER, main, create)
     plays_episodes = _type_of("collector", "policy.collect.collector", main, create) == "episode"
-    if her is None and not (kind == "episode" and plays_episodes):
+    if her is None:
+        if kind == "episode" and plays_episodes:  # DI-engine's policies cut the episodes of a sample themselves
+            set_path(main, "policy.collect.collector.get_train_sample", True)
         return
     faults = list(_faults(her, kind))
     if faults:
         yield from faults
         return
-    if her is not None:
-        main["policy"]["other"].pop("her")
+    main["policy"]["other"].pop("her")
     create["replay_buffer"] = {"type": "her"}
     get_path(main, _BUFFER, {}).pop("type", None)
     if plays_episodes:
         set_path(main, "policy.collect.collector.get_train_sample", True)
-    said = _settings(her or {}, is_hindsight=her is not None, counts_episodes=kind == "episode")
+    said = _settings(her, counts_episodes=kind == "episode")
     for path, value in said.items():
         set_path(main, path, value)
     if not quiet:
@@ -52,9 +52,9 @@ def read_her(main: Tree, create: Tree, *, quiet: bool) -> Iterator[Fault]:
         _logger.info("read as create_config.replay_buffer.type='her' (docs/algorithms/her.md): %s", listed)
 
 
-def _settings(her: Mapping[str, Any], *, is_hindsight: bool, counts_episodes: bool) -> dict[str, Any]:
+def _settings(her: Mapping[str, Any], *, counts_episodes: bool) -> dict[str, Any]:
     """Return what a section says by our paths."""
-    said: dict[str, Any] = {f"{_BUFFER}.k": her.get("her_replay_k", 1) if is_hindsight else 0}
+    said: dict[str, Any] = {f"{_BUFFER}.k": her.get("her_replay_k", 1)}
     if "her_strategy" in her:
         said[f"{_BUFFER}.strategy"] = her["her_strategy"]
     if counts_episodes:
@@ -66,8 +66,6 @@ def _settings(her: Mapping[str, Any], *, is_hindsight: bool, counts_episodes: bo
 
 
 def _faults(her: Any, kind: str | None) -> Iterator[Fault]:  # Any: what a user wrote
-    if her is None:
-        return
     if not isinstance(her, Mapping):
         yield Fault(_SECTION, f"expected a section, dict(her_strategy=..., ...), got {her!r}")
         return

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.types import SampleUnit
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.replay_buffer.interface import check_sample_unit
+from ding_like.worker.replay_buffer.interface import check_sample_unit, get_buffer_cls
 
 
 def check_buffer(
     policy_cfg: Any,  # the `policy` section of a config
     *,
     pipeline: str = "mode serial",
-    offered: tuple[SampleUnit, ...] = ("row", "window"),
+    offered: tuple[SampleUnit, ...] = ("row", "window", "episode"),
     holds_rows: bool = True,
 ) -> None:
     """Raise ConfigError unless the config's buffer samples what its policy learns from.
@@ -26,6 +27,12 @@ def check_buffer(
     unit: SampleUnit = getattr(get_policy_cls(policy_cfg), "sample_unit", "row") if name else "row"
     buffer = policy_cfg.other.replay_buffer
     check_sample_unit(buffer, unit, policy=name, pipeline=pipeline, offered=offered, holds_rows=holds_rows)
+    if get_buffer_cls({"type": "naive", **buffer}).unit == "episode" and not plays_episodes(policy_cfg):
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{buffer.type}', which keeps whole episodes, but collector "
+            f"'{policy_cfg.collect.collector.type}' cuts them. Set create_config.collector.type to 'episode', with "
+            "policy.collect.collector.get_train_sample=True."
+        )
 
 
 def plays_episodes(policy_cfg: Any) -> bool:

@@ -19,7 +19,7 @@ from easydict import EasyDict
 
 from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import CheckpointError
@@ -233,8 +233,8 @@ class Policy:
         raise NotImplementedError(f"{type(self).__name__} does not learn: it has no apply().")
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
-        """Yield the minibatches of one `train` call: the batch itself, once."""
-        yield batch
+        """Yield the minibatches of one `train` call: the batch itself, once; of whole episodes, all their rows."""
+        yield batch.batch if isinstance(batch, EpisodeBatch) and self.sample_unit == "row" else batch
 
     def _weight(self, batch: TransitionBatch) -> Any:
         """Return the importance weights [B] of rows, None where there are none or the config leaves them out."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from ding_like.data.batch import EpisodeBatch
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
+from ding_like.policy.dqn import DQNPolicy
+from ding_like.utils.registries import POLICY_REGISTRY
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
@@ -59,3 +62,50 @@ def test_a_buffer_is_filled_by_random_episodes_too(tmp_path: Path) -> None:
     serial_pipeline((main, create), seed=0, max_env_step=150)
 
     assert json.loads((tmp_path / "exp/result.json").read_text())["train_iter"] > 0
+
+
+@pytest.mark.parametrize("policy", ["drqn", "dqn"])
+def test_a_shipped_policy_learns_from_an_episode_buffer(policy: str, tmp_path: Path) -> None:
+    main, create = make_configs(policy, n_episode=4, collector=dict(get_train_sample=True))
+    main["policy"]["learn"]["batch_size"] = 4  # episodes
+    main["policy"]["other"] = dict(replay_buffer=dict(type="episode", replay_buffer_size=100))
+    create["collector"] = dict(type="episode")
+
+    serial_pipeline((main, create), seed=0, max_env_step=600)
+
+    result = json.loads((tmp_path / "exp/result.json").read_text())
+    assert result["env_step"] >= 600 and result["train_iter"] > 5
+
+
+@POLICY_REGISTRY.register("learns_from_episodes")
+class LearnsFromEpisodes(DQNPolicy):
+    config: ClassVar[dict[str, Any]] = dict(type="learns_from_episodes")
+    sample_unit = "episode"
+
+    def grad(self, batch: Any) -> Any:
+        assert isinstance(batch, EpisodeBatch) and len(batch) == 4
+        assert all(episode["episode_id"].min() == episode["episode_id"].max() for episode in batch)
+        return super().grad(batch.batch)
+
+
+def test_a_policy_of_whole_episodes_is_given_them(tmp_path: Path) -> None:
+    main, create = make_configs("learns_from_episodes", n_episode=4, collector=dict(get_train_sample=True))
+    main["policy"]["learn"]["batch_size"] = 4
+    main["policy"]["other"] = dict(replay_buffer=dict(type="episode"))
+    create["collector"] = dict(type="episode")
+
+    serial_pipeline((main, create), seed=0, max_env_step=300)
+
+    assert json.loads((tmp_path / "exp/result.json").read_text())["train_iter"] > 5
+
+
+def test_an_episode_buffer_needs_whole_episodes_and_no_padding() -> None:
+    main, create = make_configs("dqn")
+    main["policy"]["other"] = dict(replay_buffer=dict(type="episode"))
+
+    with pytest.raises(ConfigError, match="collector 'sample' cuts them. Set create_config.collector.type"):
+        serial_pipeline((main, create), seed=0, max_env_step=100)
+
+    main["policy"]["other"]["replay_buffer"]["padding"] = True
+    with pytest.raises(ConfigError, match="padding is True"):
+        serial_pipeline((main, create), seed=0, max_env_step=100)

@@ -39,12 +39,6 @@ class LearnsFromWindows(DQNPolicy):
         return info, None if priority is None else priority.reshape(size, steps).mean(axis=1)
 
 
-@POLICY_REGISTRY.register("learns_from_episodes")
-class LearnsFromEpisodes(DQNPolicy):
-    config: dict[str, Any] = dict(type="learns_from_episodes")
-    sample_unit = "episode"
-
-
 @pytest.fixture(autouse=True)
 def seen(in_tmp: Path, no_pictures: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LearnsFromWindows, "seen", [])
@@ -117,13 +111,6 @@ def test_rows_are_refused_by_a_policy_that_learns_from_windows() -> None:
 def test_windows_are_refused_by_the_parallel_pipeline() -> None:
     with pytest.raises(ConfigError, match="learns from windows, but mode parallel fills buffers of rows only"):
         parallel_pipeline((*configs("sequence"), {}), max_env_step=100)
-
-
-def test_episodes_are_refused_by_the_serial_pipeline() -> None:
-    with pytest.raises(
-        ConfigError, match="learns from episodes, but mode serial fills buffers of rows or windows only"
-    ):
-        serial_pipeline(configs("episode", policy="learns_from_episodes"), max_env_step=100)
 
 
 def test_windows_of_burn_in_alone_are_refused_when_the_run_is_built() -> None:

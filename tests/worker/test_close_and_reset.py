@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ding_like.worker import InteractionSerialEvaluator, SampleSerialCollector
-from tests.worker.collector.test_sample import mode_of
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
@@ -29,8 +29,22 @@ class TbLogger:
         self.calls.append("close")
 
 
+class Manager(ScriptedManager):
+    num_resets = 0
+
+    def reset(self, *args: Any, **kwargs: Any) -> None:
+        self.num_resets += 1
+        super().reset(*args, **kwargs)
+
+
+def nothing(*_: Any, **__: Any) -> None: ...
+
+
+MODE = SimpleNamespace(actor=CountingActor(), segment=nothing, num_ready=nothing, get_attribute=nothing)
+
+
 def part(cls: Any, tb_logger: Any) -> Any:
-    return cls(cls.default_config(), ScriptedManager([[2], [2]]), mode_of(CountingActor()), tb_logger)
+    return cls(cls.default_config(), Manager([[2], [2]]), MODE, tb_logger)
 
 
 @pytest.mark.parametrize("cls", [SampleSerialCollector, InteractionSerialEvaluator])

@@ -11,6 +11,7 @@ from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.errors import SchemaError
 from ding_like.types import Array, SampleUnit
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
@@ -123,6 +124,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     `push` takes an EpisodeBatch, or a list of episodes, each a TransitionBatch or a list of rows; a TransitionBatch or
     a list of rows by itself is one episode. `sample` returns an EpisodeBatch, or a list where rows do not stack.
+    In a pipeline (`for_pipeline`) a TransitionBatch has the rows of several whole episodes, by `episode_id`.
     """
 
     config: dict[str, Any] = {
@@ -132,6 +134,20 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
         "padding": False,
     }
     unit: SampleUnit = "episode"
+    _parts_rows = False
+
+    @classmethod
+    def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> EpisodeReplayBuffer:  # those of the constructor
+        """Return a buffer whose `push` parts the rows of a batch into their episodes."""
+        buffer = cls(cfg, **kwargs)
+        buffer._parts_rows = True
+        return buffer
+
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Copy episodes in. Raises SchemaError if they do not fit, or if rows to be parted lack `episode_id`."""
+        if self._parts_rows and isinstance(data, TransitionBatch) and len(data):
+            data = _parted(data)
+        super().push(data, cur_collector_envstep)
 
     @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
@@ -148,6 +164,19 @@ def _episodes_of(data: Any) -> Sequence[Any]:
     if not isinstance(data, list):
         return [[data]] if isinstance(data, Mapping) else [data]
     return [data] if data and isinstance(data[0], Mapping) else data
+
+
+def _parted(rows: TransitionBatch) -> EpisodeBatch:
+    """Return rows as episodes, which begin in the order of their ids."""
+    if "episode_id" not in rows.columns:
+        raise SchemaError(
+            f"an episode buffer parts rows by 'episode_id', but these have {', '.join(rows.columns)}: let the policy's "
+            "segment keep the collector's columns."
+        )
+    order = np.asarray(rows["episode_id"]).argsort(kind="stable")
+    ids = np.asarray(rows["episode_id"])[order]
+    ends = np.append(np.flatnonzero(ids[1:] != ids[:-1]) + 1, len(ids))
+    return EpisodeBatch(rows.take(order), np.append(0, ends))
 
 
 def _padded(episodes: EpisodeBatch) -> SequenceBatch:

@@ -106,6 +106,7 @@ def check_sample_unit(
 ) -> None:
     """Raise ConfigError unless the buffer hands out the `unit` that the policy of this name learns from.
 
+    A policy that learns from rows also learns from the rows of whole episodes, where the pipeline offers them.
     `offered` are the units that the pipeline can fill a buffer for; `holds_rows` says whether it puts the rows
     themselves there, and not their numbers.
     """
@@ -124,6 +125,13 @@ def check_sample_unit(
             "where there are none, at the coordinator. Run it with mode serial, ray or seed."
         )
     given: SampleUnit = getattr(cls, "unit", "row")
+    if given == "episode" and unit == "row" and "episode" in offered:
+        if buffer_cfg.get("padding"):
+            raise ConfigError(
+                f"policy.other.replay_buffer.padding is True, but policy '{policy}' learns from the rows of episodes, "
+                "which need none. Set it to False."
+            )
+        return
     if given != unit:
         raise ConfigError(
             f"policy.other.replay_buffer.type is '{kind}', which samples {given}s, but policy '{policy}' learns from "
