@@ -232,7 +232,7 @@ class Policy:
         """Take one optimizer step on the gradient, and whatever follows it."""
         raise NotImplementedError(f"{type(self).__name__} does not learn: it has no apply().")
 
-    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+    def minibatches(self, batch: Any, rng: np.random.Generator) -> Iterator[Any]:  # Any: rows, windows or episodes
         """Yield the minibatches of one `train` call: the batch itself, once; of whole episodes, all their rows."""
         yield batch.batch if isinstance(batch, EpisodeBatch) and self.sample_unit == "row" else batch
 

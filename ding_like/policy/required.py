@@ -41,8 +41,8 @@ def checked_grad(policy: Any) -> Callable[[Any], Any]:
     return policy.grad if type(policy).__module__.startswith("ding_like.") else partial(_checked_grad, policy)
 
 
-def _checked_grad(policy: Any, minibatch: Any) -> Any:
-    found = policy.grad(minibatch)
+def _checked_grad(policy: Any, minibatch: Any, **kwargs: Any) -> Any:
+    found = policy.grad(minibatch, **kwargs)
     name = method_name(policy.grad)
     if not isinstance(found, tuple) or len(found) != 2:
         seen = "None" if found is None else f"a {type(found).__name__}"

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from easydict import EasyDict
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError, ConfigError, RegistryError
+from ding_like.policy.dqn import DQNPolicy
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.registries import LEARNER_REGISTRY
@@ -101,6 +103,35 @@ def test_policy_kwargs_reach_the_gradient_of_every_minibatch(make: Any, batch: T
     make(policy.learn_mode).train(batch, policy_kwargs={"alpha": 0.2})
 
     assert policy.calls == ["grad", "grad alpha=0.2", "apply"] * 2
+
+
+@pytest.mark.usefixtures("in_tmp")
+def test_policy_kwargs_reach_policies_of_both_styles() -> None:
+    seen: list[Any] = []
+
+    class Ours(DQNPolicy):
+        def grad(self, batch: Any, alpha: float = 0.0) -> Any:
+            seen.append(alpha)
+            return super().grad(batch)
+
+    class DiEngines(DQNPolicy):
+        def _forward_learn(self, data: Any, alpha: float = 0.0) -> Any:
+            seen.append(alpha)
+            return {"total_loss": 0.0}
+
+    zeros = {"obs": np.zeros((8, 4), np.float32), "next_obs": np.zeros((8, 4), np.float32)}
+    rows = TransitionBatch(
+        {**zeros, "action": np.zeros(8, np.int64), "reward": np.zeros(8, np.float32), "terminated": np.zeros(8, bool),
+         "truncated": np.zeros(8, bool), "discount": np.ones(8, np.float32)}
+    )  # fmt: skip
+    for alpha, cls in ((0.1, Ours), (0.2, DiEngines)):
+        cfg = cls.default_config()
+        cfg.model = EasyDict(obs_shape=4, action_shape=2)
+        mode = cls(cfg).learn_mode
+        BaseLearner(BaseLearner.default_config(), mode).train(rows, policy_kwargs={"alpha": alpha})
+        mode.forward(rows, alpha=alpha)
+
+    assert seen == [0.1, 0.1, 0.2, 0.2]
 
 
 def test_train_stacks_a_list_of_rows(make: Any) -> None:
