@@ -105,8 +105,7 @@ def test_policy_kwargs_reach_the_gradient_of_every_minibatch(make: Any, batch: T
     assert policy.calls == ["grad", "grad alpha=0.2", "apply"] * 2
 
 
-@pytest.mark.usefixtures("in_tmp")
-def test_policy_kwargs_reach_policies_of_both_styles() -> None:
+def test_policy_kwargs_reach_policies_of_both_styles(make: Any) -> None:
     seen: list[Any] = []
 
     class Ours(DQNPolicy):
@@ -128,7 +127,7 @@ def test_policy_kwargs_reach_policies_of_both_styles() -> None:
         cfg = cls.default_config()
         cfg.model = EasyDict(obs_shape=4, action_shape=2)
         mode = cls(cfg).learn_mode
-        BaseLearner(BaseLearner.default_config(), mode).train(rows, policy_kwargs={"alpha": alpha})
+        make(mode).train(rows, policy_kwargs={"alpha": alpha})
         mode.forward(rows, alpha=alpha)
 
     assert seen == [0.1, 0.1, 0.2, 0.2]
