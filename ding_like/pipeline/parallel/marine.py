@@ -30,7 +30,7 @@ class MarineParallelCollector(ZerglingParallelCollector):
         self._versus = versus(envs, seed=self._seed, name="collector")
         return self._versus
 
-    def _collect(self, task_info: Mapping[str, Any]) -> None:
+    def _collect(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
         self._game_result: list[int] = []
         opponent = task_info.get("opponent")
         if opponent is None:
@@ -38,11 +38,10 @@ class MarineParallelCollector(ZerglingParallelCollector):
         else:
             self._versus.use_opponent(self._end.opponents.past_self(unflatten_state(opponent.state)["model"]))
         self._versus.take_results()  # of a task that was broken off
-        super()._collect(task_info)
-        self._finish_info = {**self._finish_info, "game_result": self._game_result}
+        return {**super()._collect(task_info), "game_result": self._game_result}
 
-    def _say(self, segment: Segment) -> None:
-        super()._say(segment)
+    def _iter_after_hook(self, segment: Segment) -> None:
+        super()._iter_after_hook(segment)
         self._game_result += self._versus.take_results()
 
     def _is_done(self, task_info: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from easydict import EasyDict
 
 from ding_like.comm.channels import RowSink, Segment, WeightReader
 from ding_like.config.tree import deep_merge
+from ding_like.data.records import EpisodeRecord
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting, build_eval_env
@@ -19,19 +20,27 @@ from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.evaluate import EvaluateRole
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.policy import Policy
-from ding_like.types import EnvManager
+from ding_like.types import Array, EnvManager, Setting, StepBatch
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
+from ding_like.worker.collector.base import LoopCollector
+from ding_like.worker.collector.loop import RolloutLoop
 
 
 class BaseParallelCollector(ABC, Configurable):
-    """Do one task after another; `sink` and `reader` are the channels to the coordinator."""
+    """Base of the collectors of a parallel run: one task after another, until the process ends.
+
+    `start` runs a task. Before each segment of it `_update_policy` is called; for each step of the envs
+    `_policy_inference`, `_env_step` and `_process_timestep`; after each segment `_iter_after_hook`; at the end
+    `_finish_task`. A sub-class may override any of them. `sink` and `reader` are the channels to the coordinator.
+    """
 
     config: dict[str, Any] = {
         "print_freq": 5,  # seconds between two lines in the collector's log
     }
+    _loop: RolloutLoop  # of the envs, from the first step on
 
     def __init__(
         self, cfg: Mapping[str, Any], *, sink: RowSink | None = None, reader: WeightReader | None = None
@@ -40,18 +49,71 @@ class BaseParallelCollector(ABC, Configurable):
         self._main = cfg["main"]
         self._cfg = EasyDict(deep_merge(self.config, {key: value for key, value in cfg.items() if key != "main"}))
         self._collector_uid = str(self._cfg.collector_uid)
-        self._logger, _ = build_logger(Path(self._main.exp_name, "log", "collector"), self._collector_uid)
+        self._setup_logger()
+        self._setup_timer()
         self._sink = sink
         self._reader = reader
         self._policy: Policy | None = None
+        self._finish_info: dict[str, Any] = {}
 
-    @abstractmethod
+    def _setup_logger(self) -> None:
+        """Open the collector's text log."""
+        self._logger, _ = build_logger(Path(self._main.exp_name, "log", "collector"), self._collector_uid)
+
+    def _setup_timer(self) -> None:
+        """Set up the clock of log lines, one every `print_freq` seconds."""
+        self._timer = Interval(float(self._cfg.print_freq), starts_due=True)
+
     def start(self, task_info: Mapping[str, Any]) -> None:
-        """Do one task until it is done or asked back."""
+        """Run one task until it is done or the coordinator ends it."""
+        self._start_thread()
+        try:
+            self._finish_info = self._finish_task(self._run(task_info))
+        finally:
+            self._join_thread()
 
     @abstractmethod
+    def _run(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+        """Run one task and return its result."""
+
+    def _start_thread(self) -> None:  # optional
+        """Start the threads that a task needs: none."""
+
+    def _join_thread(self) -> None:  # optional
+        """Join what `_start_thread` started."""
+
+    def _update_policy(self) -> None:  # optional
+        """Load the newest weights, before each segment."""
+
+    def _step(
+        self, loop: RolloutLoop, setting: Setting, *, policy_version: int, idle: Array | None
+    ) -> list[EpisodeRecord]:
+        self._loop = loop
+        lanes, actions = self._policy_inference(setting, policy_version=policy_version, idle=idle)
+        return self._process_timestep(self._env_step(lanes, actions))
+
+    def _policy_inference(self, setting: Setting, *, policy_version: int, idle: Array | None) -> tuple[Array, Array]:
+        """Return the lanes [R] that are ready and not `idle` [E], and the policy's actions for them [R, A...]."""
+        return self._loop.act(setting, policy_version=policy_version, idle=idle)
+
+    def _env_step(self, lanes: Array, actions: Array) -> StepBatch:
+        """Step the envs of `lanes` [R] with `actions` [R, A...]."""
+        return self._loop.manager.step(lanes, actions)
+
+    def _process_timestep(self, timestep: StepBatch) -> list[EpisodeRecord]:
+        """Log the transitions of a step; return the episodes that ended."""
+        return self._loop.close(timestep)
+
+    def _iter_after_hook(self, segment: Segment) -> None:  # optional
+        """Do what follows a segment that was sent."""
+
+    def _finish_task(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of the task that ended, as it is sent to the coordinator."""
+        return result
+
     def get_finish_info(self) -> dict[str, Any]:
-        """Return the result of the task that was done last."""
+        """Return the result of the task that ended last."""
+        return self._finish_info
 
     def close(self) -> None:
         """Close what the collector holds; may be called again."""
@@ -113,18 +175,13 @@ class ZerglingParallelCollector(BaseParallelCollector):
             seen=self._as_seen,
         )
         self.policy = self._end.policy
+        if isinstance(self._end.collector, LoopCollector):
+            self._end.collector.step_by(self._step)
+        self._weights: LoadedWeights | None = None  # of the task to collect
         self._evaluate_role: EvaluateRole | None = None  # from the first evaluation on
-        self._finish_info: dict[str, Any] = {}
-        self._lines = Interval(float(self._cfg.print_freq), starts_due=True)
 
-    def start(self, task_info: Mapping[str, Any]) -> None:
-        if task_info["eval_flag"]:
-            self._evaluate(task_info)
-        else:
-            self._collect(task_info)
-
-    def get_finish_info(self) -> dict[str, Any]:
-        return self._finish_info
+    def _run(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+        return self._evaluate(task_info) if task_info["eval_flag"] else self._collect(task_info)
 
     def close(self) -> None:
         self._end.close()
@@ -134,11 +191,11 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     # --- collecting
 
-    def _collect(self, task_info: Mapping[str, Any]) -> None:
+    def _collect(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
         if task_info.get("segment_episodes"):  # this collector's share of what one would collect at a time
             self.policy.collect_mode.set_attribute("n_episode", int(task_info["segment_episodes"]))
         role = self._role(str(task_info["policy_id"]))
-        self._finish_info = {"segments": role.run(is_done=lambda: self._is_done(task_info))}
+        return {"segments": role.run(is_done=lambda: self._is_done(task_info))}
 
     def _is_done(self, task_info: Mapping[str, Any]) -> bool:
         """Tell whether a task to collect is done before the coordinator ends it."""
@@ -147,21 +204,28 @@ class ZerglingParallelCollector(BaseParallelCollector):
     def _role(self, policy_id: str) -> CollectRole:
         if self._sink is None:
             raise ConfigError("the collector has nowhere to put rows: give it the channels `sink` and `reader`.")
-        return self._end.connect(self._loaded(policy_id), self._sink, after_segment=self._say)
+        self._weights = self._loaded(policy_id)
+        role = self._end.connect(self._weights, self._sink, after_segment=self._iter_after_hook)
+        role.update_policy = self._update_policy
+        return role
+
+    def _update_policy(self) -> None:
+        assert self._weights is not None, "a task to collect has weights"
+        self._weights.take_newest()
 
     def _loaded(self, policy_id: str) -> LoadedWeights:
         if self._reader is None:
             raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
         return self._end.loaded(self._reader, policy_id=policy_id)
 
-    def _say(self, segment: Segment) -> None:
-        if self._lines.pass_s():
+    def _iter_after_hook(self, segment: Segment) -> None:
+        if self._timer.pass_s():
             iteration, env_step = segment.version.update, self._end.collector.envstep
             self.info(f"policy of iteration {iteration}, env step {env_step}, {dict(segment.stats)}")
 
     # --- evaluating
 
-    def _evaluate(self, task_info: Mapping[str, Any]) -> None:
+    def _evaluate(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
         if self._evaluate_role is None:
             weights = self._loaded(str(task_info["policy_id"]))
             seed = int(self._cfg.seed)
@@ -171,7 +235,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         result = self._evaluate_role.play(int(task_info["n_episode"]), number=number)
         iteration = self._evaluate_role.weights.version.update
         self.info(f"evaluation {number} of iteration {iteration}: mean {result.mean:g}")
-        self._finish_info = {
+        return {
             "returns": result.returns,
             "lengths": result.lengths,
             "version": iteration,

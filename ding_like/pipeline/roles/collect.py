@@ -44,6 +44,7 @@ class CollectRole:
             raise ConfigError(f"{random_steps} random steps need the action space that they are drawn from.")
         self._collector = collector
         self._weights = weights
+        self.update_policy: Callable[[], object] = weights.take_newest  # called before each segment
         self.sink = sink
         self.random_steps = random_steps
         self._action_space = action_space
@@ -81,7 +82,7 @@ class CollectRole:
 
         If `stop` is met before there are as many, the segment has those that can be made by then.
         """
-        self._weights.take_newest()
+        self.update_policy()
         version = (order.newest or UNTRAINED) if self._weights.is_shared else self._weights.version
         self._act_at_random(order.env_step < self.random_steps)
         collector, self.setting = self._collector, self._settings(order)

@@ -86,7 +86,7 @@ class RolloutLoop:
         keeps_info: bool = False,
     ) -> None:
         lanes = manager.num_lanes
-        self._manager = manager
+        self.manager = manager
         self._actor = actor
         self._rng = rng
         self._lanes = np.arange(lanes, dtype=np.int64)
@@ -101,6 +101,8 @@ class RolloutLoop:
         self.ended_lanes: Sequence[int] = ()  # whose episodes ended in the last step; those that broke off did not
         # Told of lanes [R] and actions [R, A...] before they are stepped.
         self.note_actions: Callable[[Array, Array], None] | None = None
+        # Takes the place of `step`, with the same arguments: it calls `act`, `manager.step` and `close`.
+        self.step_by: Callable[..., list[EpisodeRecord]] | None = None
         self._next_episode = lanes
         self._open_obs: Obs = copy_obs(manager.obs)
         # The actor's columns of the rows that are open, [E, ...]; those of lanes that have none open mean nothing.
@@ -135,19 +137,21 @@ class RolloutLoop:
 
     def step(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> list[EpisodeRecord]:
         """Act on all ready lanes that are not `idle` [E], step them once, and return the episodes that ended."""
+        if self.step_by is not None:
+            return self.step_by(self, setting, policy_version=policy_version, idle=idle)
         lanes, actions = self.act(setting, policy_version=policy_version, idle=idle)
         if self.note_actions is not None:
             self.note_actions(lanes, actions)
-        return self.close(self._manager.step(lanes, actions))
+        return self.close(self.manager.step(lanes, actions))
 
     def act(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> tuple[Array, Array]:
         """Open a row for each ready lane that is not `idle` [E]; return those lanes [R] and their actions [R, A...]."""
-        ready = self._manager.ready
+        ready = self.manager.ready
         if idle is not None:
             ready = ready & ~idle
         if np.count_nonzero(ready) == len(ready):
             lanes = self._lanes
-            write_obs(self._open_obs, self._manager.obs)
+            write_obs(self._open_obs, self.manager.obs)
             self._open_version.fill(policy_version)
             self._open = self._act(self._open_obs, lanes, self._is_first, setting)
             self._owns_open = self._has_unwanted = False
@@ -197,7 +201,7 @@ class RolloutLoop:
         """Let no lane that has yet to answer log a row: what its action was made with is not kept here."""
         self._open = {}
         self._owns_open = True
-        self._unwanted = ~self._manager.ready
+        self._unwanted = ~self.manager.ready
         self._has_unwanted = bool(self._unwanted.any())
 
     def _open_some(self, lanes: Array, policy_version: int, setting: Setting) -> Array:
@@ -208,7 +212,7 @@ class RolloutLoop:
             # The actor may write into its arrays when it acts again, and does not expect us to.
             self._open = {name: column.copy() for name, column in self._open.items()}
             self._owns_open = True
-        obs = take_lanes(self._manager.obs, lanes)
+        obs = take_lanes(self.manager.obs, lanes)
         write_obs(self._open_obs, obs, lanes)
         self._open_version[lanes] = policy_version
         columns = self._act(obs, lanes, self._is_first[lanes], setting)
@@ -321,7 +325,7 @@ class RolloutLoop:
         stays = ~np.isin(answer.lanes, bad)
         self.dropped_steps += int(np.count_nonzero(~stays))
         ended = answer.lanes[(answer.terminated | answer.truncated) & ~stays]
-        self._manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
+        self.manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
         dropped = np.concatenate([answer.dropped, np.array(bad, np.int64)])
         return _take_rows(answer, np.flatnonzero(stays))._replace(dropped=dropped)
 
