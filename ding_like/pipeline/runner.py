@@ -20,7 +20,7 @@ from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import EnvManager, Setting, State
 from ding_like.worker import EpisodeSerialCollector, IBuffer, SampleSerialCollector
-from ding_like.worker.collector.interface import array_manager
+from ding_like.worker.collector.base import array_manager
 
 
 class RunnerLostError(CommError):

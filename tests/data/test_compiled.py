@@ -9,15 +9,15 @@ import pytest
 
 from ding_like.data import compiled
 from ding_like.data.compiled import first_distinct, take_rows
-from ding_like.worker.replay_buffer import row_records
-from ding_like.worker.replay_buffer.row_records import RowRecords
+from ding_like.worker.replay_buffer import priorities as records_module
+from ding_like.worker.replay_buffer.priorities import RowRecords
 
 PART = compiled.compiled_part()
 pytestmark = pytest.mark.skipif(PART is None, reason="there was no compiler; numpy alone is tested elsewhere")
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compiled, row_records):
+    for module in (compiled, records_module):
         monkeypatch.setattr(module, "compiled_part", lambda: None)
 
 
@@ -60,7 +60,7 @@ def test_what_is_said_of_rows_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(2):
         records = RowRecords(60)
         records.write(slice(0, 60), np.linspace(0, 1, 60, dtype=np.float32), np.arange(60) % 7, np.arange(60))
-        records.collect_iter[:10] = row_records.NO_ITER
+        records.collect_iter[:10] = records_module.NO_ITER
         found.append([*records.describe(places, leaves, next_id=1000, next_row=13, now=5), records.use])
         without_compiler(monkeypatch)
 
@@ -73,7 +73,7 @@ def test_updates_are_kept_for_rows_that_are_there() -> None:
     records.write(slice(0, 20), np.r_[0.0, np.ones(19)].astype(np.float32), np.zeros(20, np.int64), np.zeros(20, int))
     where = {"next_id": 500, "next_row": 4}
     places = np.array([0, 3, 4, 19, 25, -1, 7])
-    ids = row_records.ids_of(places, 20, **where)
+    ids = records_module.ids_of(places, 20, **where)
     ids[-1] += 20  # of a row that has been overwritten
     kept = records.write_current(places, ids, np.arange(7, dtype=np.float32), **where)
 

@@ -12,7 +12,7 @@ import pytest
 
 from ding_like.envs.manager.game import GameEnvManager
 from ding_like.errors import EnvError
-from ding_like.worker.collector.battle_loop import BattleLoop
+from ding_like.worker.collector.battle import BattleLoop
 from tests.envs.faulty_env import FaultyGame, HangingGame, WrongGame
 from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame
 

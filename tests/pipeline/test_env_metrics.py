@@ -103,7 +103,7 @@ def test_the_console_shows_metrics_beside_the_evaluation() -> None:
 
 def test_episodes_of_a_collector_keep_metrics_over_a_resume() -> None:
     from ding_like.data.records import EpisodeRecord
-    from ding_like.worker.collector.stats import CollectReport
+    from ding_like.worker.collector.base import CollectReport
 
     report = CollectReport()
     report.add([EpisodeRecord(0, 1.0, 3, metrics={"is_success": 1.0})], env_steps=3, samples=3, duration_s=1.0)

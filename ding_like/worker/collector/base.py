@@ -1,28 +1,224 @@
-"""Do what every serial collector does: hold an env manager, policies and a loop over them, and report."""
+"""Interface and base classes of serial collectors."""
 
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 import numpy as np
 
+from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import mean_metrics
-from ding_like.data.records import EpisodeRecord
+from ding_like.data.records import CollectStats, EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import Array, CollectMode, Config, EnvManager, State
+from ding_like.types import Array, CollectMode, Config, EnvManager, Setting, State
 from ding_like.utils.bounds import FROM_1, Bounds
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
+from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.utils.seeding import rng_state, set_rng_state
-from ding_like.worker.collector.interface import ISerialCollector, PolicyMode, array_manager
 from ding_like.worker.collector.loop import RolloutLoop
-from ding_like.worker.collector.stats import CollectReport, describe
-from ding_like.worker.collector.stop_rule import whole_number
+from ding_like.worker.collector.stop_rule import StopRule, whole_number
+
+# Training rows as a policy's `segment` makes them: columns, or a list of whatever does not stack.
+Samples: TypeAlias = "TransitionBatch | list[object]"
+# What a collector is asked for so many of.
+Unit: TypeAlias = Literal["rows", "episodes"]
+
+
+class PolicyMode(Protocol):
+    """Be a mode of a policy: one of ours (`types.CollectMode`), or any named tuple with DI-engine's fields."""
+
+    @property
+    def get_attribute(self) -> Callable[[str], object]: ...
+
+
+class ISerialCollector(Configurable, ABC):
+    """Collect data by stepping environments with a policy, in this process."""
+
+    # What the first argument of `collect` counts.
+    unit: ClassVar[Unit]
+
+    @abstractmethod
+    def reset_env(self, _env: EnvManager | None = None) -> None:
+        """Start from fresh episodes, in a new env manager if one is given."""
+
+    # What a policy is differs between collectors (a `PolicyMode`, or one for each player): hence Any.
+    @abstractmethod
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Act with a new collect mode if one is given; forget recurrent state in any case."""
+
+    @abstractmethod
+    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+        """Reset env, policy and all counters."""
+
+    @abstractmethod
+    def collect(self, per_collect_target: int | None) -> object:
+        """Collect up to the target, which each collector defines, and return the data."""
+
+    def collect_rows(
+        self,
+        rows: int | None = None,
+        *,
+        train_iter: int = 0,
+        policy_kwargs: Setting | None = None,
+        stop: StopRule | None = None,
+    ) -> Samples:
+        """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.
+
+        A collector of one's own need not have this: `rows` is then its target. Raises ConfigError if such a one is
+        given a rule to stop by.
+        """
+        if stop is not None:
+            raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
+        target = () if rows is None else (rows,)
+        # Pipelines ask every collector with these two names.
+        collect = cast(Callable[..., Samples], self.collect)
+        return collect(*target, train_iter=train_iter, policy_kwargs=policy_kwargs)
+
+    @property
+    @abstractmethod
+    def envstep(self) -> int:
+        """Return the number of env steps taken so far, over all lanes."""
+
+
+def array_manager(env: EnvManager) -> EnvManager:
+    """Return the env manager itself, or the one inside of one in DI-engine's style, which steps dicts by env id."""
+    inside: EnvManager = getattr(env, "array_manager", env)
+    return inside
+
+
+def game_manager(env: EnvManager) -> EnvManager:
+    """Return the env manager itself, or the manager of games of one in DI-engine's style (`BaseEnvManager.games`)."""
+    games: Callable[[], EnvManager] | None = getattr(env, "games", None)
+    return array_manager(env) if games is None else games()
+
+
+def create_serial_collector(cfg: Config, **kwargs: object) -> ISerialCollector:
+    """Build the collector that `cfg.type` names; raises RegistryError for an unknown name."""
+    collector: ISerialCollector = SERIAL_COLLECTOR_REGISTRY.build(
+        cfg["type"], cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs
+    )
+    return collector
+
+
+def get_serial_collector_cls(cfg: Config) -> type[ISerialCollector]:
+    """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
+    cls: type[ISerialCollector] = SERIAL_COLLECTOR_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    return cls
+
+
+# Episodes that the means on the console are over.
+_RECENT = 100
+
+
+class CollectReport:
+    """Gather episodes and durations between two log lines; the keys of a report are DI-engine's."""
+
+    def __init__(self) -> None:
+        self.total = CollectStats()
+        self.recent_returns: deque[float] = deque(maxlen=_RECENT)
+        self.recent_lengths: deque[int] = deque(maxlen=_RECENT)
+        self.recent_metrics: deque[Mapping[str, float]] = deque(maxlen=_RECENT)  # of episodes that have some
+        self._clear()
+
+    def _clear(self) -> None:
+        self._returns: list[float] = []
+        self._metrics: list[Mapping[str, float]] = []
+        self._env_steps = 0
+        self._samples = 0
+        self._duration_s = 0.0
+        self._episode_steps = 0
+
+    def add(self, episodes: list[EpisodeRecord], *, env_steps: int, samples: int, duration_s: float) -> None:
+        """Count one `collect` call."""
+        returns = [episode.return_ for episode in episodes]
+        self._returns += returns
+        self.recent_returns.extend(returns)
+        self.recent_lengths.extend(episode.length for episode in episodes)
+        metrics = [episode.metrics for episode in episodes if episode.metrics]
+        self._metrics += metrics
+        self.recent_metrics.extend(metrics)
+        self._episode_steps += sum(episode.length for episode in episodes)
+        self._env_steps += env_steps
+        self._samples += samples
+        self._duration_s += duration_s
+        self.total.env_steps += env_steps
+        self.total.train_samples += samples
+        self.total.episodes += len(episodes)
+
+    def forget(self) -> None:
+        """Start a new interval without a report (the totals stay)."""
+        self._clear()
+
+    @property
+    def has_episodes(self) -> bool:
+        """Tell whether an episode ended since the last report."""
+        return bool(self._returns)
+
+    def take(self) -> Mapping[str, float]:
+        """Return the interval's numbers and begin a new one; needs `has_episodes`."""
+        returns = np.array(self._returns)
+        episodes = len(returns)
+        # A clock tick of 0 on a very short interval must not divide.
+        duration = max(self._duration_s, 1e-9)
+        report = {
+            "episode_count": episodes,
+            "envstep_count": self._env_steps,
+            "train_sample_count": self._samples,
+            "avg_envstep_per_episode": self._episode_steps / episodes,
+            "avg_sample_per_episode": self._samples / episodes,
+            "avg_envstep_per_sec": self._env_steps / duration,
+            "avg_train_sample_per_sec": self._samples / duration,
+            "avg_episode_per_sec": episodes / duration,
+            "reward_mean": float(returns.mean()),
+            "reward_std": float(returns.std()),
+            "reward_max": float(returns.max()),
+            "reward_min": float(returns.min()),
+            **mean_metrics(self._metrics),
+            "total_envstep_count": self.total.env_steps,
+            "total_train_sample_count": self.total.train_samples,
+            "total_episode_count": self.total.episodes,
+            "total_dropped_episode_count": self.total.dropped_episodes,
+        }
+        self._clear()
+        return report
+
+    def state_dict(self) -> State:
+        """Return totals and the open interval, for an exact resume."""
+        return {
+            "total": vars(self.total).copy(),
+            "returns": list(self._returns),
+            "metrics": [dict(each) for each in self._metrics],
+            "recent": [list(self.recent_returns), list(self.recent_lengths)],
+            "recent_metrics": [dict(each) for each in self.recent_metrics],
+            "open": [self._env_steps, self._samples, self._episode_steps],
+            "duration_s": self._duration_s,
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Take over what `state_dict` returned."""
+        self.total = CollectStats(**state["total"])
+        self._returns = list(state["returns"])
+        self._metrics = list(state.get("metrics", ()))  # points of earlier versions have none
+        self.recent_metrics = deque(state.get("recent_metrics", ()), maxlen=_RECENT)
+        returns, lengths = state["recent"]
+        self.recent_returns, self.recent_lengths = deque(returns, maxlen=_RECENT), deque(lengths, maxlen=_RECENT)
+        self._env_steps, self._samples, self._episode_steps = state["open"]
+        self._duration_s = state["duration_s"]
+
+
+def describe(report: Mapping[str, object]) -> str:
+    """Return a report as one line for the text log."""
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in report.items()
+    )
 
 
 class BaseSerialCollector(ISerialCollector):

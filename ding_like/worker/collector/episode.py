@@ -14,10 +14,9 @@ from ding_like.data.rows import INFO_COLUMN, as_batch
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import Array, RewardShaping, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.collector.base import LoopCollector, attribute_of
-from ding_like.worker.collector.interface import Unit
+from ding_like.worker.collector.base import LoopCollector, Samples, Unit, attribute_of
 from ding_like.worker.collector.loop import step_until
-from ding_like.worker.collector.row_taker import Samples, join
+from ding_like.worker.collector.sample import join
 from ding_like.worker.collector.stop_rule import Episodes, StopRule, whole_number
 
 

@@ -1,11 +1,9 @@
-"""Say when a collection is over: after so many rows, episodes or seconds, at a signal, or several of these together."""
+"""Say when a collection is over: after so many rows, steps or episodes, at a signal, or several of these together."""
 
 from __future__ import annotations
 
-import math
 import operator
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
@@ -189,21 +187,6 @@ class EpisodeQuota(StopRule):
                 self._idle[lane] = True
 
 
-class TimeLimit(StopRule):
-    """Stop at the first step that ends `seconds` after the rule was made, or later."""
-
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-        if not is_number or not 0 < seconds < math.inf:
-            raise ConfigError(f"a time limit is {seconds!r}; expected a positive number of seconds.")
-        self._clock = clock
-        self._end = clock() + seconds
-
-    @property
-    def is_met(self) -> bool:
-        return self._clock() >= self._end
-
-
 class RoundSignal:
     """Stop the collections of a round, from any thread.
 
@@ -262,28 +245,6 @@ class _Signalled(StopRule):
     @property
     def is_met(self) -> bool:
         return self._signal.newest >= self._round_id
-
-
-class TargetShare(StopRule):
-    """Stop when a share of all collectors have reached their targets, so that nobody waits for the slowest.
-
-    `progress` returns (collectors that have, all collectors); it is asked before every step, and so must be cheap.
-    Raises ConfigError for a share outside (0, 1], and for a progress that cannot be.
-    """
-
-    def __init__(self, share: float, progress: Callable[[], tuple[int, int]]) -> None:
-        if not isinstance(share, (int, float)) or isinstance(share, bool) or not 0 < share <= 1:
-            raise ConfigError(f"a share of collectors is {share!r}; expected more than 0, at most 1.")
-        self._share = share
-        self._progress = progress
-
-    @property
-    def is_met(self) -> bool:
-        reached, number = self._progress()
-        if not 0 <= reached <= number or number < 1:
-            raise ConfigError(f"{reached} of {number} collectors have reached their targets; expected 0 of 1 or more.")
-        # 1e-9: 0.07 * 100 is a little more than 7.
-        return reached >= self._share * number - 1e-9
 
 
 def episode_shares(number: int, num_lanes: int) -> list[int]:

@@ -7,9 +7,8 @@ from typing import Any
 
 from ding_like.utils.registries import COMMANDER_REGISTRY
 from ding_like.worker.commander.base import BaseSerialCommander
-from ding_like.worker.commander.naive import NaiveCommander
+from ding_like.worker.commander.naive import NaiveCommander, SoloCommander
 from ding_like.worker.commander.one_vs_one import OneVsOneCommander
-from ding_like.worker.commander.solo import SoloCommander
 
 
 def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> NaiveCommander:

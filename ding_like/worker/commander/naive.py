@@ -1,4 +1,4 @@
-"""Command a parallel run: say which tasks there are, and when it is over."""
+"""Commander of a parallel run in which one learner trains one policy."""
 
 from __future__ import annotations
 
@@ -210,3 +210,10 @@ class NaiveCommander(Configurable):
         self.best_policy, self.final_policy = state["best_policy"], state["final_policy"]
         self._unconfirmed = state.get("unconfirmed")
         self.best_return = float("-inf") if state["best_return"] is None else state["best_return"]
+
+
+@COMMANDER_REGISTRY.register("solo")
+class SoloCommander(NaiveCommander):
+    """Be the naive commander."""
+
+    config = {**NaiveCommander.config, "type": "solo"}

@@ -1,8 +1,9 @@
-"""Hold what evaluators share: the log and the schedule of all, and the work of those that play episodes."""
+"""Interface and base classes of serial evaluators."""
 
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -10,12 +11,52 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ding_like.types import Config, EnvManager, State
+from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
+from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.collector.interface import PolicyMode, array_manager
+from ding_like.worker.collector.base import PolicyMode, array_manager
 from ding_like.worker.collector.loop import Steps
-from ding_like.worker.evaluator.interface import ISerialEvaluator
+
+
+class ISerialEvaluator(Configurable, ABC):
+    """Evaluate a policy, in this process."""
+
+    # What an env is differs between evaluators (a manager; a data loader and a metric), and so does what they judge and
+    # are asked for: hence Any.
+    @abstractmethod
+    def reset_env(self, _env: Any = None) -> None:
+        """Evaluate in another env if one is given."""
+
+    @abstractmethod
+    def reset_policy(self, _policy: Any = None) -> None:
+        """Evaluate another policy if one is given."""
+
+    @abstractmethod
+    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+        """Reset env, policy and all counters."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close what the evaluator opened; may be called again."""
+
+    @abstractmethod
+    def should_eval(self, train_iter: int) -> bool:
+        """Tell whether it is time for the next evaluation."""
+
+    @abstractmethod
+    def eval(self, *args: Any, **kwargs: Any) -> object:
+        """Evaluate once."""
+
+
+def create_serial_evaluator(cfg: Config, **kwargs: object) -> ISerialEvaluator:
+    """Build the evaluator that `cfg.type` names, 'interaction' by default; raises RegistryError for an unknown name."""
+    evaluator: ISerialEvaluator = SERIAL_EVALUATOR_REGISTRY.build(
+        cfg.get("type", "interaction"), cfg=cfg, import_names=cfg.get("import_names", ()), **kwargs
+    )
+    return evaluator
+
 
 # An eval mode, or one for each player.
 Modes: TypeAlias = "PolicyMode | Sequence[PolicyMode] | None"

@@ -13,8 +13,8 @@ from ding_like.errors import ConfigError
 from ding_like.types import EnvManager, EvalMode, Setting
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker.collector.battle_loop import BattleLoop
-from ding_like.worker.collector.interface import PolicyMode, game_manager
+from ding_like.worker.collector.base import PolicyMode, game_manager
+from ding_like.worker.collector.battle import BattleLoop
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota, episode_shares
 from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless

@@ -15,7 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.types import EnvManager, EvalMode, Setting
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker.collector.interface import PolicyMode
+from ding_like.worker.collector.base import PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop, step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota
 from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless

@@ -1,7 +1,7 @@
 """Keep data for training: a store, a sampler and a limiter, and the buffers put together from them."""
 
 from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
-from ding_like.worker.replay_buffer.buffer import ReplayBuffer
+from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer
 from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer, EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.goals import GoalRules
 from ding_like.worker.replay_buffer.hindsight import HindsightReplayBuffer, HindsightSampler, HindsightStore
@@ -14,12 +14,16 @@ from ding_like.worker.replay_buffer.interface import (
 )
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
-from ding_like.worker.replay_buffer.preset import Parts
-from ding_like.worker.replay_buffer.prioritised import PrioritisedSampler
-from ding_like.worker.replay_buffer.sampler import Sampler, UniformSampler
+from ding_like.worker.replay_buffer.sampler import (
+    PrioritisedSampler,
+    PrioritisedWindowSampler,
+    Sampler,
+    UniformSampler,
+    WindowSampler,
+    WindowShape,
+)
 from ding_like.worker.replay_buffer.sequence import PrioritisedSequenceReplayBuffer, SequenceReplayBuffer
 from ding_like.worker.replay_buffer.store import RowStore, Store, StreamStore
-from ding_like.worker.replay_buffer.windows import PrioritisedWindowSampler, WindowSampler, WindowShape
 
 __all__ = [
     "AdvancedReplayBuffer",

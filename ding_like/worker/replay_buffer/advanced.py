@@ -9,10 +9,10 @@ from ding_like.errors import ConfigError
 from ding_like.types import State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
+from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer
 from ding_like.worker.replay_buffer.limiter import RateLimiter
-from ding_like.worker.replay_buffer.preset import Parts, PresetBuffer
 from ding_like.worker.replay_buffer.priorities import Priorities, PrioritySettings
-from ding_like.worker.replay_buffer.prioritised import ByPriority, PrioritisedSampler
+from ding_like.worker.replay_buffer.sampler import ByPriority, PrioritisedSampler
 from ding_like.worker.replay_buffer.store import RowStore
 
 _INF = float("inf")

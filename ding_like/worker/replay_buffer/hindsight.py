@@ -19,12 +19,11 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
+from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, refuse_frame_stack
 from ding_like.worker.replay_buffer.goals import Env, GoalRules
-from ding_like.worker.replay_buffer.preset import Parts, PresetBuffer, refuse_frame_stack
-from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform
+from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform, places_of_ages
 from ding_like.worker.replay_buffer.store import StreamStore
 from ding_like.worker.replay_buffer.streams import STREAM, StreamStorage
-from ding_like.worker.replay_buffer.windows import places_of_ages
 
 STRATEGIES = ("future", "final", "episode")
 _NO_GOAL = -1

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.preset import Parts, PresetBuffer
+from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer
 from ding_like.worker.replay_buffer.sampler import UniformSampler
 from ding_like.worker.replay_buffer.store import RowStore
 

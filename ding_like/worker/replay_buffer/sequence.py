@@ -12,13 +12,12 @@ from ding_like.types import SampleUnit
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
-from ding_like.worker.replay_buffer.buffer import ReplayBuffer
+from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer, common_settings, refuse_frame_stack
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
-from ding_like.worker.replay_buffer.preset import Parts, common_settings, refuse_frame_stack
 from ding_like.worker.replay_buffer.priorities import PrioritySettings
+from ding_like.worker.replay_buffer.sampler import PrioritisedWindowSampler, WindowSampler, WindowShape
 from ding_like.worker.replay_buffer.store import StreamStore
-from ding_like.worker.replay_buffer.windows import PrioritisedWindowSampler, WindowSampler, WindowShape
 
 _WINDOWS: dict[str, Any] = {
     # Rows of a window that pipelines sample; 10 is what Hausknecht and Stone 2015 unrolled.

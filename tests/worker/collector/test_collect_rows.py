@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.worker import EpisodeSerialCollector, ISerialCollector, SampleSerialCollector
-from ding_like.worker.collector.stop_rule import RoundSignal, StopRule, TimeLimit
+from ding_like.worker.collector.stop_rule import EnvSteps, RoundSignal, StopRule
 from tests.worker.collector.test_battle import collector_of, manager_of, mode
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import ScriptedManager
@@ -127,7 +127,7 @@ def test_a_collector_of_ones_own_is_asked_for_its_target() -> None:
 
 def test_a_collector_of_ones_own_that_takes_no_stop_rule_says_so() -> None:
     with pytest.raises(ConfigError, match="Own takes no stop rules"):
-        Own().collect_rows(7, stop=TimeLimit(1))
+        Own().collect_rows(7, stop=EnvSteps(1, int))
 
 
 # --- a rule beside the target

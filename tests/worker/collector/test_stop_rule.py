@@ -17,8 +17,6 @@ from ding_like.worker.collector.stop_rule import (
     RoundSignal,
     Rows,
     StopRule,
-    TargetShare,
-    TimeLimit,
 )
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
@@ -144,19 +142,6 @@ def test_a_quota_takes_the_first_episodes_of_each_lane_and_no_further_step() -> 
 # --- time and signals
 
 
-def test_time_is_up_at_the_first_step_that_ends_after_it() -> None:
-    now = [100.0]
-    rule = TimeLimit(2.5, clock=lambda: now[0])
-    _, loop = loop_over()
-
-    taken = 0
-    for _ in step_until(loop, rule, {}):
-        now[0] += 1.0
-        taken += 1
-
-    assert taken == 3
-
-
 def test_a_signal_stops_its_round_and_those_before_but_none_after() -> None:
     signal = RoundSignal()
     rules = [signal.rule(round_id) for round_id in (3, 4, 5)]
@@ -185,29 +170,6 @@ def test_a_signal_from_another_thread_ends_a_collection() -> None:
 
 
 # --- a share of all collectors
-
-
-def test_a_share_of_all_collectors_stops_the_slow_ones() -> None:
-    reached = [0]
-    rule = TargetShare(0.5, lambda: (reached[0], 5))
-    _, loop = loop_over()
-    steps = 0
-
-    for _ in step_until(loop, Rows(1000, lambda: len(loop.rollout)) | rule, {}):
-        steps += 1
-        reached[0] = min(steps // 2, 5)
-
-    assert reached == [3] and steps == 6
-
-
-def test_a_share_is_met_by_the_fewest_collectors_that_make_it_up() -> None:
-    for share, number, needed in ((0.07, 100, 7), (1.0, 3, 3), (0.1, 3, 1), (1 / 3, 3, 1), (0.5, 3, 2), (1, 1, 1)):
-        for reached in (needed - 1, needed):
-            rule = TargetShare(share, lambda progress=(reached, number): progress)  # type: ignore[misc]
-            assert rule.is_met == (reached == needed), share
-
-
-# --- together
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 5), (5, 2)])
@@ -275,12 +237,6 @@ def test_fewer_episodes_than_lanes_are_refused_with_a_way_out() -> None:
         EpisodeQuota(2, 3)
 
 
-def test_a_time_limit_that_is_none_is_refused() -> None:
-    for seconds in (0, -1.0, float("nan"), float("inf"), "5", True):
-        with pytest.raises(ConfigError, match="positive number of seconds"):
-            TimeLimit(seconds)  # type: ignore[arg-type]
-
-
 def test_a_round_that_has_no_number_is_refused() -> None:
     signal = RoundSignal()
     bad: list[Any] = [-1, 1.5, None, True]
@@ -289,16 +245,6 @@ def test_a_round_that_has_no_number_is_refused() -> None:
             with pytest.raises(ConfigError, match="round_id is .*expected a whole number, 0 or more"):
                 call(round_id)
     assert signal.newest == -1
-
-
-def test_a_share_or_a_progress_that_cannot_be_is_refused() -> None:
-    bad: list[Any] = [0, -0.1, 1.01, float("nan"), "1", True]
-    for share in bad:
-        with pytest.raises(ConfigError, match="more than 0, at most 1"):
-            TargetShare(share, lambda: (0, 1))
-    for progress in ((0, 0), (4, 3), (-1, 3)):
-        with pytest.raises(ConfigError, match="collectors have reached their targets"):
-            _ = TargetShare(0.5, lambda progress=progress: progress).is_met  # type: ignore[misc]
 
 
 def test_two_rules_that_would_wait_for_each_other_are_refused() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.worker.learner.monitor import LearnerMonitor, LogDict
+from ding_like.worker.learner.base import LearnerMonitor, LogDict
 
 
 def test_average_covers_the_window_only() -> None:

@@ -19,10 +19,15 @@ from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.priorities import PrioritySettings
-from ding_like.worker.replay_buffer.prioritised import PrioritisedSampler
-from ding_like.worker.replay_buffer.sampler import Sampler, UniformSampler
+from ding_like.worker.replay_buffer.sampler import (
+    PrioritisedSampler,
+    PrioritisedWindowSampler,
+    Sampler,
+    UniformSampler,
+    WindowSampler,
+    WindowShape,
+)
 from ding_like.worker.replay_buffer.store import RowStore, Store, StreamStore
-from ding_like.worker.replay_buffer.windows import PrioritisedWindowSampler, WindowSampler, WindowShape
 from tests.worker.replay_buffer.test_sequence_buffer import Lanes, check_windows
 
 SETTINGS = PrioritySettings.from_cfg(deep_merge(AdvancedReplayBuffer.config, {}))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.worker.replay_buffer import row_records
+from ding_like.worker.replay_buffer import priorities as records_module
 from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
-from ding_like.worker.replay_buffer.row_records import RowRecords
+from ding_like.worker.replay_buffer.priorities import RowRecords
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def newest_priority(buffer: AdvancedReplayBuffer) -> float:
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_an_update_raises_it(make: Any, monkeypatch: pytest.MonkeyPatch, convert: Any, is_compiled: bool) -> None:
     if not is_compiled:
-        monkeypatch.setattr(row_records, "compiled_part", lambda: None)
+        monkeypatch.setattr(records_module, "compiled_part", lambda: None)
     buffer = make()
     buffer.push(rows(4), 0)
     batch = buffer.sample(4, 0)
@@ -81,7 +81,7 @@ def test_saved_data_raise_it(make: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_row_that_comes_twice_in_a_sample_is_used_twice(monkeypatch: pytest.MonkeyPatch, is_compiled: bool) -> None:
     if not is_compiled:
-        monkeypatch.setattr(row_records, "compiled_part", lambda: None)
+        monkeypatch.setattr(records_module, "compiled_part", lambda: None)
     records = RowRecords(4)
     places = np.array([2, 1, 2], np.int64)
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ding_like.utils.interval import Interval
-from ding_like.worker.replay_buffer.throughput import ThroughputMeter
+from ding_like.worker.replay_buffer.buffer import ThroughputMeter
 from tests.support import Clock
 
 
