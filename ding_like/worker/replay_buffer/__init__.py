@@ -1,6 +1,5 @@
 """Keep data for training: a store, a sampler and a limiter, and the buffers put together from them."""
 
-from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer
 from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer, EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.goals import GoalRules
@@ -13,7 +12,12 @@ from ding_like.worker.replay_buffer.interface import (
     get_buffer_cls,
 )
 from ding_like.worker.replay_buffer.limiter import RateLimiter
-from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
+from ding_like.worker.replay_buffer.presets import (
+    AdvancedReplayBuffer,
+    NaiveReplayBuffer,
+    PrioritisedSequenceReplayBuffer,
+    SequenceReplayBuffer,
+)
 from ding_like.worker.replay_buffer.sampler import (
     PrioritisedSampler,
     PrioritisedWindowSampler,
@@ -22,7 +26,6 @@ from ding_like.worker.replay_buffer.sampler import (
     WindowSampler,
     WindowShape,
 )
-from ding_like.worker.replay_buffer.sequence import PrioritisedSequenceReplayBuffer, SequenceReplayBuffer
 from ding_like.worker.replay_buffer.store import RowStore, Store, StreamStore
 
 __all__ = [

@@ -15,7 +15,7 @@ from ding_like.errors import SchemaError
 from ding_like.types import Array, SampleUnit
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.buffer import Parts, refuse_frame_stack
-from ding_like.worker.replay_buffer.naive import NaiveReplayBuffer
+from ding_like.worker.replay_buffer.presets import NaiveReplayBuffer
 from ding_like.worker.replay_buffer.sampler import UniformSampler
 from ding_like.worker.replay_buffer.storage import ObjectStorage, RingStorage
 from ding_like.worker.replay_buffer.store import Dump, Store

@@ -83,45 +83,38 @@ class HindsightStore(StreamStore):
         if not self._is_loading:
             columns.pop(STREAM, None)  # of another buffer's file
         lanes = StreamStorage.streams_of(columns)
-        own = self._placed(lanes)
-        storage = super().append(TransitionBatch({**columns, STREAM: lanes if own is None else own.of(lanes)}))
-        if own is not None:
-            self._streams, self._last_push = own.streams, own.last_push
+        seen, which = np.unique(lanes, return_inverse=True)
+        # Where a state is loaded, rows say their streams themselves.
+        streams = {lane: lane for lane in seen.tolist()} if self._is_loading else self._placed(seen.tolist())
+        of_lane = np.array([streams[lane] for lane in seen.tolist()], np.int64)
+        storage = super().append(TransitionBatch({**columns, STREAM: of_lane[which]}))
+        if not self._is_loading:  # and the rows fit
+            self._streams = streams
+            self._last_push.update(dict.fromkeys(of_lane.tolist(), self._num_pushed))
             self._num_pushed += len(lanes)
         self.longest = max(self.longest, int(columns["step"].max()) + 1 if "step" in columns else storage.ring_size)
         return storage
 
-    def _placed(self, lanes: Array) -> _Placement | None:
-        """Return which streams rows of these lanes [B] go to; None where they say it themselves."""
-        if self._is_loading:
-            return None
+    def _placed(self, seen: list[int]) -> dict[int, int]:
+        """Return the stream of each lane, those of `seen` among them."""
         if self.storage is None:
             self._streams, self._last_push = {}, {}
-        seen = np.unique(lanes).tolist()
-        if all(lane in self._streams for lane in seen):
-            own = _Placement(self._streams, self._last_push)
-        else:
-            own = self._placement_of(seen)
-        own.last_push.update((own.streams[lane], self._num_pushed) for lane in seen)
-        return own
-
-    def _placement_of(self, seen: Iterable[int]) -> _Placement:
-        own = _Placement(dict(self._streams), dict(self._last_push))
+        streams = dict(self._streams)
         left = [
             lane
-            for lane, stream in sorted(own.streams.items(), key=lambda item: own.last_push[item[1]])
-            if self._num_pushed - own.last_push[stream] > self.capacity and lane not in seen
+            for lane, stream in sorted(streams.items(), key=lambda item: self._last_push[item[1]])
+            if self._num_pushed - self._last_push[stream] > self.capacity and lane not in seen
         ]
         for lane in seen:
-            if lane in own.streams:
+            if lane in streams:
                 continue
             if left:
-                own.streams[lane] = own.streams.pop(left.pop(0))
+                streams[lane] = streams.pop(left.pop(0))
                 assert self.storage is not None, "a lane that left was here"
-                self.storage.is_cut[own.streams[lane]] = True
+                self.storage.is_cut[streams[lane]] = True
             else:
-                own.streams[lane] = len(own.streams)
-        return own
+                streams[lane] = len(streams)
+        return streams
 
     def state_dict(self) -> State:
         if self.storage is None:
@@ -151,18 +144,6 @@ class HindsightStore(StreamStore):
             self._streams = dict(zip(own["lanes"], own["streams"], strict=True))
             self._last_push = dict(zip(own["streams"], own["last_push"], strict=True))
             self._num_pushed = own["num_pushed"]
-
-
-class _Placement:
-    """Hold which stream each lane has, and when a stream last got rows."""
-
-    def __init__(self, streams: dict[int, int], last_push: dict[int, int]) -> None:
-        self.streams, self.last_push = streams, last_push
-
-    def of(self, lanes: Array) -> Array:
-        """Return the streams of rows, int64 [B]."""
-        seen, which = np.unique(lanes, return_inverse=True)
-        return np.array([self.streams[lane] for lane in seen.tolist()], np.int64)[which]
 
 
 def _longest_ended(columns: Mapping[str, Array]) -> int:

@@ -9,7 +9,7 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 
 CAPACITY, ALPHA, BETA, MAX_USE, MAX_STALENESS = 5, 0.7, 0.5, 3, 4
 PRIORITIES = st.floats(0, 10, width=32)

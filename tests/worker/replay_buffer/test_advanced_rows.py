@@ -11,7 +11,7 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
-from ding_like.worker.replay_buffer.sequence import PrioritisedSequenceReplayBuffer
+from ding_like.worker.replay_buffer.presets import PrioritisedSequenceReplayBuffer
 from tests.worker.replay_buffer.test_advanced_buffer import make, newest, priorities, rows
 
 __all__ = ["make"]  # a fixture

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 
 NUM_STATES = 6
 DISCOUNT = 1 - 1 / NUM_STATES

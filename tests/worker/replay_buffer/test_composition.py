@@ -15,9 +15,9 @@ from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import SchemaError
 from ding_like.types import SampleUnit
 from ding_like.worker import ReplayBuffer, create_buffer, create_pipeline_buffer
-from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.limiter import RateLimiter
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.priorities import PrioritySettings
 from ding_like.worker.replay_buffer.sampler import (
     PrioritisedSampler,

@@ -10,7 +10,7 @@ import pytest
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.worker.replay_buffer import priorities as records_module
-from ding_like.worker.replay_buffer.advanced import AdvancedReplayBuffer
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.priorities import RowRecords
 
 
