@@ -147,8 +147,9 @@ NOT_HERE: dict[str, str] = {
 # Path pattern -> where that is set, in place of "unknown key".
 ELSEWHERE: dict[str, str] = {
     "system": (
-        "system. keys are of modes ray, seed and parallel, as in `ding -m ray ... --workers 4` for 4 collecting "
-        "workers, or `ding -m ray ... system.ray.grad.workers=2`"
+        "system. keys are of modes ray and seed, as in `ding -m ray ... --workers 4` for 4 collecting workers, or "
+        "`ding -m ray ... system.ray.grad.workers=2`; for mode parallel put system_config = dict(num_collectors=4) "
+        "into the config file"
     ),
     **dict.fromkeys(
         ("system.ray.num_workers", "system.ray.workers"),
@@ -177,6 +178,7 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "gradient_steps": ("policy.learn.update_per_collect",),
     "epsilon": ("policy.other.eps",),
     "exploration": ("policy.other.eps",),
+    "exploration_config": ("policy.other.eps",),
     "exploration_fraction": ("policy.other.eps.decay",),
     "exploration_initial_eps": ("policy.other.eps.start",),
     "exploration_final_eps": ("policy.other.eps.end",),
@@ -194,6 +196,7 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
     "device": ("policy.cuda",),
     "num_envs": ("env.collector_env_num",),
     "n_envs": ("env.collector_env_num",),
+    "policy_kwargs": ("policy.model.encoder_hidden_size_list", "policy.model"),
     "net_arch": ("encoder_hidden_size_list", "policy.model"),
     "hidden_sizes": ("encoder_hidden_size_list", "policy.model"),
     "fcnet_hiddens": ("encoder_hidden_size_list", "policy.model"),

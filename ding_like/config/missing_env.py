@@ -36,15 +36,16 @@ def suggest_gymnasium(name: Any, modules: Iterable[str], main: Mapping[str, Any]
     )
 
 
-def suggest_shipped(name: Any) -> str:
-    """Return how to import the env of dizoo that registers a name; empty if there is none."""
+def suggest_shipped(name: Any, modules: Iterable[str]) -> str:
+    """Return how to import the env of dizoo that registers a name, in place of `modules`; empty if there is none."""
     spec = importlib.util.find_spec("dizoo")
     roots = spec.submodule_search_locations if spec else None
     for root in map(Path, roots or ()):
         for file in sorted(root.rglob("*.py")):
             if f'@ENV_REGISTRY.register("{name}")' in file.read_text(encoding="utf-8"):
                 module = ".".join(("dizoo", *file.relative_to(root).with_suffix("").parts))
-                return f"env '{name}' is in dizoo and needs its module: add import_names=['{module}'] beside the type"
+                missing = "".join(f"there is no module {each}; " for each in modules if not _exists(each))
+                return f"{missing}env '{name}' is in dizoo and needs import_names=['{module}'] beside the type"
     return ""
 
 

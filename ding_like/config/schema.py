@@ -249,7 +249,7 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
                 return None
             text = str(error)
             if part.name == "env":
-                text = suggest_shipped(choice.name) or text + suggest_gymnasium(choice.name, modules, main)
+                text = suggest_shipped(choice.name, modules) or text + suggest_gymnasium(choice.name, modules, main)
             faults.append(Fault(choice.path, text))
     return None
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import OnceCommand, echo
+from ding_like.entry.options import OnceCommand, WholeNumber, echo
 from ding_like.errors import ConfigError, RegistryError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def env_factory(env_id: str, arguments: Mapping[str, Any], import_names: Sequenc
 @click.command("check-env", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("env_id", metavar="ID")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--steps", type=click.IntRange(min=1), default=1000, metavar="N", help="Random steps to play. [1000]")
+@click.option("--steps", type=WholeNumber(min=1), default=1000, metavar="N", help="Random steps to play. [1000]")
 @click.option("-s", "--seed", type=int, default=0, metavar="SEED", help="Seed of the first episode. [0]")
 @click.option("--import", "import_names", multiple=True, metavar="MODULE", help="Import a module that registers envs.")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")

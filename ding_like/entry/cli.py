@@ -288,7 +288,10 @@ SUB_COMMANDS = {
 
 def _with_alias(error: click.NoSuchOption) -> click.NoSuchOption:
     """Return the error that names the option here, where the unknown one is of another framework."""
-    alias = _ALIASES.get(error.option_name.lower().replace("_", "-"))
+    name = error.option_name
+    alias = _ALIASES.get(name.lower().replace("_", "-"))
+    if name.split(".")[0] in ("--policy", "--env", "--create_config", "--system") and "." in name:
+        alias = f"it without dashes: {name.removeprefix('--')}=VALUE"
     return (
         error
         if alias is None

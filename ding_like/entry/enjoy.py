@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, OnceCommand, echo
+from ding_like.entry.options import IMPORT_OPTION, OnceCommand, WholeNumber, echo
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
 @click.option(
     "-n",
     "--episodes",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Play and show N episodes. [one: that with the median return of ten]",
 )

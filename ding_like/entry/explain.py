@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import click
 
 from ding_like.config.explain import Explained, Setting, all_settings, explain
+from ding_like.config.legacy import OTHER_NAMES
 from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
@@ -61,7 +62,10 @@ def _chosen(settings: list[Setting], key: str | None, policy: str | None) -> lis
         raise ConfigError(
             f"policy '{policy}' has no key '{key}', which is of {names}: leave -p out, or give one of these."
         )
-    raise ConfigError(f"no key '{key}'.{_close({setting.path for setting in settings}, key)}")
+    paths = {setting.path for setting in settings}
+    named = [path for path in OTHER_NAMES.get(key, ()) if any(f"{each}.".startswith(f"{path}.") for each in paths)]
+    meant = f" Did you mean {' or '.join(named)}?" if named else _close(paths, key)
+    raise ConfigError(f"no key '{key}'.{meant}")
 
 
 def _named(settings: list[Setting], key: str) -> list[Setting]:

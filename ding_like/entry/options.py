@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ding_like.errors import ConfigError, escape_controls
@@ -21,6 +23,18 @@ class OnceCommand(click.Command):
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag) and given.count(param) > 1:
                 raise ConfigError(f"{' / '.join(param.opts)} is given {given.count(param)} times; give it once.")
         return super().parse_args(ctx, args)
+
+
+class WholeNumber(click.IntRange):
+    """Whole number whose error names the range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; fail for anything else."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            high = "" if self.max is None else f" to {self.max}"
+            self.fail(f"'{value}' is not a whole number from {self.min}{high}.", param, ctx)
 
 
 def echo(text: str, *, err: bool = False) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, OnceCommand, echo
+from ding_like.entry.options import IMPORT_OPTION, OnceCommand, WholeNumber, echo
 
 if TYPE_CHECKING:
     from ding_like.comm.serve.http_server import PolicyServer
@@ -145,7 +145,7 @@ def _one_line(space: dict[str, Any]) -> str:
 @click.command("serve", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("experiment", metavar="EXP")
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
+@click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
 @click.option("--checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]")
 @click.option("--token-file", metavar="FILE", help="A secret that clients send; needed for hosts that others reach.")
 @click.option(
@@ -156,7 +156,7 @@ def _one_line(space: dict[str, Any]) -> str:
     help="How often to look for a newer checkpoint. [1]",
 )
 @click.option(
-    "--max-batch", type=click.IntRange(min=1), default=1024, metavar="N", help="Observations in a request. [1024]"
+    "--max-batch", type=WholeNumber(min=1), default=1024, metavar="N", help="Observations in a request. [1024]"
 )
 @click.option("--client-wraps", is_flag=True, help="Clients apply the wrappers themselves that remember earlier steps.")
 @click.option("--cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")

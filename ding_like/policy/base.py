@@ -31,7 +31,7 @@ from ding_like.policy.model_methods import ModelMethod, check_model
 from ding_like.policy.nstep_rows import nstep_rows
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.policy_bounds import POLICY_BOUNDS
-from ding_like.policy.required import check_acts, check_learns, checked_grad, lacks
+from ding_like.policy.required import check_acts, check_learns, check_overrides, checked_grad, lacks
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
@@ -165,6 +165,7 @@ class Policy:
     def __init__(
         self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
+        check_overrides(self, Policy)
         self._cfg = EasyDict(cfg)
         self._device = device_of(self._cfg.get("cuda", False))
         self._on_policy = bool(self._cfg.get("on_policy", False))

@@ -24,6 +24,8 @@ class EpsilonPolicy(Policy):
         """Yield (path, message) for what is wrong with `other.eps`."""
         if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
             yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+        if cfg["other"]["eps"]["start"] < cfg["other"]["eps"]["end"]:
+            yield "other.eps.start", "is less than eps.end: exploration would grow. Swap start and end"
 
     def _init_command(self) -> None:
         eps = self._cfg.other.eps

@@ -72,7 +72,8 @@ def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Seq
         model: torch.nn.Module = MODEL_REGISTRY.build(name, import_names=import_names, **settings)
     except TypeError as error:
         known = arguments_of(MODEL_REGISTRY.get(name, import_names))
-        takes = "" if known is None else f" It takes: {', '.join(known)}."
+        own = "" if name in MODEL_REGISTRY.registered() else "; docs/own_model.md names what a model is given"
+        takes = "" if known is None else f" It takes: {', '.join(known)}{own}."
         raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.{takes}") from error
     except Exception as error:  # a user's model may raise anything; errors of our code keep their traceback
         if _NO_MEMORY.search(str(error)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -56,6 +57,26 @@ def _checked_grad(policy: Any, minibatch: Any, **kwargs: Any) -> Any:
 
 def _not_own(policy: Any, base: type[Any], names: Iterable[str]) -> list[str]:
     return [name for name in names if getattr(type(policy), name) is getattr(base, name)]
+
+
+def check_overrides(policy: Any, base: type[Any]) -> None:
+    """Raise ConfigError for a method of the user's own that takes fewer arguments than the one that it overrides."""
+    classes = type(policy).__mro__
+    for cls in (each for each in classes if not each.__module__.startswith("ding_like.") and issubclass(each, base)):
+        for name, own in vars(cls).items():
+            over = next((vars(each)[name] for each in classes[classes.index(cls) + 1 :] if name in vars(each)), None)
+            if name.startswith("__") or not (inspect.isfunction(own) and inspect.isfunction(over)):
+                continue
+            takes = inspect.signature(over).parameters.values()
+            names = [it.name for it in takes if it.kind == it.POSITIONAL_OR_KEYWORD and it.default is it.empty]
+            try:
+                inspect.signature(own).bind_partial(*names)
+            except TypeError:
+                at = f"{own.__code__.co_filename}:{own.__code__.co_firstlineno}"
+                raise ConfigError(
+                    f"{cls.__name__}.{name} ({at}) takes fewer arguments than the method that it overrides, which is "
+                    f"called as {name}({', '.join(names[1:])})."
+                ) from None
 
 
 def check_acts(policy: Any, mode: str) -> None:

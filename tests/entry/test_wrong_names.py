@@ -40,6 +40,9 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
             (f"-m serial -e cartpole -p dqn policy.nstep{spaced}3", "Write policy.nstep=3.")
             for spaced in (" = ", " =", "= ", " ")
         ),
+        ("-m serial -e cartpole -p dqn policy.other.eps.start=0.05 policy.other.eps.end=1.0", "Swap start and end"),
+        ("-m serial -e cartpole -p dqn policy.exploration_config=1", "did you mean 'policy.other.eps'"),
+        ("explain gamma", "Did you mean policy.discount_factor?"),
         ("--resume myexp -s 3", "--resume takes the run's own config"),
         (f"-m serial -c {CONFIG} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
         (f"-m eval -c {CONFIG} --load-path x --replay-path myexp/metrics.jsonl", "is a file: give a folder"),
@@ -95,6 +98,7 @@ def test_an_env_that_calls_exit_ends_no_run_well(capsys: pytest.CaptureFixture[s
         ("--total-timesteps 1000", "No such option '--total-timesteps'. Give --env-step N."),
         ("--n_envs=8", "Give env.collector_env_num=N."),
         ("--algo dqn", "Give -p POLICY."),
+        ("--policy.learn.learning_rate=1", "Give it without dashes: policy.learn.learning_rate=VALUE."),
         ("--lr 3e-4", "Give policy.learn.learning_rate=X."),
         ("--envstep 100", "(Did you mean one of: '--env', '--env-step'?)"),
         ("--train-iter 2.5", "2.5 is not a whole number, such as 10000 or 1e4"),

@@ -156,3 +156,12 @@ class UnnamedModel(Bare):
 def test_what_default_model_must_return_is_said() -> None:
     with pytest.raises(ConfigError, match=re.escape("UnnamedModel.default_model() returned 'dqn'; it must return")):
         make(UnnamedModel)
+
+
+def test_a_method_that_takes_fewer_arguments_than_the_one_it_overrides_is_named() -> None:
+    class Short(DQNPolicy):
+        def _next_value(self, next_obs):  # no mask
+            return next_obs
+
+    with pytest.raises(ConfigError, match=r"Short\._next_value \(.*:\d+\) takes fewer .*_next_value\(next_obs, mask\)"):
+        Short(Short.default_config())

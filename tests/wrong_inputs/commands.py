@@ -60,7 +60,7 @@ AFTER = (
     Case("enjoy of nothing", "ding enjoy my_ex", ("'my_ex' is not an experiment folder",), "ding enjoy my_exp", needs_run=True),
     Case("enjoy of a checkpoint that is not there", "ding enjoy my_exp --ckpt bst", ("no checkpoint 'bst'", "--ckpt takes best"), "ding enjoy my_exp --ckpt best", needs_run=True),
     Case("export into the other kind of file", "ding export my_exp --to torchscript -o x.onnx", ("suffix of onnx", "-o x.pt"), "ding export my_exp --to torchscript -o x.pt", needs_run=True),
-    Case("enjoy of no episode", "ding enjoy my_exp -n 0", ("0 is not in the range",), "ding enjoy my_exp -n 1", status=2, needs_run=True),
+    Case("enjoy of no episode", "ding enjoy my_exp -n 0", ("'0' is not a whole number from 1",), "ding enjoy my_exp -n 1", status=2, needs_run=True),
     Case("serve of nothing", "ding serve my_ex", ("no folder 'my_ex'", "give the folder of a run"), "ding serve --help"),
     Case("serve on a port that is not", "ding serve my_exp --port 99999", ("99999", "65535"), "ding serve --help", status=2, needs_run=True),
     Case("serve to the world without a token", "ding serve my_exp --host 0.0.0.0", ("0.0.0.0", "--token-file"), "ding serve --help", needs_run=True),

@@ -22,7 +22,7 @@ KEYS = (
     key("a key of the top misspelt", "polisy.learn.batch_size=16", "policy.learn.batch_size=16", "polisy", "did you mean 'policy'"),
     key("a key of the env misspelt", "env.collector_env_nums=1", "env.collector_env_num=1", "collector_env_nums", "did you mean 'collector_env_num'"),
     key("SB3's name of the learning rate", "policy.learn.lr=3e-4", "policy.learn.learning_rate=3e-4", "policy.learn.lr", "did you mean 'policy.learn.learning_rate'"),
-    key("a key of another mode", "system.ray.grad.workers=2", "", "of modes ray, seed and parallel", "ding -m ray ... --workers 4"),
+    key("a key of another mode", "system.ray.grad.workers=2", "", "of modes ray and seed", "ding -m ray ... --workers 4"),
     key("RLlib's name of the collecting workers", "system.ray.num_workers=4", "--workers 4 --dry-run", "system.ray.num_workers", "give --workers 4", base="ding -m ray -c my_config.py"),
     key("a key below main_config", "main_config.policy.learn.batch_size=16", "policy.learn.batch_size=16", "main_config", "write policy.learn.batch_size=16"),
     key("a key with slashes", "policy/learn/batch_size=16", "policy.learn.batch_size=16", "has slashes", "policy.learn.batch_size=16"),

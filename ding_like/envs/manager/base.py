@@ -214,7 +214,8 @@ def _check_rewards(rewards: list[SupportsFloat]) -> None:
     for reward in rewards:
         if not hasattr(reward, "__float__"):
             raise EnvError(
-                f"a reward is {type(reward).__name__} {reward!r}, expected one number; return float(reward)."
+                f"a reward is {type(reward).__name__} {reward!r}, expected one number: set it on every path "
+                "through step(), and return float(reward)."
             )
 
 

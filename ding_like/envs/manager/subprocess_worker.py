@@ -151,7 +151,8 @@ class EnvWorker:
                     return
                 if reward is None or isinstance(reward, str):
                     report.fault = (
-                        f"a reward is {type(reward).__name__} {reward!r}, expected one number; return float(reward)."
+                        f"a reward is {type(reward).__name__} {reward!r}, expected one number: set it on "
+                        "every path through step(), and return float(reward)."
                     )
                     return
                 memory.reward[lane] = reward

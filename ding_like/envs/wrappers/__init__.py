@@ -55,7 +55,8 @@ def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
             raise  # it says what is wrong
         except (TypeError, ValueError, gymnasium.error.Error) as error:
             raise ConfigError(
-                f"env.wrappers: {name} cannot be made with {kwargs}: {error}. It takes {inspect.signature(make)}."
+                f"env.wrappers: {name} cannot be made with {kwargs}: {error}. It takes {inspect.signature(make)}, the "
+                "first of which must be the env to wrap."
             ) from error
     return env
 
