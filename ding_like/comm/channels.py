@@ -75,14 +75,6 @@ class Order(NamedTuple):
     newest: Version | None  # weights that there are; None: none yet
 
 
-class Command(NamedTuple):
-    """Hold a command: 'stop', 'set', 'replace' or 'drain', with what it needs as plain JSON."""
-
-    kind: str
-    payload: Mapping[str, Any]
-    round_id: int | None = None  # commands of one round are obeyed together
-
-
 class WeightPublisher(Protocol):
     """Send weights out: the owner of the optimizer does, between two updates."""
 
@@ -143,15 +135,3 @@ class BatchSource(Protocol):
 
     def close(self) -> None:
         """Report what is left and release resources; may be called again."""
-
-
-class Control(Protocol):
-    """Send and receive commands."""
-
-    def command(
-        self, kind: str, payload: Mapping[str, Any], *, to: Sequence[str] | None = None, round_id: int | None = None
-    ) -> Receipt:
-        """Send a command to the members `to` (None: all)."""
-
-    def poll(self) -> list[Command]:
-        """Return the commands that have come since, each once, the oldest first."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ding_like.comm.channels import Batch, Command, Order, Receipt, Rows, Segment, Version
+from ding_like.comm.channels import Batch, Order, Rows, Segment, Version
 from ding_like.data.rows import as_batch
-from ding_like.errors import CommError
 from ding_like.types import Array
 from ding_like.utils.log import one_time_warning
 
@@ -236,58 +234,3 @@ class LocalRows:
     def close(self) -> None:
         """Do what `finish` does; the store is its owner's."""
         self.finish()
-
-
-class LocalControl:
-    """Carry commands between the members that `member` has made."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._members: dict[str, LocalMember] = {}
-
-    def member(self, name: str) -> LocalMember:
-        """Return the end of a member, a new one the first time."""
-        with self._lock:
-            if name not in self._members:
-                self._members[name] = LocalMember(name, self, self._lock)
-            return self._members[name]
-
-    def send(self, command: Command, to: Sequence[str] | None, sender: str) -> Receipt:
-        """Put a command into the queues of `to` (None: all but the sender)."""
-        with self._lock:
-            names = [name for name in self._members if name != sender] if to is None else list(to)
-            for name in names:
-                if name in self._members:
-                    self._members[name].receive(command)
-            delivered = tuple(name for name in names if name in self._members)
-        return Receipt(delivered=delivered, failed=tuple(name for name in names if name not in delivered))
-
-
-class LocalMember:
-    """Be one member's end of a LocalControl."""
-
-    def __init__(self, name: str, hub: LocalControl, lock: threading.Lock) -> None:
-        self._name = name
-        self._hub = hub
-        self._lock = lock
-        self._queue: list[Command] = []
-
-    def receive(self, command: Command) -> None:
-        """Take a command in; the caller holds the lock."""
-        self._queue.append(command)
-
-    def command(
-        self, kind: str, payload: Mapping[str, Any], *, to: Sequence[str] | None = None, round_id: int | None = None
-    ) -> Receipt:
-        """Send a command; see `Control`. Raises CommError for a payload that is no JSON."""
-        try:
-            plain = json.loads(json.dumps(payload))
-        except (TypeError, ValueError) as error:
-            raise CommError(f"the payload of command '{kind}' is no plain JSON ({error}): {payload!r}.") from error
-        return self._hub.send(Command(kind, plain, round_id), to, self._name)
-
-    def poll(self) -> list[Command]:
-        """Return the commands that have come since, each once, the oldest first."""
-        with self._lock:
-            found, self._queue = self._queue, []
-        return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from ding_like.comm.channels import BatchSource, Control, RowSink, WeightPublisher, WeightReader
+from ding_like.comm.channels import BatchSource, RowSink, WeightPublisher, WeightReader
 from ding_like.comm.weights.encode import WireDtype
 
 BATCH = 4  # rows of a batch that is drawn from a store
@@ -30,12 +30,6 @@ class RowEnds(NamedTuple):
     finish: Callable[[], None]  # let the run end
 
 
-class ControlEnds(NamedTuple):
-    """Ends of three members, by name."""
-
-    members: Mapping[str, Control]
-
-
 @dataclass(frozen=True)
 class Transport:
     """Functions that make connected ends of what a transport carries, None for what it does not; the stack closes them.
@@ -46,7 +40,6 @@ class Transport:
 
     weights: Callable[[ExitStack, Path], WeightEnds] | None = None
     rows: Callable[[ExitStack, Path, Kind], RowEnds] | None = None
-    control: Callable[[ExitStack, Path], ControlEnds] | None = None
     kinds: tuple[Kind, ...] = ("replay", "priority", "once")  # of `rows`
     priorities_at_once: bool = True  # False: reported later than batches that were asked for ahead
     needs_ray: bool = False

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from ding_like.comm.channels import Version
-from ding_like.comm.local import BatchOnce, LocalControl, LocalRows
+from ding_like.comm.local import BatchOnce, LocalRows
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import create_buffer
-from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, Kind, RowEnds, Transport
+from tests.contracts.channel_cases import BATCH, SEGMENT, Kind, RowEnds, Transport
 
 
 def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
@@ -35,9 +35,4 @@ def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
     return RowEnds(ends, ends, ends.finish)
 
 
-def control(stack: ExitStack, folder: Path) -> ControlEnds:
-    hub = LocalControl()
-    return ControlEnds({name: hub.member(name) for name in ("learner", "first", "second")})
-
-
-TRANSPORT = Transport(None, rows, control)
+TRANSPORT = Transport(None, rows)

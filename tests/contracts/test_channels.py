@@ -15,7 +15,7 @@ import torch
 from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from tests.contracts.channel_cases import BATCH, SEGMENT, ControlEnds, RowEnds, Transport, WeightEnds, transports
+from tests.contracts.channel_cases import BATCH, SEGMENT, RowEnds, Transport, WeightEnds, transports
 
 TRANSPORTS = transports()
 SOON_S = 60.0  # what is under way has come by then; nothing here waits for so long
@@ -285,47 +285,3 @@ def test_rows_of_no_priority_are_not_drawn_again(row_ends: RowEnds) -> None:
 
         assert not drawn & used
         used |= drawn
-
-
-# --- commands
-
-
-@pytest.fixture(params=[name for name, each in TRANSPORTS.items() if each.control is not None])
-def members(request: pytest.FixtureRequest, stack: ExitStack, tmp_path: Path) -> ControlEnds:
-    make = TRANSPORTS[request.param].control
-    assert make is not None
-    return make(stack, tmp_path)
-
-
-def test_commands_reach_all_others_once_and_in_order(members: ControlEnds) -> None:
-    learner, first, second = members.members.values()
-    learner.command("set", {"eps": 0.5})
-    receipt = learner.command("stop", {}, round_id=7)
-
-    assert set(receipt.delivered) == {"first", "second"} and not receipt.failed
-    for end in (first, second):
-        commands = end.poll()
-        assert [(each.kind, each.payload, each.round_id) for each in commands] == [
-            ("set", {"eps": 0.5}, None),
-            ("stop", {}, 7),
-        ]
-        assert end.poll() == []
-    assert learner.poll() == []
-
-
-def test_a_command_reaches_only_whom_it_is_for(members: ControlEnds) -> None:
-    receipt = members.members["learner"].command("drain", {}, to=["second", "nobody"])
-
-    assert receipt.delivered == ("second",) and receipt.failed == ("nobody",)
-    assert [each.kind for each in members.members["second"].poll()] == ["drain"]
-    assert members.members["first"].poll() == []
-
-
-def test_a_payload_is_as_it_was_when_it_was_sent_and_json_alone(members: ControlEnds) -> None:
-    payload = {"limits": [1, 2]}
-    members.members["learner"].command("set", payload)
-    payload["limits"].append(3)
-    with pytest.raises(CommError, match="set"):
-        members.members["learner"].command("set", {"weights": np.zeros(2)})
-
-    assert [each.payload for each in members.members["first"].poll()] == [{"limits": [1, 2]}]
