@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import re
 import socket
@@ -133,6 +134,8 @@ class LearnerGroup:
     nccl, and torch's current device is set to this rank's: join before the policy is built.
     """
 
+    _called = "learner rank"
+
     def __init__(
         self,
         store: str | os.PathLike[str],
@@ -161,8 +164,17 @@ class LearnerGroup:
         )
 
     @classmethod
-    def from_environment(cls, *, timeout_s: float = 60.0, join_s: float = 120.0) -> LearnerGroup:
+    def from_environment(
+        cls,
+        *,
+        timeout_s: float = 60.0,
+        join_s: float = 120.0,
+        num_gpus: int | None = None,
+        called: str = "learner rank",
+    ) -> LearnerGroup:
         """Join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT tell of, as torchrun sets them.
+
+        `num_gpus` stands in place of the number of GPUs that this process sees.
 
         Raises ConfigError where one of these is missing or no number.
         """
@@ -171,30 +183,65 @@ class LearnerGroup:
             raise ConfigError(f"{', '.join(missing)} not set; start the learners by torchrun, or give --learners N.")
         host = os.environ["MASTER_ADDR"]
         rank, world_size, port = (environment_int(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+        local = environment_int("LOCAL_RANK", rank), environment_int("LOCAL_WORLD_SIZE", world_size)
+        return cls.over_tcp(
+            *(host, port),
+            rank=rank,
+            world_size=world_size,
+            place=Place(*local, torch.cuda.device_count() if num_gpus is None else num_gpus),
+            hosts_store=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+            timeout_s=timeout_s,
+            join_s=join_s,
+            called=called,
+        )
+
+    @classmethod
+    def over_tcp(
+        cls,
+        host: str,
+        port: int,
+        *,
+        rank: int,
+        world_size: int,
+        place: Place,
+        hosts_store: bool,
+        listener: int | None = None,
+        timeout_s: float = 60.0,
+        join_s: float = 120.0,
+        children: StartedRanks | None = None,
+        called: str = "learner rank",
+    ) -> LearnerGroup:
+        """Join the ranks whose store is at a port; `hosts_store`: this process keeps it, on the socket `listener`.
+
+        Messages name a rank as it is `called`. A listener (None: a socket at all addresses) is a file descriptor, which
+        the store closes.
+        """
         if host in _LOCAL_HOSTS:
             use_loopback()
-        local = environment_int("LOCAL_RANK", rank), environment_int("LOCAL_WORLD_SIZE", world_size)
-        hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         try:
             wait = timedelta(seconds=join_s)
             # A client makes one call at a time: heartbeats need their own.
             stores = [
-                TCPStore(host, port, world_size, is_master, wait, wait_for_workers=False)
+                TCPStore(
+                    host, port, world_size, is_master, wait, wait_for_workers=False,
+                    master_listen_fd=listener if is_master else None,
+                )
                 for is_master in (hosts_store, False)
-            ]
+            ]  # fmt: skip
         except RuntimeError as error:
             raise CommError(
-                f"learner rank {rank} of {world_size} cannot reach the store of all at {host}:{port}: "
-                f"{_first_line(error)}"
+                f"{called} {rank} of {world_size} cannot reach the store of all at {host}:{port}: {_first_line(error)}"
             ) from error
         group = cls.__new__(cls)
+        group._called = called
         group._join(
             *stores,
             rank=rank,
             world_size=world_size,
-            place=Place(*local, torch.cuda.device_count()),
+            place=place,
             timeout_s=timeout_s,
             join_s=join_s,
+            children=children,
         )
         return group
 
@@ -237,7 +284,7 @@ class LearnerGroup:
         except BaseException as error:
             self.close(str(error))
             if isinstance(error, (RuntimeError, ValueError)):  # ValueError: this process is in a group already
-                raise CommError(f"learner rank {rank} of {world_size} cannot join: {_first_line(error)}") from error
+                raise CommError(f"{self._name(rank)} cannot join: {_first_line(error)}") from error
             raise
         self._is_open = True
 
@@ -382,19 +429,37 @@ class LearnerGroup:
         """Let the ranks go on that `wait_for` a key; use each key once."""
         self._open_store().set(f"announced/{key}", value)
 
-    def wait_for(self, key: str, *, of: int = 0) -> str:
-        """Return what rank `of` announces under a key, however long it takes.
+    def wait_for(self, key: str, *, of: Sequence[int] = (0,), timeout_s: float = math.inf, delete: bool = False) -> str:
+        """Return what one of the ranks `of` announces under a key, however long it takes, `timeout_s` at most.
 
-        Raises CommError once that rank has ended, or no heartbeat of it has come for `timeout_s`.
+        Raises CommError once such a rank has ended, or no heartbeat of it has come for the group's `timeout_s`, or
+        nothing was announced in time. With `delete` the key may be used again.
         """
-        store = self._open_store()
+        store, deadline_s = self._open_store(), time.monotonic() + timeout_s
+        name = f"announced/{key}"
         try:
-            while not wait_for_key(store, f"announced/{key}", _LOOK_S):
-                if (lost := self._lost_rank(of)) and not store.check([f"announced/{key}"]):
-                    raise CommError(lost)
-            return store.get(f"announced/{key}").decode()
+            while not wait_for_key(store, name, min(_LOOK_S, max(deadline_s - time.monotonic(), _SHORTEST_S))):
+                lost = "; ".join(filter(None, map(self._lost_rank, of)))
+                is_late = time.monotonic() >= deadline_s
+                if (lost or is_late) and not store.check([name]):
+                    names = ", ".join(map(self._name, of))
+                    raise CommError(lost or f"{names}: alive, but nothing has come for {timeout_s:g} s")
+            value = store.get(name).decode()
+            if delete:
+                store.delete_key(name)
         except RuntimeError as error:
-            raise CommError(f"learner rank {self.rank} has lost the store of all: {_first_line(error)}") from error
+            raise CommError(f"{self._name(self.rank)} has lost the store of all: {_first_line(error)}") from error
+        return value
+
+    def check(self, rank: int) -> None:
+        """Raise CommError if a rank has ended, or no heartbeat of it has come for the group's `timeout_s`."""
+        if lost := self._lost_rank(rank):
+            raise CommError(lost)
+
+    @property
+    def store(self) -> Store:
+        """The store of all ranks. Raises CommError once this one has left."""
+        return self._open_store()
 
     @property
     def fault(self) -> str:
@@ -498,7 +563,7 @@ class LearnerGroup:
         if "timed out" in str(error).lower():
             why = "; where collecting, an update or a saved point takes longer, give a larger learners.timeout_s"
         return (
-            f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of learner rank "
+            f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of {self._called} "
             f"{self.rank} within {self._timeout_s:g} s{why}"
         )
 
@@ -510,7 +575,7 @@ class LearnerGroup:
         )
 
     def _name(self, rank: int) -> str:
-        return f"learner rank {rank} of {self.world_size}"
+        return f"{self._called} {rank} of {self.world_size}"
 
 
 class GroupReducer:

@@ -23,7 +23,7 @@ from ding_like.errors import ConfigError, DingError
 
 # What DI-engine's command line knows; those without a runner here say so in one line.
 MODES = (
-    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel ray seed dist eval "
+    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel ray seed ranks dist eval "
     "serial_reward_model serial_gail serial_offline serial_ngu"
 ).split()
 
@@ -51,6 +51,8 @@ Examples:
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
   ding -m seed -c my_config.py system.seed.actor_processes=4
+  ding -m ranks -c my_config.py --collect-ranks 4
+  torchrun --nproc-per-node 5 -m ding_like.entry.cli -m ranks -c my_config.py
   ding keys --curve keys.json
   ding -m seed -c my_config.py --host 0.0.0.0 --port 7000 --key-file keys.json
   ding -m seed -M actor -c my_config.py --address HOST:7000 --key-file keys.worker.json
@@ -95,7 +97,7 @@ class _Steps(click.ParamType):
 @click.command(cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, dist, eval."
+    "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, ranks, dist, eval."
 )
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option(
@@ -122,6 +124,12 @@ class _Steps(click.ParamType):
 )
 @click.option(
     "--workers", type=int, metavar="N", help="Collect with N workers (mode ray). [2, or what the config says]"
+)
+@click.option(
+    "--collect-ranks",
+    type=int,
+    metavar="N",
+    help="Collect in N ranks (mode ranks). [2, or what the config says, or all but the first that a launcher starts]",
 )
 @click.option(
     "--address",
@@ -165,8 +173,8 @@ class _Steps(click.ParamType):
 def ding(**options: Any) -> None:
     """Train and evaluate reinforcement-learning agents from a config file.
 
-    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4. In modes ray and seed those that begin with
-    system. change its system_config: system.ray.grad.workers=2.
+    KEY=VALUE arguments change the config: policy.learn.learning_rate=3e-4. In modes ray, seed and ranks those that
+    begin with system. change its system_config: system.ray.grad.workers=2.
     """
     if options["query"] is not None:
         _query(options["query"])
@@ -188,7 +196,7 @@ def ding(**options: Any) -> None:
         raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(RUNNERS)}.{close_match(mode, MODES)}")
     if options["learners"] is not None and mode == "ray":
         raise ConfigError("--learners is not of mode ray: system.ray.grad.workers=N shares each batch among N workers.")
-    if options["learners"] is not None and mode in ("dist", "eval", "seed"):
+    if options["learners"] is not None and mode in ("dist", "eval", "seed", "ranks"):
         raise ConfigError(
             f"--learners is of modes serial, serial_onpolicy and parallel, not of mode {mode}; a learner of mode dist "
             "shares its batches with as many others as system.num_learners says."
@@ -200,6 +208,8 @@ def ding(**options: Any) -> None:
         )
     if options["replay_path"] is not None and os.path.isfile(options["replay_path"]):
         raise ConfigError(f"--replay-path '{options['replay_path']}' is a file: give a folder, which gets agent.gif.")
+    if options["collect_ranks"] is not None and mode != "ranks":
+        raise ConfigError(f"--collect-ranks is of mode ranks, not of mode {mode}.")
     _check_options_of_ray(options, mode)
     _check_module(options, mode)
     if mode not in RUNNERS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def _run_serial(options: dict[str, Any]) -> None:
 
 
 # Modes whose runs of several seeds are one experiment.
-_OF_SEEDS = ("serial", "serial_onpolicy", "parallel", "ray", "seed")
+_OF_SEEDS = ("serial", "serial_onpolicy", "parallel", "ray", "seed", "ranks")
 
 
 def run_several(options: dict[str, Any]) -> bool:
@@ -157,6 +158,15 @@ def _seed_sockets(options: dict[str, Any]) -> list[str]:
     return [f"system.seed.{name}={value!r}" for name, value in ({"transport": "tcp", **given} if given else {}).items()]
 
 
+def _run_ranks(options: dict[str, Any]) -> None:
+    # Waits for the store are repeated, and libtorch would warn of each; it reads this when it is imported.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    from ding_like.entry.ranks_entry import ranks_pipeline
+
+    asked: dict[str, Any] = {name: options[name] for name in ("overrides", "collect_ranks")}
+    ranks_pipeline(_config_path(options), **_run_of(options), load_path=_existing(options["load_path"]), **asked)
+
+
 def _run_dist(options: dict[str, Any]) -> None:
     from ding_like.entry.coordinator_entry import launch_coordinator
     from ding_like.entry.dist_entry import launch_collector, launch_learner
@@ -193,6 +203,7 @@ RUNNERS = {
     "parallel": _run_parallel,
     "ray": _run_ray,
     "seed": _run_seed,
+    "ranks": _run_ranks,
     "dist": _run_dist,
     "eval": _run_eval,
 }

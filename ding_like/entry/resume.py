@@ -32,7 +32,7 @@ def resume_pipeline(
     learners: int | None = None,
     workers: int | None = None,
     address: str | None = None,
-) -> Policy | RunResult:
+) -> Policy | RunResult | None:
     """Go on with an interrupted run from its newest valid saved point, and return the policy.
 
     `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
@@ -67,13 +67,18 @@ def _resume_loop(
     learners: int | None,
     workers: int | None,
     address: str | None,
-) -> Policy:
+) -> Policy | None:
     """Go on with a run whose loop is in this process, by the arguments that were saved with its newest point."""
     arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
     arguments = arguments._replace(**{name: limit for name, limit in limits.items() if limit is not None})
     if arguments.mode != "ray":
         if workers is not None or address is not None:
             raise ConfigError(f"{exp_name} is a run of mode {arguments.mode}: --workers and --address are of mode ray.")
+        if arguments.mode == "ranks":
+            _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
+            from ding_like.entry.ranks_entry import resume_ranks  # only where it is needed: it brings more
+
+            return resume_ranks(exp_name, arguments)
         if arguments.mode == "seed":
             _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
             from ding_like.entry.seed_entry import resume_seed  # only where it is needed: it brings more

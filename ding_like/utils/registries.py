@@ -42,6 +42,12 @@ COMM_LEARNER_REGISTRY: Registry[Any] = Registry(
 COMM_COLLECTOR_REGISTRY: Registry[Any] = Registry(
     "comm_collector", "ding_like.pipeline.parallel", modules={"flask_fs": "ding_like.pipeline.parallel.comm_collector"}
 )
+WEIGHT_UPDATER_REGISTRY: Registry[Any] = Registry(
+    "weight_updater", "ding_like.comm.weights", modules={"distributed": "ding_like.comm.weights.weight_updater"}
+)
+RANK_COLLECTOR_REGISTRY: Registry[Any] = Registry(
+    "rank_collector", "ding_like.pipeline.ranks", modules={"rank": "ding_like.pipeline.ranks.collector"}
+)
 LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league.league")
 PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
@@ -69,6 +75,8 @@ REGISTRIES: dict[str, Registry[Any]] = {
         COMMANDER_REGISTRY,
         COMM_LEARNER_REGISTRY,
         COMM_COLLECTOR_REGISTRY,
+        WEIGHT_UPDATER_REGISTRY,
+        RANK_COLLECTOR_REGISTRY,
         LEAGUE_REGISTRY,
         PLAYER_REGISTRY,
         TRACKER_REGISTRY,

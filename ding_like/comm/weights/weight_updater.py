@@ -46,6 +46,7 @@ from ding_like.comm.weights.node_store import (
     key_of,
 )
 from ding_like.errors import CommError, SchemaError
+from ding_like.utils.registries import WEIGHT_UPDATER_REGISTRY
 
 logger = logging.getLogger(__name__)
 
@@ -234,6 +235,7 @@ class Push:
         return max(self.deadline - monotonic(), 0.0)
 
 
+@WEIGHT_UPDATER_REGISTRY.register("distributed")
 class DistributedWeightUpdater(WeightUpdaterBase):
     """Weight updater of worker ranks 1 to `num_workers`, which it tells, and hears, through a store.
 

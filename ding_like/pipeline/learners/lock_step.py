@@ -146,7 +146,7 @@ class InStep:
             self._group.announce(f"left/{self._group.rank}")
             return
         for rank in range(1, self._group.world_size):
-            self._group.wait_for(f"left/{rank}", of=rank)
+            self._group.wait_for(f"left/{rank}", of=[rank])
 
 
 class _CountedSink:

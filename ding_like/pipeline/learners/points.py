@@ -22,7 +22,7 @@ def newest_of_all(group: LearnerGroup, store: ResumeStore) -> Saved:
     own = store.whole_steps()
     group.announce(f"points/{group.rank}", json.dumps(own))
     others = [rank for rank in range(group.world_size) if rank != group.rank]
-    found = {group.rank: own, **{rank: json.loads(group.wait_for(f"points/{rank}", of=rank)) for rank in others}}
+    found = {group.rank: own, **{rank: json.loads(group.wait_for(f"points/{rank}", of=[rank])) for rank in others}}
     common = set(own).intersection(*found.values())
     if not common:
         has = "; ".join(f"rank {rank} has {found[rank] or 'none'}" for rank in sorted(found))

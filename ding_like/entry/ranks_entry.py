@@ -1,0 +1,307 @@
+"""Train from a config by the ranks of a torch.distributed group: rank 0 learns, the others collect.
+
+The ranks are started here, or joined: those of torchrun, srun or mpirun. python -m ding_like.entry.ranks_entry SAID
+is a rank that was started here, where SAID is what the first rank says of the run, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, Place, environment_int, in_environment
+from ding_like.config import FrozenConfig, deep_merge, read_config
+from ding_like.config.override import Override
+from ding_like.entry.learners import RunArguments
+from ding_like.entry.serial_entry import NO_LIMIT, load_config, load_overrides
+from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
+from ding_like.entry.system_run import run_by
+from ding_like.errors import ConfigError, DingError
+from ding_like.pipeline.build import Components, training_process
+from ding_like.pipeline.build.collect_end import CollectEnd
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
+from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
+from ding_like.policy import Policy
+from ding_like.utils.log import setup_console, shown_as_by_the_command
+from ding_like.utils.parent import watch_parent
+from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
+from ding_like.utils.run_folder import RunFolder
+
+RankPlan: TypeAlias = SystemPlan[RankSettings]
+
+_CALLED = "rank"  # in messages
+_GRACE_S = 10.0  # for a rank to end by itself once the first one has ended
+# Rank and number of ranks, as other launchers than torchrun say them; a step of srun before the whole job.
+_LAUNCHERS = (
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+)
+_SLURM_PORTS = 20_000  # the first of 20,000: a job's port follows from its number
+
+
+@shown_as_by_the_command()
+def ranks_pipeline(
+    input_cfg: SystemConfig,
+    seed: int = 0,
+    *,
+    max_train_iter: int = NO_LIMIT,
+    max_env_step: int = NO_LIMIT,
+    dynamic_seed: bool = True,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+    collect_ranks: int | None = None,
+) -> Policy | None:
+    """Train by ranks until a limit or `env.stop_value` is reached; return the policy, None in a rank that collects.
+
+    A serial config runs as it is; `system_config['ranks']` has the settings (docs/ranks.md). Under torchrun, srun or
+    mpirun this process is one of the ranks; else `collect_ranks` processes are started on this machine. `overrides` are
+    `section.key=value` strings, also `system.ranks.key=value`; `load_path` is a checkpoint to start from. Raises
+    ConfigError with every fault of the config at once, and RunnerLostError, with a point saved, where a rank is lost.
+    """
+    plan = _plan(
+        input_cfg,
+        RunArguments("ranks", seed, max_train_iter, max_env_step, dynamic_seed),
+        overrides=[*overrides, *load_overrides(load_path)],
+        exp_name=exp_name,
+        collect_ranks=collect_ranks,
+    )
+    return _run(plan)
+
+
+def resume_ranks(exp_name: str, arguments: RunArguments) -> Policy | None:
+    """Go on with an interrupted run from its newest valid saved point; see `ranks_pipeline`.
+
+    `arguments` are those that were saved with the point. There may be another number of ranks than before.
+    """
+    config_file = Path(exp_name) / "total_config.py"
+    file = read_config(config_file)
+    given = (file.main_config, file.create_config, arguments.system or {})
+    return _run(_plan(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True), resumes=True)
+
+
+def adopt_launcher() -> None:
+    """Set the variables of torchrun from those of srun or mpirun, where one has started this process."""
+    if in_environment():
+        return
+    for rank, world_size in _LAUNCHERS:
+        if os.environ.get(rank) and int(os.environ.get(world_size) or 1) > 1:
+            found = {"RANK": os.environ[rank], "WORLD_SIZE": os.environ[world_size]}
+            nodes = os.environ.get("SLURM_STEP_NODELIST") or os.environ.get("SLURM_JOB_NODELIST")
+            if nodes:
+                found["MASTER_ADDR"] = first_node(nodes)
+            if job := os.environ.get("SLURM_JOB_ID"):
+                found["MASTER_PORT"] = str(_SLURM_PORTS + int(job) % 20_000)
+            os.environ.update({name: value for name, value in found.items() if name not in os.environ})
+            missing = [name for name in TORCHRUN if not os.environ.get(name)]
+            if missing:
+                raise ConfigError(
+                    f"{rank} says that this is one of {os.environ[world_size]} ranks, but {' and '.join(missing)} are "
+                    "not set: export the host name of rank 0 as MASTER_ADDR, and a free port there as MASTER_PORT."
+                )
+            return
+
+
+def first_node(nodes: str) -> str:
+    """Return the first host of a list as Slurm writes it: "gpu[03-05,9],login" is gpu03 and others."""
+    host, _, ranges = nodes.partition("[")
+    if "," in host or not ranges:
+        return host.partition(",")[0]
+    return host + re.split(r"[-,\]]", ranges)[0]
+
+
+def _plan(
+    input_cfg: SystemConfig, arguments: RunArguments, *, collect_ranks: int | None = None, **more: Any
+) -> RankPlan:
+    """Return what a run is made from; nothing is written or started. Raises ConfigError with the faults."""
+    adopt_launcher()
+    if in_environment():
+        joined = environment_int("WORLD_SIZE") - 1
+        if joined < 1 or collect_ranks not in (None, joined):
+            given = "" if collect_ranks is None else f", and --collect-ranks is {collect_ranks}"
+            raise ConfigError(
+                f"{joined + 1} processes were started{given}: one of them trains, all others collect. Start one more "
+                "than shall collect, 2 or more, and leave --collect-ranks out."
+            )
+        collect_ranks = joined
+
+    def read(
+        system: Mapping[str, Any], cfg: FrozenConfig, source: str, overrides: Mapping[str, Override]
+    ) -> tuple[RankSettings, dict[str, Any]]:
+        settings = read_ranks(system, cfg, collect_ranks=collect_ranks, source=source, overrides=overrides)
+        return settings, {"ranks": asdict(settings)}
+
+    return plan_system(input_cfg, arguments, read=read, **more)
+
+
+def _run(plan: RankPlan, *, resumes: bool = False) -> Policy | None:
+    if in_environment() and environment_int("RANK") > 0:
+        for number in (signal.SIGINT, signal.SIGTERM):  # which all ranks get: the first ends the others
+            signal.signal(number, signal.SIG_IGN)
+        with _from_environment(plan.settings) as group:
+            _collect(group, plan.cfg, plan.settings, plan.arguments)
+        return None
+    with RunFolder() as folder, training_process():
+        if not resumes:
+            plan = plan.claimed(folder)
+        cfg, arguments = plan.cfg, plan.arguments
+        with _joined(plan) as group:
+            parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
+            with closing(parts):
+                make_runner = partial(_make_runner, cfg, parts, plan.settings, group)
+                run_by(plan, parts, make_runner, said=_described(plan), resumes=resumes, on_begin=folder.keep)
+    return parts.policy
+
+
+def _make_runner(
+    cfg: FrozenConfig, parts: Components, settings: RankSettings, group: LearnerGroup, is_leaving: Callable[[], bool]
+) -> RankRunner:
+    """Have the other ranks build their envs, and return the runner once they have."""
+    # Known once the parts stand where the run begins or goes on.
+    group.broadcast_json({"exp_name": str(Path(cfg.exp_name).absolute()), "begun_at": parts.collector.envstep})
+    ranks = CollectingRanks(group, timeout_s=settings.timeout_s)
+    updater = WEIGHT_UPDATER_REGISTRY.get(settings.updater["type"])(
+        *(group.store, parts.policy.collect_mode, len(ranks.ranks), settings.sync),
+        timeout_s=settings.timeout_s,
+        dtype=settings.dtype,
+    )
+    ranks.wait_ready(timeout_s=settings.join_s)
+    return RankRunner(DriverEnd(cfg, parts), ranks, updater, settings, is_leaving=is_leaving)
+
+
+def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arguments: RunArguments) -> None:
+    """Collect for the run until the first rank ends it."""
+    told = group.broadcast_json()
+    cfg = FrozenConfig(deep_merge(cfg, {"exp_name": told["exp_name"]}))
+
+    def make_end(rank: int) -> CollectEnd:
+        made = SchemeFactories.of(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
+        # made_in: not by the process of the run itself, whose generators would stay as they are.
+        factories = replace(made, begun_at=told["begun_at"], made_in="")
+        policy, envs = factories.actor("cpu"), factories.train_envs("cpu", rank, 0)
+        try:
+            return factories.algo("cpu", policy).collect_end(envs, rank, 0)
+        except BaseException:
+            envs.close()
+            raise
+
+    with training_process():
+        make = RANK_COLLECTOR_REGISTRY.get(settings.collector["type"])
+        with make(group, make_end, timeout_s=settings.timeout_s) as collector:
+            collector.serve()
+
+
+# --- the ranks
+
+
+def _from_environment(settings: RankSettings) -> LearnerGroup:
+    # Rows and weights travel on the CPU.
+    return LearnerGroup.from_environment(
+        timeout_s=settings.timeout_s, join_s=settings.join_s, num_gpus=0, called=_CALLED
+    )
+
+
+@contextmanager
+def _joined(plan: RankPlan) -> Iterator[LearnerGroup]:
+    """Join the ranks as the first: those that a launcher has started, else processes that are started for it."""
+    settings, cfg = plan.settings, plan.cfg
+    if in_environment():
+        with _from_environment(settings) as group:
+            yield group
+        return
+    world_size = settings.collect_ranks + 1
+    # On the loopback interface alone, and open before anyone asks for it.
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    said = {
+        **{"world_size": world_size, "port": port, "exp_name": cfg.exp_name, "path": sys.path},
+        "arguments": plan.arguments._asdict(),
+    }
+
+    def command(rank: int, _: Path) -> Sequence[str]:
+        return [sys.executable, "-m", "ding_like.entry.ranks_entry", json.dumps({**said, "rank": rank})]
+
+    with listener, LearnerProcesses(command, world_size=world_size, log_folder=_logs(cfg)) as processes:
+        with _open(settings, rank=0, children=processes, listener=listener.detach(), **_where(said)) as group:
+            yield group
+
+
+def _open(settings: RankSettings, *, rank: int, **more: Any) -> LearnerGroup:
+    return LearnerGroup.over_tcp(
+        "127.0.0.1",
+        rank=rank,
+        hosts_store=rank == 0,
+        timeout_s=settings.timeout_s,
+        join_s=settings.join_s,
+        called=_CALLED,
+        place=Place(rank, more["world_size"], 0),
+        **more,
+    )
+
+
+def _where(said: Mapping[str, Any]) -> dict[str, int]:
+    return {"port": said["port"], "world_size": said["world_size"]}
+
+
+def _logs(cfg: FrozenConfig) -> Path:
+    return Path(cfg.exp_name) / "log" / "ranks"
+
+
+def _described(plan: RankPlan) -> list[str]:
+    """Return lines that say who collects, and how."""
+    settings, envs = plan.settings, plan.cfg.env.collector_env_num
+    how = "synchronous, with the newest weights" if settings.sync else "asynchronous, ahead of the learner"
+    where = "joined" if in_environment() else f"started here; they log to {_logs(plan.cfg)}/"
+    return [f"ranks       0 learns, 1 to {settings.collect_ranks} collect with {envs} envs each: {how}; {where}"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Collect as a rank that was started by the first one; return the exit status."""
+    setup_console(logging.INFO)
+    said = json.loads(argv[0])
+    sys.path[:] = said["path"]  # where the first rank finds the modules that the config names
+    watch_parent(_leave)
+    arguments = RunArguments(**said["arguments"])
+    exp_name, rank = said["exp_name"], int(said["rank"])
+    try:
+        config_file = Path(exp_name) / "total_config.py"
+        cfg = load_config(config_file, seed=arguments.seed, exp_name=exp_name, save=False, renew_dir=False)
+        settings = read_ranks(arguments.system or {}, cfg, source=str(config_file))
+        with _open(settings, rank=rank, **_where(said)) as group:
+            _collect(group, cfg, settings, arguments)
+    except DingError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except Exception:  # the user's env may raise anything; it is printed and ends the rank
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _leave() -> None:
+    """End, where the rank has not noticed by itself that the first one has ended."""
+    threading.Event().wait(_GRACE_S)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,276 @@
+"""Step a run whose rows come from the other ranks of a torch.distributed group."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+
+import torch
+
+from ding_like.comm import DistributedWeightUpdater
+from ding_like.comm.channels import Version
+from ding_like.comm.learner_group import LearnerGroup, Pair
+from ding_like.comm.weights.node_store import CONTINUE, DOWN, SHUTDOWN, NodeStore, key_of
+from ding_like.errors import CommError
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.ranks.collector import DROP
+from ding_like.pipeline.ranks.rows import decode_segment, num_bytes
+from ding_like.pipeline.ranks.settings import RankSettings
+from ding_like.pipeline.roles.intake import Collected, shares
+from ding_like.pipeline.runner import RunnerLostError
+from ding_like.pipeline.statistics import flat_names
+from ding_like.types import Array, Setting, State
+
+logger = logging.getLogger(__name__)
+
+_LEAVE_S = 10.0  # for all ranks to answer `shutdown`
+
+
+class CollectingRanks:
+    """Collecting ranks of a run, as the trainer sees them: it gives them orders, and receives rows as they come.
+
+    Each rank has one order at a time. All methods raise CommError, which names the rank, if one is lost, or takes
+    longer than `timeout_s`.
+    """
+
+    def __init__(self, group: LearnerGroup, *, timeout_s: float) -> None:
+        self.ranks = list(range(1, group.world_size))
+        self.version = 0  # pushes of weights that have reached the ranks
+        self._group = group
+        self._timeout_s = timeout_s
+        self._store = NodeStore(group.store)
+        self._asked: dict[int, int] = {}  # rows, by rank, that are under way
+        self._num_received = 0
+        self._pairs: dict[int, Pair] = {}
+
+    def increment_version(self) -> None:
+        """Count a push of weights; the weight updater calls this after each."""
+        self.version += 1
+
+    @property
+    def idle(self) -> list[int]:
+        """Ranks that have no order."""
+        return [rank for rank in self.ranks if rank not in self._asked]
+
+    @property
+    def busy(self) -> list[int]:
+        """Ranks that are collecting."""
+        return list(self._asked)
+
+    def wait_ready(self, *, timeout_s: float) -> None:
+        """Wait until all ranks can collect."""
+        for rank in self.ranks:
+            self._group.wait_for(f"ready/{rank}", of=[rank], timeout_s=timeout_s)
+
+    def check(self) -> None:
+        """Raise CommError if a rank is lost."""
+        for rank in self.ranks:
+            self._group.check(rank)
+
+    def give(self, rank: int, rows: int, *, env_step: int, newest: Version, statistics: Mapping[str, Array]) -> None:
+        """Order rows, which the rank collects with the weights that were pushed last, `newest`."""
+        order = {"rows": rows, "env_step": env_step, "newest": list(newest)}
+        if statistics:
+            order["statistics"] = {name: each.tolist() for name, each in statistics.items()}
+        self._store.set(key_of(rank, "order"), json.dumps(order))
+        self._store.set(key_of(rank, "in"), CONTINUE)
+        self._asked[rank] = rows
+
+    def take(self) -> Collected:
+        """Wait for the rows that come first, and receive them."""
+        number = self._num_received + 1
+        header = json.loads(
+            self._group.wait_for(f"rows/{number}", of=self.busy, timeout_s=self._timeout_s, delete=True)
+        )
+        rank = int(header["rank"])
+        body = torch.empty(num_bytes(header), dtype=torch.uint8)
+        self._group.announce(f"take/{number}")
+        try:
+            if rank not in self._pairs:
+                name = f"rows/{rank}"
+                self._pairs[rank] = Pair(self._group.store, name, member=0, timeout_s=self._timeout_s)
+            self._pairs[rank].receive(body, timeout_s=self._timeout_s)
+        except CommError as error:
+            raise CommError(f"rank {rank} was lost while it sent rows: {error}") from error
+        self._num_received = number
+        segment = decode_segment(header, body.numpy())
+        return Collected(f"rank{rank}", segment, time.monotonic(), self._asked.pop(rank))
+
+    def close(self) -> None:
+        """Have all ranks end that are still there; may be called again."""
+        deadline_s = time.monotonic() + _LEAVE_S
+        with suppress(CommError):  # the store is lost: the ranks notice that, too
+            for rank in self.ranks:
+                self._store.delete(key_of(rank, "out"))
+                self._store.set(key_of(rank, "in"), SHUTDOWN)
+            for rank in self.ranks:
+                self._await_end(rank, deadline_s)
+        for pair in self._pairs.values():
+            pair.close()
+        self._pairs.clear()
+        self._store.close()
+        self.ranks = []
+
+    def _await_end(self, rank: int, deadline_s: float) -> None:
+        """Wait until a rank has answered, and let one go on whose rows nobody will receive."""
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            for number in range(self._num_received + 1, self._num_received + len(self._asked) + 1):
+                self._group.announce(f"take/{number}", DROP)
+            if self._store.get(key_of(rank, "out"), timeout_s=min(left_s, 1.0)) == DOWN:
+                return
+            with suppress(CommError):
+                self._group.check(rank)
+                continue
+            return  # it is lost
+
+
+class RankRunner:
+    """Runner whose rows are collected by the other ranks, and whose updates are made in this process, rank 0.
+
+    With `settings.sync` a step is a round: all ranks share the rows, which they collect with the newest weights.
+    Without, each rank collects ahead: a step takes the rows that come first, pushes the newest weights to their rank
+    and orders more, and then learns.
+    """
+
+    def __init__(
+        self,
+        end: DriverEnd,
+        ranks: CollectingRanks,
+        updater: DistributedWeightUpdater,
+        settings: RankSettings,
+        *,
+        is_leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._end, self._ranks, self._updater, self._settings = end, ranks, updater, settings
+        self._is_leaving = is_leaving
+        self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
+        self._train = end.train_role()
+        self._segment_rows = end.segment_rows(settings.segment_rows, len(ranks.ranks))
+        self._pushed: dict[int, Version] = {}  # by rank
+        self._statistics: dict[str, Array] = {}
+        self._random_rows = end.random_rows  # that are still to be collected
+        updater.register_collector(ranks)
+        updater.register_post_hook(updater.increment_version)
+
+    @property
+    def setting(self) -> Setting:
+        """Return what collectors were told last."""
+        return self._intake.report.setting
+
+    def start(self) -> None:
+        """Push the first weights, and collect the rows of random actions."""
+        with self._translate_errors():
+            self._learn_statistics()  # those of a saved point
+            self._push(self._ranks.ranks)
+            while self._random_rows > 0 and not self._is_leaving():
+                # Ranks act at random at a run's first env steps.
+                parts = self._round(self._random_rows, env_step=0, most=self._end.random_share)
+                self._random_rows -= self._intake.put_random(parts)
+
+    def step(self) -> None:
+        """Collect, as one round or as it comes, and make the updates that this allows."""
+        with self._translate_errors():
+            self._ranks.check()
+            if self._settings.sync:
+                self._take_round()
+            else:
+                self._take_arrived()
+        self._train.train_ready(is_leaving=self._is_leaving)
+
+    def _take_round(self) -> None:
+        order = self._end.rows.order(timeout_s=0.0)
+        if order.rows:  # else updates are behind
+            self._push(self._ranks.ranks)
+            began_s = time.monotonic()
+            parts = self._round(order.rows, env_step=order.env_step)
+            self._intake.report.note_round(time.monotonic() - began_s)
+            self._intake.put(parts, order)
+
+    def _take_arrived(self) -> None:
+        self._give_idle()
+        if self._ranks.busy:  # else updates are behind
+            part = self._ranks.take()
+            self._learn_statistics(part)
+            self._give_idle()
+            self._intake.put([part], self._end.rows.order(timeout_s=0.0))
+
+    def _give_idle(self) -> None:
+        """Push the newest weights to ranks without an order, and give them one, unless updates are behind."""
+        order = self._end.rows.order(timeout_s=0.0)
+        if order.rows and not self._is_leaving():
+            idle = self._ranks.idle
+            self._push(idle)
+            for rank in idle:
+                self._give(rank, self._segment_rows, env_step=order.env_step)
+
+    def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Collected]:
+        """Return what the ranks collect together, by rank: each its share, and the least that it can collect."""
+        ranks = self._ranks.ranks
+        for rank, share in zip(ranks, shares(rows, len(ranks)), strict=True):
+            if share:
+                self._give(rank, max(int(min(share, most)), self._end.least_share), env_step=env_step)
+        parts = [self._ranks.take() for _ in self._ranks.busy]
+        self._learn_statistics(*parts)
+        return sorted(parts, key=lambda part: int(part.worker.removeprefix("rank")))
+
+    def _give(self, rank: int, rows: int, *, env_step: int) -> None:
+        self._ranks.give(rank, rows, env_step=env_step, newest=self._pushed[rank], statistics=self._statistics)
+
+    def _push(self, ranks: Sequence[int]) -> None:
+        """Push the learner's weights to those of these ranks that do not have them, and wait for their answers."""
+        newest = self._end.newest()
+        lacking = [rank for rank in ranks if self._pushed.get(rank) != newest]
+        if lacking:
+            handle = self._updater.push_weights(worker_ids=lacking)
+            if handle is not None:
+                handle.wait()
+            self._pushed.update(dict.fromkeys(lacking, newest))
+
+    def _learn_statistics(self, *parts: Collected) -> None:
+        """Send what envs are normalised by with the next orders, where rows brought more of it."""
+        if not parts or any(part.segment.observed for part in parts):
+            self._statistics = flat_names(self._end.statistics())
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise RunnerLostError in place of what reports a lost rank."""
+        try:
+            yield
+        except CommError as error:
+            text = str(error)
+            try:
+                self._ranks.check()
+            except CommError as lost:  # the group knows how the rank ended
+                text = text if str(lost) in text else f"{lost}: {text}"
+            raise RunnerLostError(f"{text.rstrip('.')}.") from error
+
+    def flush(self) -> None:
+        """Do nothing: between two steps no update is under way; rows that are still to come are put later."""
+
+    def rescue(self) -> bool:
+        """Return True: the learner and its rows are all in this process."""
+        return True
+
+    def workers(self) -> Mapping[str, str]:
+        """Return rows of the run's panel: how the ranks fare."""
+        return {**self._end.describe(), "weights pushed": f"{self._ranks.version:,} times"}
+
+    def state_dict(self) -> State:
+        """Return how much was collected and how many updates were made of it."""
+        return {"rows": self._end.rows_state(), "random_rows": max(0, self._random_rows)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume from what `state_dict` returned, with the rows of random actions that were not collected by then."""
+        if state:
+            self._end.rows.load_state_dict(state["rows"])
+        self._random_rows = state.get("random_rows", 0)
+        self.start()
+
+    def close(self) -> None:
+        """End the ranks; may be called again."""
+        self._updater.close()
+        self._ranks.close()
