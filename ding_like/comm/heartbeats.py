@@ -78,6 +78,8 @@ class Heartbeats:
         self._thread.join(_JOIN_S)
         if self._thread.is_alive():  # the store does not answer: nobody can be told
             logger.warning("the store of the learners has not answered for %g s", _JOIN_S)
+        else:
+            del self._store  # its socket is closed with it, whoever still holds this object
 
     def _run(self) -> None:
         number = 0

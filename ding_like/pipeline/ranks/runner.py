@@ -244,8 +244,8 @@ class RankRunner:
             text = str(error)
             try:
                 self._ranks.check()
-            except CommError as lost:  # the group knows how the rank ended
-                text = text if str(lost) in text else f"{lost}: {text}"
+            except CommError as lost:
+                text = str(lost)  # the group knows how the rank ended
             raise RunnerLostError(f"{text.rstrip('.')}.") from error
 
     def flush(self) -> None:

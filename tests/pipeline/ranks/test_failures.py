@@ -1,0 +1,89 @@
+"""A rank that is killed, hangs or raises ends the run: the error names it, and a point is saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ding_like.pipeline.checkpoint import resume_store
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_tmp")]
+
+ROOT = Path(__file__).parents[3]
+CONFIG = """
+from tests.pipeline.ray.runs import dqn
+main_config, create_config = dqn()
+"""
+
+
+@contextmanager
+def run(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Start a run that would not end, and wait until it trains."""
+    Path("config.py").write_text(CONFIG)
+    command = [sys.executable, "-m", "ding_like", "-m", "ranks", "-c", "config.py", "--collect-ranks", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        [*command, "--exp-name", "exp", "--train-iter", "1e9", *arguments], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "is the best so far" in line:
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+def rank_of(process: subprocess.Popen[str], rank: int) -> int:
+    """Return the process id of a rank that a run has started."""
+    found = subprocess.run(["pgrep", "-P", str(process.pid), "-f", f'"rank": {rank}'], capture_output=True, text=True)
+    return int(found.stdout)
+
+
+def test_a_rank_that_is_killed_is_named_and_the_run_goes_on_from_its_saved_point() -> None:
+    with run() as process:
+        other = rank_of(process, 1)
+        os.kill(rank_of(process, 2), signal.SIGKILL)
+        said = process.communicate(timeout=60)[0]
+
+    assert process.returncode == 1
+    assert "RunnerLostError: rank 2 of 3 was killed by SIGKILL" in said and "ding --resume exp" in said
+    assert not Path(f"/proc/{other}").exists()
+    before = max(resume_store("exp").steps())
+    arguments = ["--resume", "exp", "--env-step", str(before + 100)]
+    again = subprocess.run(
+        [sys.executable, "-m", "ding_like", *arguments], env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120
+    )
+    assert again.returncode == 0 and max(resume_store("exp").steps()) >= before + 100
+
+
+def test_a_rank_that_hangs_costs_the_deadline() -> None:
+    with run("system.ranks.timeout_s=6.0") as process:
+        rank = rank_of(process, 1)
+        os.kill(rank, signal.SIGSTOP)
+        began_s = time.monotonic()
+        said = process.communicate(timeout=60)[0]
+        took_s = time.monotonic() - began_s
+
+    assert process.returncode == 1 and "RunnerLostError: rank 1 of 3" in said and "ding --resume exp" in said
+    assert took_s < 40.0 and not Path(f"/proc/{rank}").exists()
+
+
+def test_ctrl_c_ends_all_ranks_with_a_saved_point() -> None:
+    with run() as process:
+        ranks = [rank_of(process, rank) for rank in (1, 2)]
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[0]
+
+    assert process.returncode == 130 and "saved, go on with  ding --resume exp" in said
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
