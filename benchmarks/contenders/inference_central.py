@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 
+from ding_like.pipeline.seed.proxy_process import InferenceProxy
+
 from benchmarks.contenders.inference_actors import Reach, Sizes, make_factories
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
@@ -13,7 +15,6 @@ from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import act_remotely

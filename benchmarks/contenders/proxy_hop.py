@@ -11,11 +11,11 @@ from multiprocessing.synchronize import Event
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
 
 import numpy as np
+from ding_like.pipeline.seed.proxy_process import InferenceProxy
 
 from ding_like.comm.zmq.frames import encode
 from ding_like.comm.zmq.proxy import BEAT, BEAT_S, BYE, HELLO
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
 
 _SOON_S = 10.0
 _BLOCK = 200  # requests by one way before the other has its turn

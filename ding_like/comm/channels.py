@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.types import Array
+
+if TYPE_CHECKING:  # processes that step envs import this module, and need no torch
+    import torch
 
 # A list holds rows that do not stack, of any kind that a policy makes: only a transport in one process carries those.
 Rows: TypeAlias = "TransitionBatch | list[Any]"

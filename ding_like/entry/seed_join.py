@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from ding_like.comm.workers.child import ChildProcess, ChildThread
 from ding_like.comm.zmq.host_link import HostLink, join_as_host
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.sockets import tcp_endpoint
@@ -22,9 +23,9 @@ from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.seed_run import config_mark
-from ding_like.pipeline.seed.actor import ActorSettings, run_threads
-from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+from ding_like.pipeline.build.seed_run import agent_config, config_mark
+from ding_like.pipeline.seed.actor import ActorSettings
+from ding_like.pipeline.seed.servers import ServerSettings
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from ding_like.utils.addresses import check_known
 from ding_like.utils.parent import watch_parent
@@ -32,8 +33,8 @@ from ding_like.utils.parent import watch_parent
 logger = logging.getLogger(__name__)
 
 Module: TypeAlias = Literal["actor", "inference"]
-# Works as (host number, attempt) until told to stop.
-Work: TypeAlias = Callable[[int, int, threading.Event], None]
+# Makes the worker of (host number, attempt).
+Work: TypeAlias = Callable[[int, int], ChildProcess]
 
 FIRST_RETRY_S, RETRY_S = 30.0, 600.0  # to reach the driver for the first time, and again later
 _MAX_THREADS = 99  # of a machine: host 7 has threads 701 to 799
@@ -137,23 +138,24 @@ def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any:
 def _work_of(
     module: Module, factories: SchemeFactories, settings: SeedSettings, endpoint: str, keys: SeedKeys | None
 ) -> Work:
-    def act(number: int, attempt: int, stop: threading.Event) -> None:
+    def act(number: int, attempt: int) -> ChildProcess:
         threads = [100 * number + thread for thread in range(1, settings.actor_threads + 1)]
-        run_threads(
-            ActorSettings(
-                factories, endpoint, threads=threads, attempt=attempt, keys=keys,
-                request_timeout_s=settings.request_timeout_s, failure=settings.failure,
-            ),
-            stop,
+        made = ActorSettings(
+            agent_config(factories), endpoint, threads=threads, attempt=attempt, keys=keys,
+            request_timeout_s=settings.request_timeout_s, failure=settings.failure,
+            thread=settings.class_of("actor_thread"), client=settings.class_of("inference_client"),
         )  # fmt: skip
+        actor: ChildProcess = settings.class_of("actor")(made)
+        return actor
 
-    def infer(number: int, attempt: int, stop: threading.Event) -> None:
+    def infer(number: int, attempt: int) -> ChildProcess:
         made = ServerSettings(
             factories, endpoint, name=f"server{100 * number + 1}", run_id=attempt, keys=keys,
             batchsize=settings.inference_batchsize, delay_s=settings.inference_delay,
             device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s,
         )  # fmt: skip
-        serve_inference(made, stop)
+        server: ChildProcess = settings.class_of("inference_server")(made)
+        return server
 
     return act if module == "actor" else infer
 
@@ -178,47 +180,22 @@ def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) ->
 def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
     """Work for one driver until there is no more to do; return what the work failed with."""
     # Later than all that others have started under this number, and than what was started for a driver before.
-    worker = _Worker(work, link.number, link.run_id + session, when_ended=link.wake)
+    worker = ChildThread(work(link.number, link.run_id + session), on_end=link.wake)
+    worker.start()
     try:
-        _wait(link, lambda: leave.is_set() or worker.has_ended or link.is_over() or link.num_joined != session)
-        if link.is_over():  # they are told too, and hand over what they have
-            link.wait_until(lambda: leave.is_set() or worker.has_ended, timeout_s=_SETTLE_S)
+        _wait(link, lambda: leave.is_set() or not worker.is_alive() or link.is_over() or link.num_joined != session)
+        if link.is_over():  # the worker hears it too, and hands over what it has
+            link.wait_until(lambda: leave.is_set() or not worker.is_alive(), timeout_s=_SETTLE_S)
     finally:
-        failure = worker.end()
-    return failure
+        worker.terminate()
+        worker.join(_SETTLE_S)
+        if worker.is_alive():
+            raise CommError(f"what works for the run has not ended within {_SETTLE_S:g} s: an env may hang.")
+        worker.release()
+    return worker.error()
 
 
 def _wait(link: HostLink, is_due: Callable[[], bool]) -> None:
     """Wait until it is due. Raises CommError where the driver is lost."""
     while not link.wait_until(is_due, timeout_s=_LOOK_S):
         pass
-
-
-class _Worker:
-    """Do work in a thread until it is done, fails or is ended."""
-
-    def __init__(self, work: Work, number: int, attempt: int, *, when_ended: Callable[[], None]) -> None:
-        self._work = work
-        self._number, self._attempt = number, attempt
-        self._when_ended = when_ended
-        self._stop = threading.Event()
-        self._failure: BaseException | None = None
-        self.has_ended = False
-        self._thread = threading.Thread(target=self._run, name="joined", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._work(self._number, self._attempt, self._stop)
-        except BaseException as error:  # the thread that waits for it raises it
-            self._failure = error
-        self.has_ended = True
-        self._when_ended()
-
-    def end(self) -> BaseException | None:
-        """Have the work end; return what it failed with. Raises CommError if it does not end in time."""
-        self._stop.set()
-        self._thread.join(_SETTLE_S)
-        if self._thread.is_alive():
-            raise CommError(f"what works for the run has not ended within {_SETTLE_S:g} s: an env may hang.")
-        return self._failure

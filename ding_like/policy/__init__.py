@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ding_like.policy.base import Policy
-from ding_like.policy.create import create_policy, get_policy_cls
 from ding_like.utils.lazy_exports import lazy_export
 
-# Imported on first use. Names are DI-engine's; where ours differs, both are there.
+if TYPE_CHECKING:
+    from ding_like.policy.base import Policy
+    from ding_like.policy.create import create_policy, get_policy_cls
+
+# Imported on first use: processes that only step envs need no torch. Names are DI-engine's; where ours differs, both are
+# there.
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
     "C51Policy": "ding_like.policy.c51",
@@ -26,6 +29,7 @@ _HOMES = {
     "PPOPGPolicy": "ding_like.policy.pg:PGPolicy",
     "PPOPolicy": "ding_like.policy.ppo",
     "PPORecurrentPolicy": "ding_like.policy.ppo_recurrent",
+    "Policy": "ding_like.policy.base",
     "PolicyFactory": "ding_like.policy.policy_factory",
     "QMIXPolicy": "ding_like.policy.qmix",
     "QRDQNPolicy": "ding_like.policy.qrdqn",
@@ -35,6 +39,8 @@ _HOMES = {
     "SACDiscretePolicy": "ding_like.policy.discrete_sac:DiscreteSACPolicy",
     "SACPolicy": "ding_like.policy.sac",
     "TD3Policy": "ding_like.policy.td3",
+    "create_policy": "ding_like.policy.create",
+    "get_policy_cls": "ding_like.policy.create",
     "get_random_policy": "ding_like.policy.policy_factory",
     "single_env_forward_wrapper": "ding_like.policy.single_env",
 }
@@ -56,7 +62,7 @@ _INSTEAD = {
     "WQMIXPolicy": "use QMIXPolicy",
 }
 
-__all__ = ["Policy", "create_policy", "get_policy_cls", *_HOMES]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

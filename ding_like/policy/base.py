@@ -28,9 +28,10 @@ from ding_like.policy.device import device_of
 from ding_like.policy.grad_state import StateVersions, check_fits
 from ding_like.policy.model_keys import build_model, model_faults
 from ding_like.policy.model_methods import ModelMethod, check_model
-from ding_like.policy.nstep_rows import nstep_rows
+from ding_like.policy.nstep_rows import NStepRows
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.policy_bounds import POLICY_BOUNDS
+from ding_like.policy.remote_infer import RowMaker
 from ding_like.policy.required import check_acts, check_learns, check_overrides, checked_grad, lacks
 from ding_like.policy.share import Share
 from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
@@ -247,12 +248,15 @@ class Policy:
         A row holds the discounted sum of its window's rewards, the window's last `next_obs`, `terminated` and
         `truncated`, and `discount`, what multiplies the value of that `next_obs`. Windows that are not complete wait.
         """
-        return nstep_rows(rollout, nstep=self._nstep, gamma=self._gamma)
+        return self.row_maker().segment(rollout)
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
-        waiting = np.where(ended, 0, np.minimum(length, self._nstep - 1))
-        return int((length - waiting).sum())
+        return self.row_maker().num_ready(length, ended)
+
+    def row_maker(self) -> RowMaker:
+        """Return what makes the rows of `segment`, as a plain object that is sent to actors without the networks."""
+        return NStepRows(self._nstep, self._gamma)
 
     def _monitor_vars_learn(self) -> list[str]:
         """Name what the learner logs of `grad`'s results."""

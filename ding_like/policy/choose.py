@@ -8,11 +8,9 @@ agents are exported with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ding_like.rl_utils.action_range import ActionRange
 from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, mask_logits
@@ -20,6 +18,9 @@ from ding_like.rl_utils.exploration import epsilon_greedy, greedy_action
 from ding_like.rl_utils.noise import gaussian_noise
 from ding_like.rl_utils.squashed import MAX_LOG_SIGMA, MIN_LOG_SIGMA
 from ding_like.types import Array, Setting
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Choose(Protocol):
@@ -108,6 +109,8 @@ class HybridEpsilonGreedy:
         return {"action": action}
 
     def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        import torch  # actors have none
+
         choice = _best_of(output[:, : self.num_choices], mask)
         parameters = self.parameter_range.tensor_to_env(output[:, self.num_choices :])
         return torch.cat([choice.unsqueeze(1).to(parameters.dtype), parameters], dim=1)
@@ -131,7 +134,7 @@ class SquashedGaussian:
         return {"action": self.action_range.to_env(np.tanh(mean))}
 
     def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
-        return self.action_range.tensor_to_env(torch.tanh(output[:, : output.shape[1] // 2]))
+        return self.action_range.tensor_to_env(output[:, : output.shape[1] // 2].tanh())
 
 
 @dataclass(frozen=True)
@@ -162,5 +165,7 @@ def _best_of(values: Tensor, mask: Tensor | None) -> Tensor:
     """Return the best action [R] or [R, N] by values [R, A] or [R, N, A], of those that the mask allows."""
     if mask is None:
         return values.argmax(dim=-1)
+    import torch  # actors have none
+
     allowed = values.clamp(min=torch.finfo(values.dtype).min)
     return torch.where(mask.reshape(values.shape) != 0, allowed, -torch.inf).argmax(dim=-1)

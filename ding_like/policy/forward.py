@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from ding_like.data.obs import map_obs, split_mask
 from ding_like.errors import SchemaError
-from ding_like.model.numpy_forward import numpy_forward
 from ding_like.policy.choose import Choose
 from ding_like.types import Array, Forward, Obs, State
+
+if TYPE_CHECKING:  # actors have no torch: what needs it imports it
+    import torch
+    from torch import Tensor, nn
 
 _NO_STATE: dict[str, Array] = {}
 
@@ -42,6 +43,8 @@ class NetworkForward:
         *,
         then: Callable[[Array], Array] | None = None,
     ) -> None:
+        from ding_like.model.numpy_forward import numpy_forward
+
         self._run = run
         self._device = device
         self._fast = numpy_forward(module, then=then) if module is not None and device.type == "cpu" else None
@@ -61,8 +64,10 @@ class NetworkForward:
 
     def tensor(self, obs: Obs | Tensor | dict[str, Tensor]) -> Tensor:
         """Return the output [R, ...] on the network's device."""
+        import torch
+
         if self._fast is not None and not isinstance(obs, dict):
-            return torch.from_numpy(self._fast(obs.numpy() if isinstance(obs, Tensor) else obs))
+            return torch.from_numpy(self._fast(obs.numpy() if isinstance(obs, torch.Tensor) else obs))
         with torch.no_grad():
             return self._run(to_device(obs, self._device))
 
@@ -75,6 +80,8 @@ class NetworkForward:
 # Any: arrays or tensors in, tensors out, in a dict or not.
 def to_device(obs: Any, device: torch.device) -> Any:
     """Return observations as tensors on a device."""
+    import torch
+
     return map_obs(partial(torch.as_tensor, device=device), obs)
 
 

@@ -22,10 +22,9 @@ from ding_like.config import NoEffect
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
-from ding_like.errors import ConfigError
 from ding_like.model.mlp import as_sizes
 from ding_like.policy.onpolicy import OnPolicyActorCritic
-from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from ding_like.policy.sequence_rows import SequenceShape, SequencesWithLogProb
 from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.rl_utils.vtrace import VTrace, vtrace
@@ -135,31 +134,16 @@ class IMPALAPolicy(OnPolicyActorCritic):
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many sequences `segment` makes of stretches of these lengths [S], some `ended` [S]."""
-        return self._shape.num_ready(length, ended)
+        return self.row_maker().num_ready(length, ended)
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (sequences with the log probabilities when acting, the steps to keep per lane [E])."""
-        batch, keep = sequence_rows(rollout, self._shape)
-        if "log_prob" not in batch.columns:
-            batch = batch.with_columns(log_prob=self._log_prob_at_random(batch))
-        return batch, keep
+        return self.row_maker().segment(rollout)
 
-    def _log_prob_at_random(self, batch: TransitionBatch) -> Array:
-        """Return the log probabilities [B, L] of actions drawn evenly among those that are legal."""
-        if self._cfg.action_space == "continuous":
-            raise ConfigError(
-                "policy.random_collect_size needs discrete actions, whose log probability is known: leave it out."
-            )
-        shape: Any = self._cfg.model.action_shape
-        sizes, steps = as_sizes("action_shape", shape), batch["mask"].shape
-        legal = batch.columns.get("obs/action_mask")
-        if legal is None:
-            return np.full(steps, -np.log(sizes).sum(), np.float32)
-        choices = np.split(legal[:, :-1].reshape(*steps, -1), np.cumsum(sizes)[:-1], axis=2)
-        # Beyond an episode nothing is legal.
-        counts = np.stack([np.maximum(np.count_nonzero(choice, axis=2), 1) for choice in choices])
-        log_prob: Array = -np.log(counts).sum(axis=0).astype(np.float32)
-        return log_prob
+    def row_maker(self) -> SequencesWithLogProb:
+        shape: Any = None if self._cfg.action_space == "continuous" else self._cfg.model.get("action_shape")
+        sizes = None if shape is None else tuple(as_sizes("action_shape", shape))
+        return SequencesWithLogProb(self._shape, sizes)
 
     # ---- learning
 

@@ -7,16 +7,17 @@ The actor draws the noise, of its own for each lane and step, and gives it to th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ding_like.policy.choose import Choose
 from ding_like.policy.forward import ForwardActor, NetworkForward, to_device
 from ding_like.rl_utils.noise import factorised_noise
 from ding_like.types import Array, Forward, Obs
+
+if TYPE_CHECKING:  # actors have no torch: what needs it imports it
+    from torch import Tensor
 
 _NO_STATE: dict[str, Array] = {}
 
@@ -38,13 +39,17 @@ class NoisyForward(NetworkForward):
         """Return the output [R, ...] on the host, under one noise for all rows [P] or one for each [R, P]."""
         if self._fast is not None and not isinstance(obs, dict):
             return self._fast(obs, noise)
+        import torch
+
         output: Array = self.tensor(obs, None if noise is None else torch.from_numpy(noise)).cpu().numpy()
         return output
 
     def tensor(self, obs: Obs | Tensor | dict[str, Tensor], noise: Tensor | None = None) -> Tensor:
         """Return the output [R, ...] on the network's device."""
+        import torch
+
         if self._fast is not None and not isinstance(obs, dict):
-            rows = obs.numpy() if isinstance(obs, Tensor) else obs
+            rows = obs.numpy() if isinstance(obs, torch.Tensor) else obs
             return torch.from_numpy(self._fast(rows, None if noise is None else noise.numpy()))
         with torch.no_grad():
             return self._run(to_device(obs, self._device), None if noise is None else noise.to(self._device))

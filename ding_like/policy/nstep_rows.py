@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Array
+
+
+@dataclass(frozen=True)
+class NStepRows:
+    """Maker of n-step rows: what `Policy.segment` does, without a policy."""
+
+    nstep: int
+    gamma: float
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (n-step rows, rows to keep per lane [E]) of a rollout."""
+        return nstep_rows(rollout, nstep=self.nstep, gamma=self.gamma)
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+        waiting = np.where(ended, 0, np.minimum(length, self.nstep - 1))
+        return int((length - waiting).sum())
 
 
 def nstep_rows(rollout: Rollout, *, nstep: int, gamma: float) -> tuple[TransitionBatch, Array]:

@@ -19,20 +19,17 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs, split_mask
-from ding_like.data.rollout import Rollout
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.recurrent import RecurrentForward
-from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from ding_like.policy.sequence_rows import SequenceReturns, SequenceShape
 from ding_like.policy.value_based import ValueBasedPolicy
-from ding_like.rl_utils.returns import nstep_return
 from ding_like.rl_utils.value_family import ScalarValue, ValueFamily, weighted_mean
 from ding_like.rl_utils.value_rescale import RescaledValue
 from ding_like.types import Array
@@ -126,23 +123,8 @@ class R2D2Policy(ValueBasedPolicy):
         forward = RecurrentForward(self._model.run, self._model.initial_state, self._device)
         return ForwardActor(forward, EpsilonGreedy())
 
-    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
-        """Return (rows that are sequences, the steps to keep per lane [E]).
-
-        `reward`, `discount` and `terminated` [R, L] are of n-step windows that end with the row.
-        """
-        rows, keep = sequence_rows(rollout, self._shape)
-        valid = np.arange(self._shape.length) < rows["num_steps"][:, None]
-        done = rows["terminated"] | rows["truncated"]
-        window = nstep_return(rows["reward"].T, done.T, gamma=self._gamma, n=self._nstep, valid=valid.T)
-        return rows.with_columns(
-            reward=np.ascontiguousarray(window.return_.T),
-            discount=np.ascontiguousarray(window.discount.T),
-            terminated=np.take_along_axis(rows["terminated"], window.last.T, axis=1),
-        ), keep
-
-    def num_ready(self, length: Array, ended: Array) -> int:
-        return self._shape.num_ready(length, ended)
+    def row_maker(self) -> SequenceReturns:
+        return SequenceReturns(self._shape, self._nstep, self._gamma)
 
     # ---- learning
 

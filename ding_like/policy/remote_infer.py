@@ -1,25 +1,33 @@
-"""Act by a network that is elsewhere: an actor of this process whose forward passes a server runs.
+"""Act by a network that is elsewhere: what an actor keeps of a policy when inference servers run its network.
 
-Exploration stays here, with its random numbers: the choice, and the noise of noisy networks, which goes to the server
-as a column. Recurrent state is the server's, by lane; each answer brings the state after it, and so the state before
-every step is known here too: rows hold it, and a server that has lost it is given it again.
+Exploration stays with the actor, with its random numbers: the choice, and the noise of noisy networks, which goes to
+the server as a column. So does recurrent state: each request brings it and each reply returns it, and rows hold it.
+Nothing here imports torch, which actors do not need.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Protocol
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, Protocol
 
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.policy.base import Policy
 from ding_like.policy.forward import ForwardActor, LaneState, LocalInfer
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, CollectMode, Obs, State
+
+if TYPE_CHECKING:
+    from ding_like.policy.base import Policy
 
 _NO_STATE: dict[str, Array] = {}
+_ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode
 
 
 class RemoteReply(Protocol):
-    """Hold what a network elsewhere said of R lanes: its output [R, ...] and the state after it, [R, S...] by name."""
+    """What a network elsewhere computed for R lanes: its output [R, ...] and the state after it [R, S...] by name."""
 
     @property
     def output(self) -> Array: ...
@@ -29,25 +37,17 @@ class RemoteReply(Protocol):
 
 
 class RemoteNetwork(Protocol):
-    """Reach a network that is elsewhere: an `InferenceClient` does."""
+    """Network that is elsewhere, as an `InferenceClient` reaches it."""
 
-    def infer(
-        self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array, state: Mapping[str, Array]
-    ) -> RemoteReply:
-        """Return what the network says of observations and columns [R, ...], and wait for it.
-
-        `state` [R, S...] is what it was before; a server that knows these lanes has it already.
-        """
-
-    def forget(self) -> None:
-        """Let the server forget the recurrent state of all lanes: it is given with the next request."""
+    def evaluate_model(self, obs: Obs, columns: Mapping[str, Array], *, state: Mapping[str, Array]) -> RemoteReply:
+        """Return what the network computes for observations, columns and state [R, ...]; wait for it."""
 
 
 class RemoteInfer:
-    """Be the `Infer` of an actor whose network is elsewhere; `initial_state` [S...] is what lanes begin with."""
+    """The `Infer` of an actor whose network is elsewhere; `initial_state` [S...] is what lanes begin with."""
 
-    def __init__(self, network: RemoteNetwork, initial_state: Mapping[str, Array]) -> None:
-        self._network = network
+    def __init__(self, network: RemoteNetwork | None, initial_state: Mapping[str, Array]) -> None:
+        self.network = network
         self._state = LaneState(initial_state)
         self._remembers = bool(initial_state)
 
@@ -55,17 +55,16 @@ class RemoteInfer:
         self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
     ) -> tuple[Array, Mapping[str, Array]]:
         """Return (output [R, ...], the state that the network was given); see `Infer`."""
-        if not self._remembers:
-            return self._network.infer(obs, columns, lanes=lanes, is_first=is_first, state=_NO_STATE).output, _NO_STATE
-        before = self._state.take(lanes, is_first)
-        reply = self._network.infer(obs, columns, lanes=lanes, is_first=is_first, state=before)
-        self._state.put(lanes, reply.state)
+        assert self.network is not None, "the actor's owner connects it first"
+        before = self._state.take(lanes, is_first) if self._remembers else _NO_STATE
+        reply = self.network.evaluate_model(obs, columns, state=before)
+        if self._remembers:
+            self._state.put(lanes, reply.state)
         return reply.output, before
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget the recurrent state of these lanes, or of all."""
         self._state.reset(lanes)
-        self._network.forget()
 
     def state_dict(self) -> State:
         return self._state.state_dict()
@@ -73,7 +72,86 @@ class RemoteInfer:
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self._state.load_state_dict(state)
-        self._network.forget()
+
+
+class RowMaker(Protocol):
+    """What makes a policy's rows, without its networks."""
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows, steps to keep per lane [E]) of a rollout."""
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+
+
+@dataclass(frozen=True)
+class ActorPart:
+    """The part of a policy that an actor has: the choice among a network's outputs, and what makes rows.
+
+    It holds no network, and is pickled to be sent to actor processes of this machine.
+    """
+
+    actor: ForwardActor  # whose `infer` is a `RemoteInfer`
+    rows: RowMaker
+    attributes: Mapping[str, Any]  # Any: those that collectors ask for by name
+
+    @classmethod
+    def of(cls, policy: Policy) -> ActorPart:
+        """Return the part of a policy, whose networks it lacks. Raises ConfigError as `check_acts_remotely` does."""
+        found, local = check_acts_remotely(policy)
+        actor = copy.copy(found)
+        actor.infer = RemoteInfer(None, local.forward.initial_state)
+        attributes = {}
+        for name in _ATTRIBUTES:
+            try:
+                attributes[name] = policy.get_attribute(name)
+            except NotImplementedError:  # it has none
+                continue
+        return cls(actor, policy.row_maker() if _makes_plain_rows(policy) else policy, attributes)
+
+    def is_plain(self) -> bool:
+        """Return whether the part can be sent: it is without the policy's own code for rows, and can be pickled."""
+        try:
+            return hasattr(self.rows, "row_maker") is False and bool(ForkingPickler.dumps(self))
+        except Exception:  # __reduce__ of a user's class may raise anything; the policy is built in the actor then
+            return False
+
+    def connect(self, network: RemoteNetwork) -> CollectMode:
+        """Return the collect mode of a collector whose network is elsewhere."""
+        actor = copy.deepcopy(self.actor)
+        assert isinstance(actor.infer, RemoteInfer)
+        actor.infer.network = network
+        attributes = dict(self.attributes)
+
+        def get_attribute(name: str) -> Any:
+            if name not in attributes:
+                raise NotImplementedError(f"an actor's part of a policy has no attribute '{name}'")
+            return attributes[name]
+
+        return CollectMode(
+            forward=_of_rows,
+            process_transition=_of_rows,
+            get_train_sample=_of_rows,
+            reset=actor.reset,
+            get_attribute=get_attribute,
+            set_attribute=attributes.__setitem__,
+            state_dict=actor.state_dict,
+            load_state_dict=actor.load_state_dict,
+            actor=actor,
+            segment=self.rows.segment,
+            num_ready=self.rows.num_ready,
+        )
+
+
+def _of_rows(*_: object, **__: object) -> Any:
+    raise NotImplementedError("an actor of central inference works on columns: it has no functions of single rows")
+
+
+def _makes_plain_rows(policy: Policy) -> bool:
+    """Return whether a policy's rows are those of its `row_maker`: no subclass overrides `segment` alone."""
+    names = {"segment", "num_ready", "row_maker"}
+    first: type = next((each for each in type(policy).__mro__ if names & vars(each).keys()), object)
+    return "row_maker" in vars(first)
 
 
 def act_remotely(policy: Policy, network: RemoteNetwork) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
+from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Array
 
 # Of a row's first step alone; other columns are of every step.
@@ -170,3 +171,65 @@ def _changes(lane: Array, episode: Array) -> Array:
     same_lane = lane[order][1:] == lane[order][:-1]
     changes[order[:-1]] = same_lane & (episode[order][1:] != episode[order][:-1])
     return changes
+
+
+@dataclass(frozen=True)
+class SequenceReturns:
+    """Maker of sequences whose `reward`, `discount` and `terminated` [R, L] are of n-step windows within the row."""
+
+    shape: SequenceShape
+    nstep: int
+    gamma: float
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows that are sequences, the steps to keep per lane [E])."""
+        rows, keep = sequence_rows(rollout, self.shape)
+        valid = np.arange(self.shape.length) < rows["num_steps"][:, None]
+        done = rows["terminated"] | rows["truncated"]
+        window = nstep_return(rows["reward"].T, done.T, gamma=self.gamma, n=self.nstep, valid=valid.T)
+        return rows.with_columns(
+            reward=np.ascontiguousarray(window.return_.T),
+            discount=np.ascontiguousarray(window.discount.T),
+            terminated=np.take_along_axis(rows["terminated"], window.last.T, axis=1),
+        ), keep
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows stretches of these lengths [S] make, some `ended` [S]."""
+        return self.shape.num_ready(length, ended)
+
+
+@dataclass(frozen=True)
+class SequencesWithLogProb:
+    """Maker of sequence rows with the log probabilities [R, L] when acting.
+
+    Of random actions it is that of an even draw among the `sizes` choices that are legal; None: no such draw is known.
+    """
+
+    shape: SequenceShape
+    sizes: tuple[int, ...] | None
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (sequences, the steps to keep per lane [E])."""
+        batch, keep = sequence_rows(rollout, self.shape)
+        if "log_prob" not in batch.columns:
+            batch = batch.with_columns(log_prob=self._log_prob_at_random(batch))
+        return batch, keep
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows stretches of these lengths [S] make, some `ended` [S]."""
+        return self.shape.num_ready(length, ended)
+
+    def _log_prob_at_random(self, batch: TransitionBatch) -> Array:
+        if self.sizes is None:
+            raise ConfigError(
+                "policy.random_collect_size needs discrete actions, whose log probability is known: leave it out."
+            )
+        steps = batch["mask"].shape
+        legal = batch.columns.get("obs/action_mask")
+        if legal is None:
+            return np.full(steps, -np.log(self.sizes).sum(), np.float32)
+        choices = np.split(legal[:, :-1].reshape(*steps, -1), np.cumsum(self.sizes)[:-1], axis=2)
+        # Beyond an episode nothing is legal.
+        counts = np.stack([np.maximum(np.count_nonzero(choice, axis=2), 1) for choice in choices])
+        log_prob: Array = -np.log(counts).sum(axis=0).astype(np.float32)
+        return log_prob

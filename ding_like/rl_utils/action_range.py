@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from ding_like.errors import ConfigError
 from ding_like.types import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ActionRange:
@@ -41,6 +43,8 @@ class ActionRange:
 
     def tensor_to_env(self, action: Tensor) -> Tensor:
         """Do what `to_env` does, with tensors."""
+        import torch  # actors have none
+
         low, high, centre, half = (
             torch.as_tensor(each, device=action.device) for each in (self.low, self.high, self.centre, self.half)
         )

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.rl_utils.exploration import check_some_legal
 from ding_like.types import Array
+
+if TYPE_CHECKING:  # actors have no torch: what needs it imports it
+    from torch import Tensor
 
 # Stands for minus infinity where a mask forbids an action: times a probability of 0 it is 0 and not NaN.
 FORBIDDEN = -1e9
@@ -79,12 +79,12 @@ class Categorical:
         check_some_legal(mask)
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        log_probs = F.log_softmax(output, dim=1)
+        log_probs = output.log_softmax(dim=1)
         chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
         return chosen, -(log_probs.exp() * log_probs).sum(dim=1)
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
-        log_p, log_q = F.log_softmax(output, dim=1), F.log_softmax(other, dim=1)
+        log_p, log_q = output.log_softmax(dim=1), other.log_softmax(dim=1)
         return (log_p.exp() * (log_p - log_q)).sum(dim=1)
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
@@ -130,6 +130,8 @@ class MultiCategorical:
         return np.stack([output[:, factor].argmax(axis=1) for factor in self._factors], axis=1)
 
     def mode_of(self, output: Tensor) -> Tensor:
+        import torch
+
         return torch.stack([output[:, factor].argmax(dim=1) for factor in self._factors], dim=1)
 
     def check_mask(self, mask: Array) -> None:
@@ -138,6 +140,8 @@ class MultiCategorical:
             check_some_legal(flat[:, factor])
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        import torch
+
         one = Categorical()
         pairs = zip(torch.split(output, self._sizes, dim=1), action.unbind(dim=1), strict=True)
         parts = [one.log_prob_and_entropy(logit, chosen) for logit, chosen in pairs]
@@ -145,10 +149,13 @@ class MultiCategorical:
         return log_prob, entropy
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
+        import torch
+
         parts = [Categorical().kl(output[:, factor], other[:, factor]) for factor in self._factors]
         return torch.stack(parts).sum(dim=0)
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
+
         one = Categorical()
         parts = [one.by_hand(output[:, factor], action[:, k]) for k, factor in enumerate(self._factors)]
 
@@ -218,6 +225,8 @@ class Gaussian:
 
     def tensor_to_env(self, raw: Tensor) -> Tensor:
         """Do what `to_env` does, with tensors."""
+        import torch
+
         centre, half, low, high = (
             torch.as_tensor(np.array(each), dtype=torch.float32, device=raw.device)
             for each in (self._centre, self._half, self._low, self._high)
@@ -242,7 +251,9 @@ class Gaussian:
         constant = self._size * _HALF_LOG_TWO_PI
         log_prob = -0.5 * (noise * noise).sum(dim=1) - total_log_sigma - constant
         if self._squash:
-            log_prob = log_prob - 2.0 * (math.log(2.0) - action - F.softplus(-2.0 * action)).sum(dim=1)
+            from torch.nn.functional import softplus
+
+            log_prob = log_prob - 2.0 * (math.log(2.0) - action - softplus(-2.0 * action)).sum(dim=1)
         return log_prob, total_log_sigma + (0.5 * self._size + constant)
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:

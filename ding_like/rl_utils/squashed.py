@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import log, pi
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 # What keeps exp(log sigma) in range; Haarnoja et al. 2018 use these numbers in their code.
 MIN_LOG_SIGMA, MAX_LOG_SIGMA = -20.0, 2.0
@@ -23,6 +23,9 @@ def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[T
 
     Source: Haarnoja et al. 2018, eq. 21 of appendix C.
     """
+    import torch  # actors have none
+    import torch.nn.functional as F
+
     log_sigma = log_sigma.clamp(MIN_LOG_SIGMA, MAX_LOG_SIGMA)
     u = mean + log_sigma.exp() * noise
     log_density = -0.5 * noise * noise - log_sigma - _LOG_SQRT_2PI

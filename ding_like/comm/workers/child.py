@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -225,12 +225,15 @@ class ChildProcess(SpawnProcess):
 
 
 class ChildThread:
-    """Do the work of a `ChildProcess` in a thread of this process, and behave like one; a thread cannot be killed."""
+    """Thread of this process that does the work of a `ChildProcess` and behaves like one; it cannot be killed.
+
+    `on_end` is called in the thread when it ends.
+    """
 
     pid: int | None = None
 
-    def __init__(self, child: ChildProcess) -> None:
-        self._child = child
+    def __init__(self, child: ChildProcess, *, on_end: Callable[[], None] = lambda: None) -> None:
+        self._child, self._on_end = child, on_end
         self._stop = threading.Event()
         self.exitcode: int | None = None
         self.sentinel, self._ended = os.pipe()
@@ -241,17 +244,22 @@ class ChildThread:
         self._child._join_ends()
         self._thread.start()
 
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end of the thread, for at most `timeout_s`."""
+        self._thread.join(timeout_s)
+
     def _run(self) -> None:
         status = 1
         try:
             self._child.serve(self._stop)
             status = 0
-        except Exception as error:  # serve() may raise anything; the parent gets it and raises it
+        except BaseException as error:  # also SystemExit of an env: the owner gets it and raises it
             self._child.tell("failed", **describe_error(error))
         finally:
             self._child._close_end()
             self.exitcode = status
             os.close(self._ended)
+            self._on_end()
 
     @property
     def reports(self) -> Connection | None:

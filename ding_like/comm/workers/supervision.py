@@ -101,7 +101,7 @@ class _Place:
 
 
 class Processes:
-    """Keep processes at work, in `stages` of posts: those of one are ready before those of the next are started.
+    """Supervisor of processes, one for each post.
 
     One that ends, is not ready `start_timeout_s` after its start, or has a source that was not heard for
     `step_timeout_s` is killed and replaced, within a budget for each kind. `heard` returns when each source was heard
@@ -112,7 +112,7 @@ class Processes:
 
     def __init__(
         self,
-        stages: Sequence[Sequence[Post]],
+        posts: Sequence[Post],
         *,
         policy: FailurePolicy | None = None,
         log: FailureLog | None = None,
@@ -125,13 +125,11 @@ class Processes:
         self._heard = heard
         self._lost = lost
         self._clock = clock
-        self._stages = [[_Place(post) for post in stage] for stage in stages]
-        self._places = [place for stage in self._stages for place in stage]
+        self._places = [_Place(post) for post in posts]
         kinds = {place.post.kind for place in self._places}
         self._budgets = {kind: RestartBudget(self._policy.restarts_per_10min, clock=clock) for kind in kinds}
         self._parts: dict[str, tuple[FailureRow, float]] = {}  # parts of processes that were lost, and when
-        self._changed = threading.Condition()  # holds the next four, and tells of every change of a place
-        self._num_started = 0  # stages that were to be started
+        self._changed = threading.Condition()  # guards the next three, and reports every change of a place
         self._failure: Exception | None = None
         self._is_stopping = False
         self._awake_s = clock()  # when the thread that watches was last seen to run
@@ -148,15 +146,12 @@ class Processes:
         """
         try:
             self._thread.start()
-            for number, stage in enumerate(self._stages, start=1):
-                with self._changed:
-                    self._num_started = number
-                    self._wake()
-                    while not self._is_settled(stage):
-                        if is_leaving():
-                            return False
-                        self._changed.wait(_SLICE_S)
-                self.check()
+            with self._changed:
+                while not self._is_settled():
+                    if is_leaving():
+                        return False
+                    self._changed.wait(_SLICE_S)
+            self.check()
         except BaseException:
             self.close()
             raise
@@ -221,9 +216,9 @@ class Processes:
         if not self._wake_write.closed:
             self._wake_write.send_bytes(b"!")
 
-    def _is_settled(self, stage: Iterable[_Place]) -> bool:
-        """Tell whether all of a stage work, or one cannot; the condition is held."""
-        return self._failure is not None or self._is_stopping or all(place.state == "working" for place in stage)
+    def _is_settled(self) -> bool:
+        """Return whether all work, or one cannot; the condition is held."""
+        return self._failure is not None or self._is_stopping or all(each.state == "working" for each in self._places)
 
     def _await_ends(self, members: Iterable[Member], timeout_s: float) -> list[Member]:
         """Return those that have not ended after `timeout_s`."""
@@ -251,8 +246,7 @@ class Processes:
 
     def _start_what_is_due(self) -> None:
         now_s = self._clock()
-        started = [place for stage in self._stages[: self._num_started] for place in stage]
-        for place in started:
+        for place in self._places:
             if place.state == "empty" or (place.state == "waiting" and now_s >= place.due_s):
                 self._start(place)
 

@@ -21,11 +21,11 @@ _QUEUE = 16  # messages that wait while there is no connection; what is lost is 
 
 
 class DataLink:
-    """Be a source of a run at its driver's data endpoint; one thread uses it.
+    """Link of a source to its run's driver, at the data endpoint; one thread uses it.
 
     A source that is started again under its `name` has a later `run_id`. What is not answered is said again after
     `timeout_s`; a driver that is silent for `patience_s` while something is wanted of it is held to be lost, and
-    CommError says so. A driver that was started again is told hello anew.
+    CommError says so. A driver that was started again gets a new hello.
     """
 
     role: ClassVar[str] = "server"
@@ -165,7 +165,7 @@ class DataLink:
             self._send("hello", role=self.role, protocol=PROTOCOL)
 
     def _say_again(self) -> None:
-        self._send("ask", have=0, waiting=[])
+        self._send("ask", have=0)
 
     def _send(self, kind: str, arrays: Mapping[str, Array] | None = None, /, **fields: Any) -> None:
         self._socket.send(encode({"kind": kind, **self._sender(), **fields}, arrays))

@@ -2,8 +2,8 @@
 
 The driver's file holds the pair of the server, a pair for the driver's own processes, and the public keys of others by
 name. Each of the others has a file with its own pair and the server's public key. A public key that is taken off the
-driver's file is refused at the next handshake: whoever is connected stays until the connection ends. Source: RFC 26
-(CurveZMQ) and RFC 27 (ZAP) of ZeroMQ.
+driver's file is refused at the next handshake: a client that is connected stays until its connection ends. Source: RFC
+26 (CurveZMQ) and RFC 27 (ZAP) of ZeroMQ, which pyzmq's `ThreadAuthenticator` implements.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.key_file import read_key_file
-from ding_like.comm.zmq.library import load_curve
-from ding_like.comm.zmq.zap import admit
+from ding_like.comm.zmq.library import load_authenticator, load_curve
+from ding_like.comm.zmq.sockets import own_context
 from ding_like.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 LOCAL = "local"  # the client that processes of the driver are
 _MAX_FILE = 1_048_576
@@ -68,7 +73,7 @@ class SeedKeys:
         raw.curve_server = True
         raw.curve_publickey, raw.curve_secretkey = self.server.public.encode(), self.server.secret.encode()
         raw.zap_domain = self.domain.encode()
-        return admit(self.domain, self.is_admitted)
+        return _authenticate(self.domain, self)
 
     @property
     def domain(self) -> str:
@@ -87,6 +92,54 @@ class SeedKeys:
         except ConfigError:
             return False
         return now.server == self.server and public in now.clients.values()
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Answer pyzmq's authenticator: whether a client with a public key may connect; name strangers in the log."""
+        public = key.decode()
+        if self.is_admitted(public):
+            return True
+        if public not in _strangers and len(_strangers) < _MAX_STRANGERS:  # one that is refused tries again and again
+            _strangers.add(public)
+            logger.warning("a client was refused: its public key %s is not listed in this run's key file", public)
+        return False
+
+
+_MAX_STRANGERS = 100  # that are named in the log, each once
+_strangers: set[str] = set()
+_lock = threading.Lock()  # guards the next two
+_authenticator: Any = None  # Any: pyzmq's, which answers while sockets of this process admit clients
+_domains: Counter[str] = Counter()
+
+
+def _authenticate(domain: str, keys: SeedKeys) -> Callable[[], None]:
+    """Have pyzmq's authenticator ask `keys` who may connect to sockets of a domain; return what ends that."""
+    global _authenticator
+    with _lock:
+        if _authenticator is None:
+            _authenticator = load_authenticator()(own_context())
+            _authenticator.start()
+        _authenticator.configure_curve_callback(domain, keys)
+        _domains[domain] += 1
+    is_released = threading.Event()
+
+    def release() -> None:
+        global _authenticator
+        with _lock:
+            if is_released.is_set():
+                return
+            is_released.set()
+            _domains[domain] -= 1
+            if not any(_domains.values()):
+                # Unbound first: closing frees the name some time later, and the next authenticator may come at once.
+                _authenticator.pipe.send(b"TERMINATE")
+                _authenticator.thread.join()
+                _authenticator.zap_socket.unbind("inproc://zeromq.zap.01")
+                _authenticator.pipe.close()
+                _authenticator.pipe = None
+                _authenticator.stop()
+                _authenticator = None
+
+    return release
 
 
 def make_seed_keys(path: str | os.PathLike[str], clients: Sequence[str]) -> list[Path]:

@@ -19,6 +19,23 @@ def load_zmq() -> Any:  # Any: a package that need not be installed
     return zmq
 
 
+def load_authenticator() -> Any:  # Any: a class of a package that need not be installed
+    """Return pyzmq's `ThreadAuthenticator`. Raises ConfigError as `load_curve` does."""
+    load_curve()
+    from zmq.auth.thread import ThreadAuthenticator
+
+    return ThreadAuthenticator
+
+
+def receive_event(monitor: Any) -> tuple[int, int]:  # Any: a zmq.Socket
+    """Return (event, value) of the next event of a socket's monitor; wait for it."""
+    load_zmq()
+    from zmq.utils.monitor import recv_monitor_message
+
+    found = recv_monitor_message(monitor)
+    return int(found["event"]), int(found["value"])
+
+
 def load_curve() -> Any:  # Any: as above
     """Return the module zmq, built with CURVE. Raises ConfigError where it is missing or has none."""
     zmq = load_zmq()
@@ -28,12 +45,3 @@ def load_curve() -> Any:  # Any: as above
             f"wheel, {pip_line('seed', options='--force-reinstall')}."
         )
     return zmq
-
-
-def z85_of(key: bytes) -> str:
-    """Return 32 bytes as text of 40 characters."""
-    load_zmq()
-    from zmq.utils import z85
-
-    text: bytes = z85.encode(key)
-    return text.decode()

@@ -1,10 +1,9 @@
-"""Say what travels between a run's driver and those who collect for it, as heads and arrays of `frames`.
+"""Define what travels between a run's driver and its actors, servers and hosts, as heads and arrays of `frames`.
 
 To the driver: `hello`, `segment`, `ask` (for orders that have not come), `stats`, `error`. From it: `welcome`, `order`,
-`came` (a segment is here), `ack` (its rows are where they are kept), `refused`, `noted` (an error is), `unknown` (say
-hello first), `here` (a sign of life), `stop`. A source is a name with a run id, which grows when it is started again;
-`instance` tells two processes apart that claim to be the same. What comes is checked before anything is made of it:
-CommError says what was wrong.
+`ack` (a segment has come), `refused`, `noted` (an error is), `unknown` (say hello first), `here` (a sign of life),
+`stop`. A source is a name with a run id, which grows when it is started again; `instance` tells two processes apart that
+claim to be the same. What comes is checked before anything is made of it: CommError names what was wrong.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from ding_like.data.schema import Schema
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array
 
-PROTOCOL = 1
+PROTOCOL = 2
 MAX_NBYTES = 2**30  # of the arrays of a message
 MAX_NAME = 100  # characters
 ROLES = ("actor", "server", "host")  # a host is a machine that has joined, beside what works there
@@ -28,7 +27,7 @@ _COLUMNS, _OBSERVED = "columns", "observed"  # before the names of arrays
 
 
 class Sender(NamedTuple):
-    """Say who sent a message."""
+    """The sender of a message."""
 
     name: str
     run_id: int
@@ -42,7 +41,7 @@ def sender_of(head: Head) -> Sender:
 
 
 class Hello(NamedTuple):
-    """Hold what a source says of itself when it joins a run."""
+    """What a source tells of itself when it joins a run."""
 
     sender: Sender
     role: str
@@ -100,7 +99,7 @@ def segment_of(head: Head, arrays: Mapping[str, Array], *, copies_rows: bool = T
 
 
 class RowSchema:
-    """Refuse segments whose columns differ from those of the first."""
+    """Check that refuses segments whose columns differ from those of the first."""
 
     def __init__(self) -> None:
         self._schema: Schema | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.json_fields import count_of, plain_of, text_of
@@ -14,12 +14,9 @@ from ding_like.comm.zmq.row_messages import segment_message
 from ding_like.errors import CommError
 from ding_like.types import Array
 
-if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
-
 
 class _Given(NamedTuple):
-    """Hold an order as it came."""
+    """An order as it came."""
 
     id: int
     rows: int
@@ -30,34 +27,23 @@ class _Given(NamedTuple):
 
 
 class ZmqRowSink(DataLink):
-    """Put an actor thread's segments, and ask for orders; see `RowSink`.
+    """Sender of an actor thread's segments, and receiver of its orders; see `RowSink`.
 
-    A segment is kept, and sent again where need be, until its rows are acknowledged. The driver gives no more orders
-    than its credit says: an actor that is ahead of the learner gets orders of 0 rows.
+    A segment is kept, and sent again where need be, until the driver has acknowledged it. The driver gives no more
+    orders than its credit: an actor that is ahead of the learner gets orders of 0 rows.
     """
 
     role: ClassVar[str] = "actor"
 
-    def __init__(
-        self,
-        endpoint: str,
-        *,
-        name: str,
-        run_id: int,
-        keys: SeedKeys | None = None,
-        timeout_s: float = 2.0,
-        patience_s: float = 60.0,
-    ) -> None:
-        super().__init__(endpoint, name=name, run_id=run_id, keys=keys, timeout_s=timeout_s, patience_s=patience_s)
+    def __init__(self, endpoint: str, **link: Any) -> None:  # Any: what a DataLink takes
+        super().__init__(endpoint, **link)
         self.extra: dict[str, Any] = {}  # of the order returned last; Any: of JSON
         self.dropped_rows = 0  # for a driver that was started again, and did not ask for them
         self._orders: deque[_Given] = deque()  # the first is the one under way
         self._num_orders = 0  # that came of this driver
         self._under_way: int | None = None  # id of the order that was returned
         self._seq = 0
-        self._unacknowledged: dict[int, list[Frame]] = {}  # frames by seq
-        self._rows: dict[int, int] = {}  # of these
-        self._came: set[int] = set()  # seqs that the driver has, and has not acknowledged
+        self._unacknowledged: dict[int, tuple[int, list[Frame]]] = {}  # rows and frames by seq
         self._env_step = 0
         self._newest: Version | None = None
         self._statistics: dict[str, Array] | None = None
@@ -93,11 +79,6 @@ class ZmqRowSink(DataLink):
         statistics, self._statistics = self._statistics, None
         return statistics
 
-    @property
-    def num_unacknowledged(self) -> int:
-        """Return the segments that are not acknowledged."""
-        return len(self._unacknowledged)
-
     def settle(self, timeout_s: float) -> bool:
         """Wait until all segments are acknowledged, for at most `timeout_s`; tell whether they are."""
         return self._wait_for(lambda: not self._unacknowledged, timeout_s)
@@ -106,8 +87,7 @@ class ZmqRowSink(DataLink):
         head, arrays = segment_message(segment, order=given.id, seq=self._seq + 1)
         frames = encode({**head, **self._sender()}, arrays)
         self._seq += 1
-        self._unacknowledged[self._seq] = frames
-        self._rows[self._seq] = len(segment.batch)
+        self._unacknowledged[self._seq] = len(segment.batch), frames
         self._socket.send(frames)
 
     def _present(self) -> Order:
@@ -129,14 +109,11 @@ class ZmqRowSink(DataLink):
             super()._handle(message)
         elif kind == "order":
             self._take_order(message)
-        elif kind == "came":
-            self._came.add(count_of(head, "seq"))
         elif kind == "ack":
-            self._drop(count_of(head, "seq"))
+            self._unacknowledged.pop(count_of(head, "seq"), None)
         elif kind == "refused" and "seq" in head:
             seq = count_of(head, "seq")
-            if seq in self._unacknowledged:
-                self._drop(seq)
+            if self._unacknowledged.pop(seq, None) is not None:
                 self._refusal = f"the driver refuses segment {seq} of {self.name}: {text_of(head, 'reason')}"
         else:
             super()._handle(message)
@@ -150,32 +127,18 @@ class ZmqRowSink(DataLink):
         statistics = None
         if head.get("has_statistics") is True:  # what came cannot be written to
             statistics = {name: array.copy() for name, array in message.arrays.items()}
-        self._orders.append(
-            _Given(
-                count_of(head, "id"),
-                count_of(head, "rows"),
-                count_of(head, "env_step"),
-                newest,
-                plain_of(head, "extra"),
-                statistics,
-            )
-        )
-
-    def _drop(self, seq: int) -> None:
-        self._unacknowledged.pop(seq, None)
-        self._rows.pop(seq, None)
-        self._came.discard(seq)
+        own = count_of(head, "id"), count_of(head, "rows"), count_of(head, "env_step")
+        self._orders.append(_Given(*own, newest, plain_of(head, "extra"), statistics))
 
     def _forget(self) -> None:
         """Forget orders and segments of a driver that is no longer there; it may have stored what it did not say."""
-        self.dropped_rows += sum(self._rows.values())
-        for part in (self._orders, self._unacknowledged, self._rows, self._came):
-            part.clear()
+        self.dropped_rows += sum(rows for rows, _ in self._unacknowledged.values())
+        self._orders.clear()
+        self._unacknowledged.clear()
         self._num_orders = self._seq = 0
         self._is_stopped = False
 
     def _say_again(self) -> None:
-        for seq, frames in self._unacknowledged.items():
-            if seq not in self._came:
-                self._socket.send(frames)
-        self._send("ask", have=self._num_orders, waiting=sorted(self._came))
+        for _, frames in self._unacknowledged.values():
+            self._socket.send(frames)
+        self._send("ask", have=self._num_orders)

@@ -233,6 +233,11 @@ def tcp_endpoint(host: str, port: int = 0) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
 
 
+def port_of(endpoint: str) -> int:
+    """Return the port of a tcp endpoint, 0 for ipc."""
+    return int(endpoint.rpartition(":")[2]) if endpoint.startswith("tcp://") else 0
+
+
 def reached_by(endpoint: str, other: str) -> str:
     """Return an endpoint for those who reach `other` on the same machine: bound to every address, it names none."""
     transport, _, address = endpoint.partition("://")
@@ -251,12 +256,14 @@ def open_socket(
     identity: str | bytes | None = None,
     hwm: int = 1_000,
     max_frame_nbytes: int = MAX_FRAME_NBYTES,
+    is_mandatory: bool = True,
 ) -> Socket:
     """Return an open socket, bound to or connected to an endpoint ("ipc://PATH", "tcp://HOST:PORT").
 
     With `keys` a bound socket admits their clients only, and a connected one speaks as a client of their server. A
-    router names its receivers by `identity`, and a peer that connects again under its old one takes its place. At most
-    `hwm` messages wait to be sent to, and received from, each peer.
+    router names its receivers by `identity`, and a peer that connects again under its old one takes its place; unless
+    it `is_mandatory`, messages to peers that are gone are dropped. At most `hwm` messages wait to be sent to, and
+    received from, each peer.
 
     Raises ConfigError for tcp on another address than the loopback without keys, and where pyzmq is missing; CommError
     where the address cannot be used.
@@ -266,10 +273,13 @@ def open_socket(
         raise ValueError("give one of bind and connect")
     _check_endpoint(endpoint, has_keys=keys is not None)
     zmq = load_zmq()
-    raw = own_context(zmq).socket(getattr(zmq, kind.upper()))
+    raw = own_context().socket(getattr(zmq, kind.upper()))
     on_close: Callable[[], None] = _nothing
     try:
-        _set_options(zmq, raw, kind, hwm=hwm, max_frame_nbytes=max_frame_nbytes, is_ipv6="[" in endpoint)
+        _set_options(raw, hwm=hwm, max_frame_nbytes=max_frame_nbytes, is_ipv6="[" in endpoint)
+        if kind == "router":
+            raw.router_handover = True
+            raw.router_mandatory = is_mandatory  # a receiver that is gone is known at once
         if identity is not None:
             raw.identity = identity.encode() if isinstance(identity, str) else identity
         if keys is not None:
@@ -297,7 +307,7 @@ def _nothing() -> None:
     """Do nothing when a socket without keys is closed."""
 
 
-def _set_options(zmq: Any, raw: Any, kind: Kind, *, hwm: int, max_frame_nbytes: int, is_ipv6: bool) -> None:
+def _set_options(raw: Any, *, hwm: int, max_frame_nbytes: int, is_ipv6: bool) -> None:  # Any: zmq.Socket
     raw.linger = 0
     raw.sndhwm = raw.rcvhwm = hwm
     raw.maxmsgsize = max_frame_nbytes
@@ -306,9 +316,6 @@ def _set_options(zmq: Any, raw: Any, kind: Kind, *, hwm: int, max_frame_nbytes: 
         setattr(raw, name, value)
     raw.tcp_maxrt = _UNACKNOWLEDGED_MS
     raw.reconnect_ivl, raw.reconnect_ivl_max = _RECONNECT_MS, _MAX_RECONNECT_MS
-    if kind == "router":
-        raw.router_mandatory = True  # a receiver who is gone is known at once
-        raw.router_handover = True
 
 
 def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:
@@ -327,7 +334,7 @@ def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:
         )
 
 
-def own_context(zmq: Any) -> Any:  # Any: the module, and its Context
+def own_context() -> Any:  # Any: zmq.Context
     """Return this process's context; a child after a fork has one of its own.
 
     It ends with the process, not before: ending it waits for its sockets, and closing those that a daemon thread still
@@ -336,6 +343,7 @@ def own_context(zmq: Any) -> Any:  # Any: the module, and its Context
     global _context, _context_pid
     with _lock:
         if _context is None or _context_pid != os.getpid():
-            _context, _context_pid = zmq.Context(), os.getpid()
+            # A thread for the proxy's messages beside the one for rows, which may be large.
+            _context, _context_pid = load_zmq().Context(io_threads=2), os.getpid()
             _context.max_sockets = 4_096
         return _context

@@ -1,37 +1,43 @@
-"""Start what a run with central inference is made of: the way of rows, the weights, the processes, and its runner."""
+"""Start what a run with central inference is made of: the way of rows, weights, proxy, processes, and its runner."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from ding_like.comm.workers.child import ChildProcess
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.supervision import Member
+from ding_like.comm.workers.supervision import Member, Post, Processes
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
-from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import FrozenConfig, to_plain
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.seed_processes import own_names, seed_processes
+from ding_like.pipeline.build.parts import check_hands_out_rows
 from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.roles.segment_check import SegmentCheck
 from ding_like.pipeline.runner import Runner
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
+from ding_like.pipeline.sample_unit import warmup_steps
+from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
 from ding_like.pipeline.seed.runner import SeedRunner
+from ding_like.pipeline.seed.servers import ServerSettings
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import MergedStatistics
+from ding_like.policy import Policy
+from ding_like.policy.remote_infer import ActorPart
 
+_ENDLESS_S = float("inf")  # patience with a driver that was stopped: its end ends its children by itself
 _logger = logging.getLogger(__name__)
 
 
@@ -40,7 +46,7 @@ _OWN_OF_ENV = frozenset(("collector_env_num", "evaluator_env_num", "n_evaluator_
 
 
 class _Endpoints(NamedTuple):
-    """Hold where a run's sockets are bound, and the keys of those who may connect."""
+    """Where a run's sockets are bound, and the keys of clients that may connect."""
 
     data: str
     weights: str
@@ -50,7 +56,7 @@ class _Endpoints(NamedTuple):
 
 
 def _warn_of_waits(settings: SeedSettings) -> None:
-    """Say that batches never fill where a server has fewer actors than a batch holds: each request waits then."""
+    """Warn that batches never fill where a server has fewer actors than a batch holds: each request waits then."""
     each = settings.num_actors / max(settings.inference_servers, 1)
     if settings.inference_delay > 0 and 0 < each < settings.inference_batchsize:
         _logger.warning(
@@ -72,41 +78,54 @@ def seed_runner(
     folder: Path | None = None,
     env_setting: EnvSetting | None = None,
     dynamic_seed: bool = True,
+    model: torch.nn.Module | None = None,
+    logging_client: Any = None,  # Any: see `ActorSettings`
     run_as: Callable[[ChildProcess], Member] = lambda child: child,
 ) -> Callable[[Callable[[], bool]], Runner]:
     """Return what makes the runner of a run with these parts (`build_driver`): servers and actors are ready then.
 
-    What they print goes to files in `folder`, by default where this process prints. `run_as` ChildThread runs them in
-    threads of this process.
+    What they print goes to files in `folder`, by default where this process prints. `model` stands in place of the
+    policy's default model at the servers. `run_as` ChildThread runs them in threads of this process.
     """
     _warn_of_waits(settings)
     fitted: Any = parts.policy.cfg
-    made = SchemeFactories.of(cfg, seed=seed, env_setting=env_setting, dynamic_seed=dynamic_seed, fitted=fitted)
+    made = SchemeFactories.of(
+        cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
+    )
 
     def make_runner(is_leaving: Callable[[], bool]) -> Runner:
         # Known once the parts stand where the run begins or goes on.
         factories = replace(made, begun_at=parts.collector.envstep)
         with ExitStack() as opened:
             bound = _endpoints(settings, opened)
-            proxy = InferenceProxy(bound.clients, bound.servers, keys=bound.keys, log=_file(folder, "proxy"))
-            weights = Broadcaster(endpoint=bound.weights, keys=bound.keys)
+            proxy = settings.class_of("inference_proxy")(bound.clients, bound.servers, keys=bound.keys)
+            opened.callback(proxy.stop)
+            proxy.start()
+            weights = settings.class_of("broadcaster")(endpoint=bound.weights, keys=bound.keys)
             opened.callback(weights.close)
             weights.start()
-
-            welcome = partial(_welcome, cfg, proxy, weights)
+            ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
             rows = RowServer(
-                bound.data, keys=bound.keys, credit=settings.credit, welcome=welcome, check=_check(parts),
-                own_names=own_names(settings), copies_rows=parts.buffer is None,  # a buffer copies what it stores
+                bound.data, keys=bound.keys, credit=settings.credit, check=_check(parts),
+                welcome=lambda: {**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
+                copies_rows=parts.buffer is None,  # a buffer copies what it stores
             )  # fmt: skip
             opened.callback(rows.close)
             if settings.transport == "tcp":
                 _logger.info("actors and servers of other machines join at %s", rows.endpoint)
-            processes = seed_processes(
-                factories, settings, rows=rows.start(), proxy=proxy, keys=bound.keys, log=log, folder=folder,
-                run_as=run_as,
+            workers = _Workers(
+                factories, agent_config(factories, parts.policy), settings, rows.start().endpoint, bound.keys, folder,
+                logging_client, run_as,
             )  # fmt: skip
+            processes = Processes(
+                [*workers.servers(), *workers.actors()],
+                policy=settings.failure,
+                log=log,
+                heard=lambda: {name: each.heard_s for name, each in rows.sources().items()},
+                lost=rows.open_rows,
+            )
             opened.callback(processes.close)
-            opened.callback(rows.stop_all)  # first: whoever knows that it is over ends by itself
+            opened.callback(rows.stop_all)  # first: a process that hears it ends by itself
             runner = SeedRunner(
                 DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0),
                 settings,
@@ -123,6 +142,91 @@ def seed_runner(
     return make_runner
 
 
+@dataclass(frozen=True)
+class _Workers:
+    """Maker of the inference servers and the actors of a run on this machine."""
+
+    factories: SchemeFactories
+    agent: AgentConfig
+    settings: SeedSettings
+    endpoint: str
+    keys: SeedKeys | None
+    folder: Path | None  # of what processes print
+    logging_client: Any  # Any: see `ActorSettings`
+    run_as: Callable[[ChildProcess], Member]
+
+    def servers(self) -> list[Post]:
+        """Return a post for each inference server."""
+        names = [f"server{number}" for number in range(1, self.settings.inference_servers + 1)]
+        return [Post(name, partial(self._server, name), (name,)) for name in names]
+
+    def actors(self) -> list[Post]:
+        """Return a post for each actor process."""
+        posts = []
+        for number in range(1, self.settings.actor_processes + 1):
+            threads = _threads_of(number, self.settings.actor_threads)
+            name = f"actor_process{number}"
+            posts.append(Post(name, partial(self._actor, name, threads), tuple(map(name_of, threads))))
+        return posts
+
+    def _server(self, name: str, attempt: int) -> Member:
+        settings = self.settings
+        made = ServerSettings(
+            self.factories, self.endpoint, name=name, run_id=attempt + 1, keys=self.keys,
+            batchsize=settings.inference_batchsize, delay_s=settings.inference_delay,
+            device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s, patience_s=_ENDLESS_S,
+        )  # fmt: skip
+        return self.run_as(settings.class_of("inference_server")(made, output=_file(self.folder, name)))
+
+    def _actor(self, name: str, threads: tuple[int, ...], attempt: int) -> Member:
+        settings = self.settings
+        made = ActorSettings(
+            self.agent, self.endpoint, threads=threads, attempt=attempt + 1, keys=self.keys,
+            request_timeout_s=settings.request_timeout_s, patience_s=_ENDLESS_S, failure=settings.failure,
+            thread=settings.class_of("actor_thread"), client=settings.class_of("inference_client"),
+            logging_client=self.logging_client,
+        )  # fmt: skip
+        return self.run_as(settings.class_of("actor")(made, name=name, output=_file(self.folder, name)))
+
+
+def agent_config(factories: SchemeFactories, policy: Policy | None = None) -> AgentConfig:
+    """Return what actors are made of; the part of `policy` is sent to them, and made there where it cannot be.
+
+    Raises ConfigError for a policy whose network cannot be elsewhere, and for a collector of whole episodes.
+    """
+    cfg = factories.cfg
+    check_hands_out_rows(cfg.policy.collect.collector)
+    part = None if policy is None else ActorPart.of(policy)
+    return AgentConfig(
+        cfg,
+        part if part is not None and part.is_plain() else partial(actor_part, factories),
+        factories.env_setting,
+        factories.seed,
+        factories.dynamic_seed,
+        factories.begun_at,
+        warmup_steps(cfg.policy),
+    )
+
+
+def actor_part(factories: SchemeFactories) -> ActorPart:
+    """Return the part of a policy that an actor has, of a policy which is built for that; its network is released."""
+    policy = factories.actor("cpu")
+    part = ActorPart.of(policy)
+    policy._model = None
+    return part
+
+
+def own_names(settings: SeedSettings) -> frozenset[str]:
+    """Return the names of all sources that this machine starts."""
+    servers = (f"server{number}" for number in range(1, settings.inference_servers + 1))
+    return frozenset([*servers, *map(name_of, range(1, settings.num_actors + 1))])
+
+
+def _threads_of(process: int, threads: int) -> tuple[int, ...]:
+    """Return the numbers in the run, from 1, of the actor threads of a process."""
+    return tuple(range((process - 1) * threads + 1, process * threads + 1))
+
+
 def _check(parts: Components) -> SegmentCheck | None:
     """Return what looks at each segment before it is learned from."""
     env, statistics = parts.evaluator_env, parts.statistics
@@ -130,14 +234,6 @@ def _check(parts: Components) -> SegmentCheck | None:
         return None
     merged = statistics if isinstance(statistics, MergedStatistics) else None
     return SegmentCheck(env.observation_space, env.action_space, merged)
-
-
-def _welcome(cfg: FrozenConfig, proxy: InferenceProxy, weights: Broadcaster) -> Mapping[str, Any] | None:
-    """Return what those who join are told, None while it is not known: the proxy has no ports before its start."""
-    ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint}
-    if any(each.endswith(":0") for each in ends.values()):
-        return None
-    return {**ends, "weights": weights.endpoint, "config": config_mark(cfg)}
 
 
 def config_mark(cfg: FrozenConfig) -> dict[str, str]:

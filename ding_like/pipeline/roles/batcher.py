@@ -14,10 +14,11 @@ _MAX_ROWS = 1_024  # of a batch: what a network makes of its rows takes memory
 
 
 class Waiting(NamedTuple):
-    """Hold a request, and when it came."""
+    """A request, when it came, and where its answer goes."""
 
     request: Request
     came_s: float
+    route: bytes = b""
 
 
 class Batcher:
@@ -40,30 +41,34 @@ class Batcher:
         self._delay_s, self._hold_s = delay_s, hold_s
         self._gather = None if batchsize or delay_s else Gather()
         self._clock = clock
-        self._waiting: list[Waiting] = []  # the oldest first
+        self._waiting: dict[str, Waiting] = {}  # by client, the oldest first
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: Request) -> None:
-        """Take a request in."""
-        self._waiting.append(Waiting(request, self._clock()))
+    def add(self, request: Request, route: bytes = b"") -> None:
+        """Take a request in; one that is sent again keeps its place, and a client's newest one is the one it awaits."""
+        before = self._waiting.get(request.client)
+        order = (request.run_id, request.id)
+        if before is None or order > (before.request.run_id, before.request.id):
+            self._waiting.pop(request.client, None)
+            self._waiting[request.client] = Waiting(request, self._clock(), route)
+        elif order == (before.request.run_id, before.request.id):
+            self._waiting[request.client] = Waiting(request, before.came_s, route)
 
     def take(self, version: Version) -> list[Waiting]:
         """Return the requests of a batch that weights of `version` may answer now; none where no batch is due."""
         if not self._waiting or self.wait_s(version) > 0:
             return []
         batch: list[Waiting] = []
-        left: list[Waiting] = []
         rows = 0
-        for each in self._waiting:
+        for each in self._waiting.values():
             fits = len(batch) < self._batchsize and (not batch or rows + each.request.rows <= _MAX_ROWS)
             if fits and _may_answer(each, version):
                 batch.append(each)
                 rows += each.request.rows
-            else:
-                left.append(each)
-        self._waiting = left
+        for each in batch:
+            del self._waiting[each.request.client]
         return batch
 
     def note_batch(self, batch: Sequence[Waiting], took_s: float) -> None:
@@ -73,7 +78,7 @@ class Batcher:
 
     def wait_s(self, version: Version) -> float:
         """Return in how many seconds a batch is due if nothing more comes: 0 now, infinity where there is none."""
-        ready = [each for each in self._waiting if _may_answer(each, version)]
+        ready = [each for each in self._waiting.values() if _may_answer(each, version)]
         if not ready:
             return math.inf
         if len(ready) >= self._batchsize:
@@ -83,13 +88,13 @@ class Batcher:
             return self._gather.wait_s(ready, now_s=now_s)
         return max(0.0, ready[0].came_s + self._delay_s - now_s)
 
-    def take_overdue(self, version: Version) -> list[Request]:
+    def take_overdue(self, version: Version) -> list[Waiting]:
         """Return the requests that have waited for their weights for too long; they are not waited for any more."""
         oldest_s = self._clock() - self._hold_s
-        overdue = [each for each in self._waiting if each.came_s < oldest_s and not _may_answer(each, version)]
-        if overdue:
-            self._waiting = [each for each in self._waiting if all(each is not other for other in overdue)]
-        return [each.request for each in overdue]
+        overdue = [each for each in self._waiting.values() if each.came_s < oldest_s and not _may_answer(each, version)]
+        for each in overdue:
+            del self._waiting[each.request.client]
+        return overdue
 
 
 class Gather:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from ding_like.comm.zmq.row_book import Arrived, SourceState
+from ding_like.comm.zmq.row_server import Arrived, SourceState
 
 
 class _Told(NamedTuple):

@@ -11,8 +11,10 @@ _HOME_OF = {
     "Config": f"{_HERE}.config",
     "Trainer": "ding_like.entry.seed_trainer",
     "Actor": f"{_HERE}.actor",
+    "ActorThread": f"{_HERE}.actor",
+    "AgentConfig": f"{_HERE}.actor",
     "InferenceServer": f"{_HERE}.servers",
-    "InferenceProxy": f"{_HERE}.proxy_process",
+    "InferenceProxy": "ding_like.comm.zmq.proxy",
     "InferenceClient": "ding_like.comm.zmq.inference",
     "Broadcaster": "ding_like.comm.zmq.weights",
 }

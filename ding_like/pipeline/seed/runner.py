@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
-from ding_like.comm.channels import Version, WeightPublisher
+from ding_like.comm.channels import Version
 from ding_like.comm.workers.supervision import Processes
-from ding_like.comm.zmq.row_book import Arrived, SourceState
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
+from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.roles.intake import Collected, shares
@@ -69,7 +69,7 @@ class SeedRunner:
         settings: SeedSettings,
         *,
         rows: RowServer,
-        weights: WeightPublisher,
+        weights: Broadcaster,
         workers: Processes,
         close: Callable[[], None] = lambda: None,
         is_leaving: Callable[[], bool] = lambda: False,
@@ -221,7 +221,8 @@ class SeedRunner:
         # A server keeps a request until it has weights as new as these: nobody acts with untrained ones.
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
-        newest, extra = self._published, {"least": list(least)}
+        setting = self._end.parts.policy.command_mode.get_setting_collect({"envstep": env_step})
+        newest, extra = self._published, {"least": list(least), "setting": dict(setting)}
         return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra)
 
     def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
@@ -16,32 +16,33 @@ from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.workers.child import ChildProcess
 from ding_like.comm.zmq.data_link import DataLink
-from ding_like.comm.zmq.inference_messages import Refusal
-from ding_like.comm.zmq.proxy import BEAT_S
-from ding_like.comm.zmq.request_socket import RequestSocket
-from ding_like.comm.zmq.sockets import Poller
+from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, decode_request, encode_answer, id_of
+from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import WeightSocket
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.process import prepare_worker
 from ding_like.pipeline.roles.batcher import Batcher, Waiting
 from ding_like.pipeline.roles.infer import InferRole
-from ding_like.pipeline.roles.inference_stats import InferenceStats
+from ding_like.utils.latency import LatencyMeter
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
 
-# Of what a driver's welcome says: where servers ask the proxy for work, and where weights come from.
+# Entries of a driver's welcome: where servers ask the proxy for work, and where weights come from.
 SERVERS, WEIGHTS = "servers", "weights"
+_LOOK_S = 0.25  # the longest wait for requests, after which `stop` is looked at
+_STATS_S = 1.0
+_HWM = 8_192  # messages: each client has one request under way, and may have sent it again
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Say what an inference server is: its policy by `factories`, its driver's data `endpoint`, how it makes batches.
+    """Settings of an inference server: its policy by `factories`, its driver's data `endpoint`, how it makes batches.
 
-    `run_id` grows with every start of what bears `name`. A batch of `batchsize` requests runs when there are as many,
-    a smaller one `delay_s` after its first request; with 0 and 0 what is there runs (see `Batcher`). Raises ConfigError
-    for numbers that make no sense.
+    `run_id` grows with every start of a server of this `name`. A batch of `batchsize` requests runs when there are as
+    many, a smaller one `delay_s` after its first request; with 0 and 0 what is there runs (see `Batcher`). Raises
+    ConfigError for numbers that make no sense.
     """
 
     factories: SchemeFactories
@@ -54,7 +55,7 @@ class ServerSettings:
     hold_s: float = 10.0  # that requests wait for weights which are not there yet
     device: str = "cpu"
     start_timeout_s: float = 60.0  # for the first weights
-    patience_s: float = 60.0  # with a driver that says nothing
+    patience_s: float = 60.0  # with a driver that is silent
 
     def __post_init__(self) -> None:
         if self.batchsize < 0 or not 0 <= self.delay_s < float("inf"):
@@ -65,137 +66,169 @@ class ServerSettings:
 
 
 class InferenceServer(ForkServerProcess, ChildProcess):  # type: ignore[misc]  # both define how to start
-    """Process of an inference server; `wait_ready` returns once it answers.
+    """Process of an inference server; `wait_ready` returns once it answers. A subclass may override `evaluate`.
 
     It is forked from a process that has imported what it needs: its imports take 2 s of a core, several times that on
-    a busy machine, and actors wait while a lost server is replaced.
+    a busy machine, and actors wait while a lost server is replaced. Source: the SEED trainer's document.
     """
 
     def __init__(self, settings: ServerSettings, **process: Any) -> None:  # Any: what a ChildProcess takes
         multiprocessing.set_forkserver_preload([__name__])
         super().__init__(**{"name": settings.name, **process})
-        self._settings = settings
+        self.settings = settings
 
     def serve(self, stop: threading.Event) -> None:
-        """Answer requests until `stop` is set."""
+        """Answer requests until `stop` is set, or the driver wants nothing any more.
+
+        The server takes requests once it has the driver's weights: no untrained network answers. An error is reported
+        to the driver, and raised.
+        """
         prepare_worker()
-        serve_inference(self._settings, stop, when_ready=self.tell_ready)
+        settings = self.settings
+        with ExitStack() as opened:
+            own = dict(name=settings.name, run_id=settings.run_id, patience_s=settings.patience_s)
+            link = DataLink(settings.endpoint, keys=settings.keys, **own)  # type: ignore[arg-type]  # of three types
+            opened.callback(link.close)
+            try:
+                self._role = InferRole(settings.factories.actor(settings.device))
+                welcome = link.join()
+                weights = WeightSocket(_endpoint(welcome, WEIGHTS), keys=settings.keys)
+                opened.callback(weights.close)
+                if not self._has_weights(weights, stop):
+                    return
+                requests = open_socket("dealer", connect=_endpoint(welcome, SERVERS), keys=settings.keys, hwm=_HWM)
+                opened.callback(requests.close)
+                self.tell_ready()
+                _Loop(self, requests, weights, link).run(stop)
+            except Exception as error:  # a user's model may raise anything; the driver gets it, and it is raised again
+                link.send_error(f"{type(error).__name__}: {error}")
+                raise
 
+    def evaluate(self, requests: Sequence[Request]) -> Sequence[Reply | Refusal]:
+        """Return the answer to each request of a batch: what the network computes for its observations."""
+        return self._role.answer(requests)
 
-def serve_inference(
-    settings: ServerSettings, stop: threading.Event, *, when_ready: Callable[[], None] = lambda: None
-) -> None:
-    """Answer requests in this thread until `stop` is set, or the driver says that nothing is wanted any more.
-
-    The proxy hears of the server once it has the driver's weights: no network answers that nobody has trained. What
-    goes wrong is told to the driver, and raised.
-    """
-    with ExitStack() as opened:
-        link = DataLink(
-            settings.endpoint,
-            name=settings.name,
-            run_id=settings.run_id,
-            keys=settings.keys,
-            patience_s=settings.patience_s,
-        )
-        opened.callback(link.close)
-        try:
-            role = InferRole(settings.factories.actor(settings.device), name=_identity(settings))
-            _Server(settings, role, link, opened).serve(stop, when_ready)
-        except Exception as error:  # a user's model may raise anything; the driver gets it, and it is raised again
-            link.send_error(f"{type(error).__name__}: {error}")
-            raise
-
-
-def _identity(settings: ServerSettings) -> str:
-    return f"{settings.name}.{settings.run_id}"
-
-
-class _Server:
-    """Join requests, weights and the driver to an `InferRole`."""
-
-    def __init__(self, settings: ServerSettings, role: InferRole, link: DataLink, opened: ExitStack) -> None:
-        welcome = link.join()
-        keys = settings.keys
-        self._settings = settings
-        self._role, self._link = role, link
-        self._weights = WeightSocket(_endpoint(welcome, WEIGHTS), name=settings.name, keys=keys)
-        opened.callback(self._weights.close)
-        self._requests = RequestSocket(_endpoint(welcome, SERVERS), name=_identity(settings), keys=keys)
-        opened.callback(self._requests.close)
-        self._batcher = Batcher(batchsize=settings.batchsize, delay_s=settings.delay_s, hold_s=settings.hold_s)
-        self._poller = Poller(self._requests.socket, self._weights.socket)
-        self._stats = InferenceStats()
-
-    def serve(self, stop: threading.Event, when_ready: Callable[[], None]) -> None:
-        """Answer requests."""
-        if not self._has_weights(stop):
-            return
-        self._requests.hello()
-        when_ready()
-        while not stop.is_set():
-            ready = self._poller.wait(min(self._batcher.wait_s(self._role.version), BEAT_S))
-            self._requests.beat()
-            if self._weights.socket in ready:
-                self._take_weights()
-            for request in self._requests.receive():
-                self._batcher.add(request)
-            while batch := self._batcher.take(self._role.version):
-                self._run(batch)
-            if self._stats.is_due and not self._keep_house():
-                break
-        self._requests.bye()
-
-    def _has_weights(self, stop: threading.Event) -> bool:
+    def _has_weights(self, weights: WeightSocket, stop: threading.Event) -> bool:
         """Wait for the first weights; False: the server is stopped. Raises CommError if none come."""
-        deadline_s = time.monotonic() + self._settings.start_timeout_s
+        deadline_s = time.monotonic() + self.settings.start_timeout_s
         while not stop.is_set():
-            weights = self._weights.wait(BEAT_S)
-            if weights is not None:
-                self._role.take(weights)
+            first = weights.wait(_LOOK_S)
+            if first is not None:
+                self._role.take(first)
                 return True
             if time.monotonic() >= deadline_s:
                 raise CommError(
-                    f"{self._settings.name} was sent no weights within {self._settings.start_timeout_s:g} s: the "
+                    f"{self.settings.name} was sent no weights within {self.settings.start_timeout_s:g} s: the "
                     "learner has to publish some before servers start, or its endpoint cannot be reached from here."
                 )
         return False
+
+
+class _Loop:
+    """Loop of a server: requests in, batches to `evaluate`, answers out; newer weights between two batches."""
+
+    def __init__(self, server: InferenceServer, requests: Socket, weights: WeightSocket, link: DataLink) -> None:
+        settings = server.settings
+        self._server, self._role = server, server._role
+        self._requests, self._weights, self._link = requests, weights, link
+        self._batcher = Batcher(batchsize=settings.batchsize, delay_s=settings.delay_s, hold_s=settings.hold_s)
+        self._stats = _Stats()
+
+    def run(self, stop: threading.Event) -> None:
+        """Answer requests until `stop` is set, or the driver wants nothing any more."""
+        poller = Poller(self._requests, self._weights.socket)
+        while not stop.is_set():
+            ready = poller.wait(min(self._batcher.wait_s(self._role.version), _LOOK_S))
+            if self._weights.socket in ready:
+                self._take_weights()
+            self._receive()
+            while batch := self._batcher.take(self._role.version):
+                self._run(batch)
+            if self._stats.is_due and not self._report():
+                return
 
     def _take_weights(self) -> None:
         weights = self._weights.take()
         if weights is not None:
             self._role.take(weights)
 
-    def _run(self, batch: list[Waiting]) -> None:
-        wanted = [each for each in batch if self._requests.is_wanted(each.request)]
-        if not wanted:
-            return
-        begun_s = time.monotonic()
-        with self._requests.computing():
-            answers = self._role.answer([each.request for each in wanted])
-        took_s = time.monotonic() - begun_s
-        self._batcher.note_batch(wanted, took_s)
-        self._stats.note_batch(wanted, took_s)
-        for each, answer in zip(wanted, answers, strict=True):
-            self._requests.answer(each.request, answer)
-            self._stats.note_answer(each)
+    def _receive(self) -> None:
+        while (frames := self._requests.receive()) is not None:
+            route = bytes(frames[0])
+            try:
+                self._batcher.add(decode_request(frames[1:]), route)
+            except CommError as error:
+                self._stats.num_garbled += 1
+                refusal = Refusal(str(error), is_final=True)
+                self._requests.send([route, *encode_answer(id_of(frames[1:]), refusal)])
 
-    def _keep_house(self) -> bool:
-        """Refuse what has waited for too long, forget clients that are gone, report; False: the driver says stop."""
+    def _run(self, batch: list[Waiting]) -> None:
+        begun_s = time.monotonic()
+        answers = self._server.evaluate([each.request for each in batch])
+        took_s = time.monotonic() - begun_s
+        self._batcher.note_batch(batch, took_s)
+        for each, answer in zip(batch, answers, strict=True):
+            self._answer(each, answer)
+        self._stats.note(batch, took_s)
+
+    def _answer(self, waiting: Waiting, answer: Reply | Refusal) -> None:
+        # One that is not taken is asked for again.
+        self._requests.send([waiting.route, *encode_answer(waiting.request.id, answer)])
+
+    def _report(self) -> bool:
+        """Refuse what has waited for too long, and report; False: the driver wants nothing any more."""
         self._take_weights()  # also where none came: by that a learner that was started again hears of this server
-        version = self._role.version
-        for request in self._batcher.take_overdue(version):
+        version, settings = self._role.version, self._server.settings
+        for each in self._batcher.take_overdue(version):
             text = (
-                f"{self._settings.name} has weights {tuple(version)}, and waited {self._settings.hold_s:g} s for "
-                f"{tuple(request.least or ())}, which are wanted."
+                f"{settings.name} has weights {tuple(version)}, and waited {settings.hold_s:g} s for "
+                f"{tuple(each.request.least or ())}, which are wanted."
             )
-            self._requests.answer(request, Refusal(text, is_final=False))
-        for client in self._requests.forget():
-            self._role.forget(client)
-        here = {"queue": len(self._batcher), "version": list(version), "clients": self._requests.num_clients}
-        repeated = {"repeated": self._requests.num_repeated, "garbled": self._requests.num_garbled}
-        self._link.send_stats({**self._stats.take(), **here, **repeated})
+            self._answer(each, Refusal(text, is_final=False))
+        self._link.send_stats({**self._stats.take(), "queue": len(self._batcher), "version": list(version)})
         return not self._link.stopped
+
+
+class _Stats:
+    """Counts of a server's work, reported once a second."""
+
+    def __init__(self) -> None:
+        self.num_garbled = 0  # requests that could not be read
+        self._latency = LatencyMeter()  # from when a request was received until its answer was sent
+        self._totals = {"requests": 0, "observations": 0, "batches": 0}
+        self._since = dict(self._totals)
+        self._busy_s = 0.0
+        self._taken_s = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to report."""
+        return time.monotonic() - self._taken_s >= _STATS_S
+
+    def note(self, batch: Sequence[Waiting], took_s: float) -> None:
+        """Count a batch that was answered just now, whose forward pass took so long."""
+        rows, now_s = sum(each.request.rows for each in batch), time.monotonic()
+        for name, number in (("requests", len(batch)), ("observations", rows), ("batches", 1)):
+            self._totals[name] += number
+        self._busy_s += took_s
+        for each in batch:
+            self._latency.note(now_s - each.came_s)
+
+    def take(self) -> dict[str, Any]:  # Any: of JSON
+        """Return the totals, and the rates since the last call."""
+        now_s = time.monotonic()
+        new = {name: total - self._since[name] for name, total in self._totals.items()}
+        latency = self._latency.take().plain()
+        found = {
+            **self._totals,
+            "mean_batch": new["observations"] / new["batches"] if new["batches"] else None,
+            "p50_ms": latency["p50_ms"],
+            "p99_ms": latency["p99_ms"],
+            "busy": self._busy_s / (now_s - self._taken_s),
+            "garbled": self.num_garbled,
+        }
+        self._since, self._busy_s, self._taken_s = dict(self._totals), 0.0, now_s
+        return found
 
 
 def _endpoint(welcome: Any, name: str) -> str:  # Any: of JSON

@@ -1,4 +1,4 @@
-"""Read `system_config['seed']`: what a run with central inference is made of. docs/seed.md says what each key does."""
+"""Read `system_config['seed']`: what a run with central inference is made of. docs/seed.md has what each key does."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from ding_like.config.override import Override
 from ding_like.config.report import Fault, config_error
 from ding_like.config.section import check_section
 from ding_like.config.seed_section import PATH, faults_together, seed_section
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, DingError
 from ding_like.pipeline.build.workers import faults_of_sections, faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.device import device_named
+from ding_like.utils.registry import Registry
 
 
 def _failure() -> FailurePolicy:
@@ -22,9 +23,26 @@ def _failure() -> FailurePolicy:
     return FailurePolicy(restarts_per_10min=30, start_timeout_s=60.0, step_timeout_s=60.0)
 
 
+# The classes that run, by the key of the section that names another one: dict(type="module:Class").
+_SEED = "ding_like.pipeline.seed"
+CLASSES = {
+    "trainer": "ding_like.entry.seed_trainer:Trainer",
+    "actor": f"{_SEED}.actor:Actor",
+    "actor_thread": f"{_SEED}.actor:ActorThread",
+    "inference_client": "ding_like.comm.zmq.inference:InferenceClient",
+    "inference_proxy": "ding_like.comm.zmq.proxy:InferenceProxy",
+    "inference_server": f"{_SEED}.servers:InferenceServer",
+    "broadcaster": "ding_like.comm.zmq.weights:Broadcaster",
+}
+
+
+def _named(key: str) -> Any:  # Any: a field of a dataclass
+    return field(default_factory=lambda: {"type": CLASSES[key]})
+
+
 @dataclass(frozen=True)
 class SeedSettings:
-    """Hold the section `seed`; `read_seed` checks it.
+    """The section `seed`; `read_seed` checks it.
 
     `comm` "sync": each round of rows is shared by all actor threads and collected with the newest weights; "async":
     each has up to `credit` orders of `segment_rows` rows (0: as many as suit the policy) under way. Weights go out
@@ -50,6 +68,25 @@ class SeedSettings:
     transport: str = "ipc"
     key_file: str | None = None
     failure: FailurePolicy = field(default_factory=_failure)
+    trainer: Mapping[str, str] = _named("trainer")
+    actor: Mapping[str, str] = _named("actor")
+    actor_thread: Mapping[str, str] = _named("actor_thread")
+    inference_client: Mapping[str, str] = _named("inference_client")
+    inference_proxy: Mapping[str, str] = _named("inference_proxy")
+    inference_server: Mapping[str, str] = _named("inference_server")
+    broadcaster: Mapping[str, str] = _named("broadcaster")
+
+    def class_of(self, key: str) -> Any:  # Any: a class of the user's, with the arguments of ours
+        """Return the class that the section names. Raises ConfigError for one that is not derived from ours."""
+        kind, ours = key.replace("_", " "), CLASSES[key]
+        registry: Registry[Any] = Registry(kind, _SEED)
+        found, base = registry.get(getattr(self, key)["type"]), registry.get(ours)
+        if not issubclass(found, base):
+            raise ConfigError(
+                f"{PATH}.{key}.type is {found.__module__}:{found.__name__}, which is no {base.__name__}: derive it "
+                f"from {ours.partition(':')[0]}.{base.__name__}."
+            )
+        return found
 
     @property
     def num_actors(self) -> int:
@@ -65,9 +102,20 @@ def read_seed(
     values, faults = check_section(seed_section(defaults), system.get("seed") or {}, overrides)
     faults += [*faults_of_sections(system, mode="seed", section="seed"), *faults_together(values, defaults)]
     faults += [*_faults_of_policy(cfg), *_faults_of_numbers(values, cfg)]
+    if not faults:
+        faults += _faults_of_classes(SeedSettings(**{**values, "failure": FailurePolicy()}))
     if faults:
         raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
     return SeedSettings(**{**values, "failure": FailurePolicy(**values["failure"])})
+
+
+def _faults_of_classes(settings: SeedSettings) -> Iterator[Fault]:
+    for key in CLASSES:
+        try:
+            if getattr(settings, key)["type"] != CLASSES[key]:
+                settings.class_of(key)
+        except DingError as error:
+            yield Fault(f"{PATH}.{key}.type", str(error))
 
 
 def _faults_of_policy(cfg: Any) -> Iterator[Fault]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from ding_like.comm.zmq.proxy_routes import Client, Routes
 
 

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+from ding_like.comm.zmq.request_socket import RequestSocket
 
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.frames import encode
 from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, decode_answer, encode_request
-from ding_like.comm.zmq.request_socket import RequestSocket
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
 from tests.support import Clock
 

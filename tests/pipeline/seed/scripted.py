@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from ding_like.comm.zmq.row_book import Arrived, ReportedError, SourceState
 
 from ding_like.comm.channels import Receipt, Segment, Version, Weights
-from ding_like.comm.zmq.row_book import Arrived, ReportedError, SourceState
 from ding_like.data.batch import TransitionBatch
 from tests.support import Clock
 

@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.zmq.row_book import SourceState
+
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.zmq.proxy import Proxy
-from ding_like.comm.zmq.row_book import SourceState
 from ding_like.comm.zmq.row_server import Arrived, RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster

@@ -8,9 +8,9 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
+from ding_like.comm.zmq.request_socket import RequestSocket
 
 from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.request_socket import RequestSocket
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
 from ding_like.pipeline.roles.infer import InferRole
 from ding_like.policy.remote_infer import act_remotely

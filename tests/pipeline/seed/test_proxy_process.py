@@ -11,11 +11,11 @@ from multiprocessing import connection
 from pathlib import Path
 
 import pytest
+from ding_like.pipeline.seed.proxy_process import InferenceProxy
 
 from ding_like.comm.zmq.keys import load_seed_keys, make_seed_keys
 from ding_like.comm.zmq.proxy import BEAT
 from ding_like.errors import CommError
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.utils.processes import wait_for_end
 from tests.comm.zmq.proxy_ends import SOON_S, End
 from tests.pipeline.seed.stage import is_running

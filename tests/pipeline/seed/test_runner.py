@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ding_like.comm.zmq.row_book import ReportedError, SourceState
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.row_book import ReportedError, SourceState
 from ding_like.entry.serial_entry import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.build import Components

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ding_like.pipeline.build.seed_processes import seed_processes
+from ding_like.pipeline.seed.proxy_process import InferenceProxy
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
@@ -22,8 +24,6 @@ from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import EnvError
 from ding_like.pipeline.build import seed_processes as module
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.seed_processes import seed_processes
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
 from ding_like.pipeline.seed.settings import SeedSettings
 from tests.pipeline.seed.stage import FIRST, Stage, is_running, scripted_factories
 from tests.support import wait_until
