@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
 
-from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.config import read_config
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.seed_plan import SeedPlan, described, plan_run
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, plan_line
-from ding_like.entry.system_run import clear_errors, run_by
-from ding_like.pipeline.build import EnvSetting, training_process
-from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.seed_run import seed_runner
-from ding_like.pipeline.roles.record import RunResult
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.run_folder import RunFolder
-
-
-class SeedResult(NamedTuple):
-    """Hold what came of a run with central inference."""
-
-    policy: Policy
-    exp_name: str  # its folder
-    run: RunResult
-    training_s: float  # from the first turn to the last: without what it took to start and to end
 
 
 @shown_as_by_the_command()
@@ -60,7 +40,7 @@ def seed_pipeline(
         overrides=[*overrides, *load_overrides(load_path)],
         exp_name=exp_name,
     )
-    return run_plan(plan).policy
+    return _train(plan)
 
 
 def resume_seed(exp_name: str, arguments: RunArguments) -> Policy:
@@ -72,7 +52,7 @@ def resume_seed(exp_name: str, arguments: RunArguments) -> Policy:
     file = read_config(config_file)
     given = (file.main_config, file.create_config, arguments.system or {})
     plan = plan_run(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True)
-    return run_plan(plan, resumes=True).policy
+    return _train(plan, resumes=True)
 
 
 def dry_run(
@@ -84,41 +64,7 @@ def dry_run(
     return [plan_line(plan), *described(plan)]
 
 
-def run_plan(
-    plan: SeedPlan, *, env_setting: EnvSetting | None = None, max_duration_s: float = math.inf, resumes: bool = False
-) -> SeedResult:
-    """Train as planned, for `max_duration_s` at most.
-
-    `env_setting` stands in place of the config's envs, as in `serial_pipeline`.
-    """
-    arguments = plan.arguments
-    with clear_errors(), RunFolder() as run_folder, training_process():
-        if not resumes:
-            plan = plan.claimed(run_folder)
-        cfg = plan.cfg
-        parts = build_driver(cfg, seed=arguments.seed, env_setting=env_setting, dynamic_seed=arguments.dynamic_seed)
-        with closing(parts):
-            check_acts_remotely(parts.policy)
-            folder = Path(cfg.exp_name) / "log" / "seed"
-            folder.mkdir(parents=True, exist_ok=True)
-            runner = seed_runner(
-                cfg,
-                parts,
-                plan.settings,
-                seed=arguments.seed,
-                log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
-                folder=folder,
-                env_setting=env_setting,
-                dynamic_seed=arguments.dynamic_seed,
-            )
-            result, training_s = run_by(
-                plan,
-                parts,
-                runner,
-                said=described(plan),
-                env_setting=env_setting,
-                max_duration_s=max_duration_s,
-                resumes=resumes,
-                on_begin=run_folder.keep,
-            )
-    return SeedResult(parts.policy, cfg.exp_name, result, training_s)
+def _train(plan: SeedPlan, *, resumes: bool = False) -> Policy:
+    trainer = plan.settings.class_of("trainer").of_plan(plan, resumes=resumes)
+    policy: Policy = trainer.start().policy
+    return policy

@@ -1,30 +1,39 @@
-"""Train an agent by the names of the document on the SEED architecture: an agent, a `Config` and an environment."""
+"""Train with central inference, by the names of the document on the SEED architecture."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.config import deep_merge, read_config, to_plain
 from ding_like.config.parts import ENV_TEMPLATE, create_config_of
 from ding_like.config.tree import Tree, get_path, set_path
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_entry import run_plan
-from ding_like.entry.seed_plan import plan_run
+from ding_like.entry.seed_plan import SeedPlan, described, plan_run
 from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.entry.system_run import clear_errors, run_by
 from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.factory import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.build import EnvSetting, training_process
+from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.seed_run import seed_runner
+from ding_like.pipeline.seed.agent import Agent as AgentObject
+from ding_like.pipeline.seed.agent import AgentPolicy, LoggingClient
 from ding_like.pipeline.seed.config import Config
 from ding_like.policy import Policy, get_policy_cls
+from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.utils.run_folder import RunFolder
 
-# A config file, (main_config, create_config), a shipped policy's name, or a compiled policy section. Any: of configs.
-Agent: TypeAlias = "str | Path | tuple[Any, Any] | Mapping[str, Any]"
+# A policy, an agent object, a config file, (main_config, create_config), a shipped policy's name, or a compiled policy
+# section. Any: of configs.
+Agent: TypeAlias = "Policy | AgentObject | str | Path | tuple[Any, Any] | Mapping[str, Any]"
 # A gymnasium id, or a function of a module that makes an env.
 Environment: TypeAlias = str | Callable[[], Any]  # Any: of gymnasium's or of DI-engine's kind
 
@@ -34,7 +43,7 @@ _KEPT = (*ENV_TEMPLATE, "wrappers")
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Hold what came of a training; `seconds` are those from the first turn to the last."""
+    """What came of a training; `seconds` are those from the first iteration to the last."""
 
     policy: Policy
     exp_name: str  # folder of the run: checkpoints, metrics, result.json
@@ -45,22 +54,32 @@ class TrainingResult:
 
 
 class Trainer:
-    """Train with central inference for a given time.
+    """Trainer with central inference: actors step envs, inference servers compute actions, this process learns.
 
-    `agent` is a config file, (main_config, create_config), the name of a shipped policy ("rainbow"), whose defaults are
-    taken, or the policy section of a compiled config; none is changed. `environment` is a gymnasium id, or a picklable
-    function (of a module) that makes an env, and stands in place of a config's own. `config` says the rest: its
-    `n_step` and `epsilon` stand in place of the agent's. Source: the SEED trainer's document. Raises ConfigError for
-    what does not go together.
+    `agent` is a policy or an object with `model_instance` and `train_step` (`pipeline.seed.agent.Agent`), which is
+    trained in place; or a config file, (main_config, create_config), the name of a shipped policy ("rainbow"), whose
+    defaults are taken, or the policy section of a compiled config, of which none is changed. `environment` is a
+    gymnasium id, or a picklable function (of a module) that makes an env, and stands in place of a config's own.
+    `config` has the rest: its `n_step` and `epsilon` stand in place of the agent's. `logging_client`, if given, has
+    `log(name, values)`, can be pickled, and is called by actors and agent; without it an agent logs into the run's
+    metrics. Source: the SEED trainer's document. Raises ConfigError for what does not go together.
     """
 
     def __init__(
-        self, agent: Agent, config: Config, environment: Environment, *, seed: int = 0, exp_name: str | None = None
+        self,
+        agent: Agent,
+        config: Config,
+        environment: Environment,
+        *,
+        seed: int = 0,
+        exp_name: str | None = None,
+        logging_client: Any = None,  # Any: an object of the user's
     ) -> None:
+        config = config.replace()  # checked again: it may have been changed
         main, create = _configs_of(agent)
         name = _name_of(environment)
-        self._config, self._seed = config, seed
-        self._exp_name = exp_name or f"{name}_{get_path(create, 'policy.type')}_seed{seed}"
+        self._agent: Any = agent  # Any: a policy, an agent object, or a config
+        self._logging_client = logging_client
         wrappers = list(get_path(main, "env.wrappers", ()))
         if config.max_environment_steps > 0:
             wrappers.append({"type": "time_limit", "max_episode_steps": config.max_environment_steps})
@@ -69,31 +88,79 @@ class Trainer:
         create["env"] = {"type": "gymnasium"}
         self._made = None if isinstance(environment, str) else _MadeBy(environment, wrappers)
         _set_policy(main, create, config)
-        self._given = main, create, {"seed": config.system()}
+        short = get_path(create, "policy.type").rpartition(":")[2]
+        exp_name = exp_name or f"{name}_{short}_seed{seed}"
+        self._given = (main, create, {"seed": config.system()}), seed, exp_name
+        self._resumes = False
         self._plan()
 
-    def _plan(self) -> Any:  # Any: a SeedPlan
-        arguments = RunArguments("seed", self._seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
-        return plan_run(self._given, arguments, exp_name=self._exp_name)
+    @classmethod
+    def of_plan(cls, plan: SeedPlan, *, resumes: bool = False) -> Trainer:
+        """Return the trainer of a run that was planned from a config: what `ding -m seed` starts."""
+        found = cls.__new__(cls)
+        found._agent = found._logging_client = found._made = None
+        found._planned, found._resumes = plan, resumes
+        return found
 
-    def start(self, duration: float) -> TrainingResult:
+    _planned: SeedPlan | None = None
+
+    def _plan(self) -> SeedPlan:
+        if self._planned is not None:
+            return self._planned
+        given, seed, exp_name = self._given
+        return plan_run(given, RunArguments("seed", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True), exp_name=exp_name)
+
+    def start(self, duration: float = math.inf) -> TrainingResult:
         """Train for `duration` seconds, which count from when all actors work, and return when training has ended.
 
         There is one evaluation, after that time. Each call is a run of its own, with a folder of its own. Raises
         ConfigError for a duration that is not above 0, and what `seed_pipeline` raises.
         """
-        if not 0 < duration < math.inf:
+        if not duration > 0 or (duration == math.inf and self._planned is None):
             raise ConfigError(f"duration is {duration!r}; give seconds above 0.")
         plan = self._plan()
-        envs: EnvSetting | None = None
-        if self._made is not None:
-            own = plan.cfg.env
-            envs = self._made, [{}] * own.collector_env_num, [{}] * own.evaluator_env_num
-        found = run_plan(plan, env_setting=envs, max_duration_s=duration)
-        run = found.run
-        return TrainingResult(
-            found.policy, found.exp_name, run.env_step, run.train_iter, found.training_s, run.eval_value
-        )
+        model = self._model()
+        with clear_errors(), RunFolder() as run_folder, training_process():
+            if not self._resumes:
+                plan = plan.claimed(run_folder)
+            cfg, arguments, envs = plan.cfg, plan.arguments, self._envs(plan)
+            own = dict(seed=arguments.seed, env_setting=envs, dynamic_seed=arguments.dynamic_seed, model=model)
+            parts = build_driver(cfg, **own)
+            with closing(parts):
+                check_acts_remotely(parts.policy)
+                if isinstance(parts.policy, AgentPolicy):
+                    parts.policy.agent = self._agent
+                set_client = getattr(self._agent, "set_logging_client", None)
+                if set_client is not None and parts.metrics is not None:
+                    set_client(self._logging_client or LoggingClient(parts.metrics))
+                folder = Path(cfg.exp_name) / "log" / "seed"
+                folder.mkdir(parents=True, exist_ok=True)
+                log = FailureLog(Path(cfg.exp_name) / FAILURES_FILE)
+                runner = seed_runner(
+                    cfg, parts, plan.settings, log=log, folder=folder, logging_client=self._logging_client, **own
+                )
+                run, seconds = run_by(
+                    plan,
+                    parts,
+                    runner,
+                    said=described(plan),
+                    env_setting=envs,
+                    max_duration_s=duration,
+                    resumes=self._resumes,
+                    on_begin=run_folder.keep,
+                )
+        return TrainingResult(parts.policy, cfg.exp_name, run.env_step, run.train_iter, seconds, run.eval_value)
+
+    def _envs(self, plan: SeedPlan) -> EnvSetting | None:
+        if self._made is None:
+            return None
+        own = plan.cfg.env
+        return self._made, [{}] * own.collector_env_num, [{}] * own.evaluator_env_num
+
+    def _model(self) -> Any:  # Any: a torch.nn.Module, or None
+        if isinstance(self._agent, Policy):
+            return self._agent.get_attribute("model")
+        return getattr(self._agent, "model_instance", None)
 
 
 def _configs_of(agent: Agent) -> tuple[Tree, Tree]:
@@ -102,6 +169,13 @@ def _configs_of(agent: Agent) -> tuple[Tree, Tree]:
         file = read_config(agent)
         return to_plain(file.main_config), to_plain(file.create_config)
     one_env: Tree = {"collector_env_num": 1}  # in each actor thread, as the document has it
+    if isinstance(agent, Policy):
+        agent = agent.cfg
+    elif isinstance(agent, AgentObject):
+        own = {"discount_factor": float(getattr(agent, "discount", 0.99))}
+        learn = {"batch_size": int(getattr(agent, "batch_size", 32))}
+        kind = AgentPolicy.config["type"]
+        return {"env": one_env, "policy": {**own, "learn": learn}}, {"policy": {"type": kind}}
     if isinstance(agent, str):
         get_policy_cls({"type": agent})
         return {"env": one_env, "policy": {}}, {"policy": {"type": agent}}
@@ -110,6 +184,11 @@ def _configs_of(agent: Agent) -> tuple[Tree, Tree]:
         if "type" not in main["policy"]:
             raise ConfigError("the agent is a mapping without 'type': give the policy section of a compiled config.")
         return main, create_config_of(main)
+    if not isinstance(agent, tuple) or len(agent) != 2:
+        raise ConfigError(
+            f"the agent is {agent!r:.80}; give a policy, an object with model_instance and train_step(batch), a config "
+            "file, (main_config, create_config), or the name of a policy."
+        )
     main_config, create_config = agent
     return to_plain(main_config), to_plain(create_config)
 

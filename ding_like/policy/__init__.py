@@ -10,8 +10,13 @@ if TYPE_CHECKING:
     from ding_like.policy.base import Policy
     from ding_like.policy.create import create_policy, get_policy_cls
 
-# Imported on first use: processes that only step envs need no torch. Names are DI-engine's; where ours differs, both are
-# there.
+# Imported on first use: processes that only step envs need no torch.
+_OWN = {
+    "Policy": "ding_like.policy.base",
+    "create_policy": "ding_like.policy.create",
+    "get_policy_cls": "ding_like.policy.create",
+}
+# Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
     "C51Policy": "ding_like.policy.c51",
@@ -29,7 +34,6 @@ _HOMES = {
     "PPOPGPolicy": "ding_like.policy.pg:PGPolicy",
     "PPOPolicy": "ding_like.policy.ppo",
     "PPORecurrentPolicy": "ding_like.policy.ppo_recurrent",
-    "Policy": "ding_like.policy.base",
     "PolicyFactory": "ding_like.policy.policy_factory",
     "QMIXPolicy": "ding_like.policy.qmix",
     "QRDQNPolicy": "ding_like.policy.qrdqn",
@@ -39,8 +43,6 @@ _HOMES = {
     "SACDiscretePolicy": "ding_like.policy.discrete_sac:DiscreteSACPolicy",
     "SACPolicy": "ding_like.policy.sac",
     "TD3Policy": "ding_like.policy.td3",
-    "create_policy": "ding_like.policy.create",
-    "get_policy_cls": "ding_like.policy.create",
     "get_random_policy": "ding_like.policy.policy_factory",
     "single_env_forward_wrapper": "ding_like.policy.single_env",
 }
@@ -62,12 +64,12 @@ _INSTEAD = {
     "WQMIXPolicy": "use QMIXPolicy",
 }
 
-__all__ = [*_HOMES]
+__all__ = ["Policy", "create_policy", "get_policy_cls", *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
+    return lazy_export(__name__, {**_OWN, **_HOMES}, name, instead=_INSTEAD)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_OWN, *_HOMES})

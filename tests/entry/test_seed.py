@@ -18,7 +18,7 @@ import torch
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.config import compile_config, read_config, to_plain
-from ding_like.entry import cli, resume_pipeline, seed_entry, seed_pipeline
+from ding_like.entry import cli, resume_pipeline, seed_pipeline, seed_trainer
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.seed_plan import plan_run
 from ding_like.entry.seed_trainer import Trainer
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed_entry, "seed_runner", partial(seed_entry.seed_runner, run_as=ChildThread))
+    monkeypatch.setattr(seed_trainer, "seed_runner", partial(seed_trainer.seed_runner, run_as=ChildThread))
 
 
 def status_of(*arguments: str) -> int:
@@ -305,4 +305,4 @@ def test_a_run_in_processes_leaves_its_logs_and_nothing_else(tmp_path: Path) -> 
 
     assert status == 0 and result_of("exp")["env_step"] >= 400
     logs = {path.name for path in Path("exp/log/seed").iterdir()}
-    assert logs == {"proxy.txt", "server1.txt", "actor_process1.txt", "actor_process2.txt"}
+    assert logs == {"server1.txt", "actor_process1.txt", "actor_process2.txt"}

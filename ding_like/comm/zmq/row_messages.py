@@ -2,8 +2,8 @@
 
 To the driver: `hello`, `segment`, `ask` (for orders that have not come), `stats`, `error`. From it: `welcome`, `order`,
 `ack` (a segment has come), `refused`, `noted` (an error is), `unknown` (say hello first), `here` (a sign of life),
-`stop`. A source is a name with a run id, which grows when it is started again; `instance` tells two processes apart that
-claim to be the same. What comes is checked before anything is made of it: CommError names what was wrong.
+`stop`. A source is a name with a run id, which grows when it is started again; `instance` tells two processes apart
+that claim to be the same. What comes is checked before anything is made of it: CommError names what was wrong.
 """
 
 from __future__ import annotations

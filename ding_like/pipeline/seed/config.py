@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -32,9 +32,11 @@ _RULES = {
 _CPU = torch.device("cpu")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Config:
-    """Say how a SEED trainer runs. Raises ConfigError, with every fault, for values that make no sense.
+    """Settings of a SEED trainer. Raises ConfigError, with every fault, for values that make no sense.
+
+    Fields may be changed, and `replace` returns a changed copy; a trainer checks them again.
 
     `max_environment_steps` is after how many env steps an episode is truncated, -1: where the env does. Rows have
     `n_step` steps of reward; actions are random with probability `epsilon`. There are `actor_processes` of
@@ -61,6 +63,10 @@ class Config:
         faults = list(self._faults())
         if faults:
             raise ConfigError(f"the config of the SEED trainer: {'; '.join(faults)}.")
+
+    def replace(self, **changes: Any) -> Config:  # Any: values of fields
+        """Return a copy with some fields changed. Raises ConfigError for values that make no sense."""
+        return replace(self, **changes)
 
     def _faults(self) -> Iterator[str]:
         for field in fields(self):
