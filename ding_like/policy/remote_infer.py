@@ -154,15 +154,6 @@ def _makes_plain_rows(policy: Policy) -> bool:
     return "row_maker" in vars(first)
 
 
-def act_remotely(policy: Policy, network: RemoteNetwork) -> None:
-    """Let a policy's collect actor ask a network that is elsewhere, from now on; its own is not used any more.
-
-    Raises ConfigError as `check_acts_remotely` does.
-    """
-    actor, local = check_acts_remotely(policy)
-    actor.infer = RemoteInfer(network, local.forward.initial_state)
-
-
 def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LocalInfer]:
     """Return a policy's collect actor and what runs its network here, which may be elsewhere as well.
 

@@ -113,7 +113,7 @@ def seed_runner(
             opened.callback(rows.close)
             if settings.transport == "tcp":
                 _logger.info("actors and servers of other machines join at %s", rows.endpoint)
-            workers = _Workers(
+            workers = WorkerPosts(
                 factories, agent_config(factories, parts.policy), settings, rows.start().endpoint, bound.keys, folder,
                 logging_client, run_as,
             )  # fmt: skip
@@ -143,17 +143,17 @@ def seed_runner(
 
 
 @dataclass(frozen=True)
-class _Workers:
-    """Maker of the inference servers and the actors of a run on this machine."""
+class WorkerPosts:
+    """Posts of the inference servers and the actors of a run on this machine, for its supervisor."""
 
     factories: SchemeFactories
     agent: AgentConfig
     settings: SeedSettings
     endpoint: str
-    keys: SeedKeys | None
-    folder: Path | None  # of what processes print
-    logging_client: Any  # Any: see `ActorSettings`
-    run_as: Callable[[ChildProcess], Member]
+    keys: SeedKeys | None = None
+    folder: Path | None = None  # of what processes print
+    logging_client: Any = None  # Any: see `ActorSettings`
+    run_as: Callable[[ChildProcess], Member] = lambda child: child
 
     def servers(self) -> list[Post]:
         """Return a post for each inference server."""

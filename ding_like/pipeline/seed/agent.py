@@ -73,9 +73,7 @@ class AgentPolicy(EpsilonPolicy):
         return ()
 
     def _build_model(self) -> torch.nn.Module:
-        raise ConfigError(
-            "this policy is a script's agent object: train it by Trainer(agent, config, environment)."
-        )
+        raise ConfigError("this policy is a script's agent object: train it by Trainer(agent, config, environment).")
 
     def _init_collect(self) -> None:
         self._collect_actor = self._acting()

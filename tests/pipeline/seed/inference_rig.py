@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,13 +10,16 @@ import numpy as np
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.proxy import Proxy
+from ding_like.comm.zmq.proxy import InferenceProxy
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
-from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings, serve_inference
+from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
+from ding_like.policy.remote_infer import ActorPart
+from tests.support import wait_until
 
 FIRST = Version(0, 1)
 
@@ -42,39 +44,14 @@ class Rig:
         self.weights = Broadcaster(endpoint=folder.endpoint("weights"))
         opened.callback(self.weights.close)
         self.weights.start()
-        proxy = Proxy(clients=folder.endpoint("clients"), servers=folder.endpoint("servers"))
-        proxy.bind()
+        proxy = opened.enter_context(InferenceProxy(folder.endpoint("clients"), folder.endpoint("servers")))
+        proxy.start()
         self.clients_at = proxy.client_endpoint
-        self.proxy = proxy
-        self._run(proxy.serve, then=proxy.close)
         ends = {"servers": proxy.server_endpoint, "weights": self.weights.endpoint}
         self.rows = RowServer(folder.endpoint("data"), welcome=lambda: ends)
         opened.callback(self.rows.close)
         self.rows.start()
-        self.errors: list[BaseException] = []
-
-    def _run(
-        self, serve: Callable[[threading.Event], None], then: Callable[[], None] = lambda: None
-    ) -> Callable[[], None]:
-        stop = threading.Event()
-
-        def run() -> None:
-            try:
-                serve(stop)
-            except BaseException as error:
-                self.errors.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-
-        def end() -> None:
-            stop.set()
-            thread.join(60)
-            assert not thread.is_alive()
-            then()
-
-        self._opened.callback(end)
-        return end
+        self.errors: list[Any] = []
 
     def publish(self, policy: Policy, version: Version = FIRST) -> None:
         state = flatten_state(policy.collect_mode.state_dict())
@@ -84,10 +61,20 @@ class Rig:
         return ServerSettings(self._factories, self.rows.endpoint, **settings)
 
     def serve(self, **settings: Any) -> Callable[[], None]:
-        """Start a server, wait until it answers, and return what ends it."""
-        found, ready = self.settings(**settings), threading.Event()
-        end = self._run(lambda stop: serve_inference(found, stop, when_ready=ready.set))
-        assert ready.wait(60), self.errors
+        """Start a server in a thread, wait until it answers, and return what ends it."""
+        server = ChildThread(InferenceServer(self.settings(**settings)))
+        server.start()
+
+        def end() -> None:
+            if server.exitcode is None:
+                server.terminate()
+                server.join(60)
+                server.take_messages()
+                self.errors += [server.error()] if server.exitcode else []
+                server.release()
+
+        self._opened.callback(end)
+        wait_until(lambda: any(each["kind"] in ("ready", "failed") for each in server.take_messages()))
         return end
 
     def start_process(self, name: str, **settings: Any) -> InferenceServer:
@@ -103,6 +90,11 @@ class Rig:
         client = InferenceClient(self.clients_at, name=name, run_id=run_id, **settings)
         self._opened.callback(client.close)
         return client
+
+
+def remote(policy: Policy, client: Any) -> Any:
+    """Return the actor of a policy whose network is elsewhere."""
+    return ActorPart.of(policy).connect(client).actor
 
 
 @contextmanager

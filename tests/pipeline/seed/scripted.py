@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from ding_like.comm.zmq.row_book import Arrived, ReportedError, SourceState
 
-from ding_like.comm.channels import Receipt, Segment, Version, Weights
+from ding_like.comm.channels import Segment, Version, Weights
+from ding_like.comm.zmq.row_server import Arrived, ReportedError, SourceState
 from ding_like.data.batch import TransitionBatch
 from tests.support import Clock
 
@@ -19,7 +19,7 @@ class ScriptedRows:
         self._clock = clock
         self._credit = credit
         self.eager = eager
-        self.states = {name: SourceState("actor", 1, True, clock.now, (), 0, 0) for name in actors}
+        self.states = {name: SourceState("actor", 1, True, clock.now, (), 0) for name in actors}
         self.given: list[tuple[str, int, int, Version | None, dict[str, Any]]] = []
         self.orders: dict[int, tuple[str, int]] = {}  # that nobody has answered: (actor, rows)
         self.arrived: list[Arrived] = []
@@ -92,9 +92,9 @@ class Published:
     def __init__(self) -> None:
         self.versions: list[Version] = []
 
-    def publish(self, weights: Weights, *, to: Any = None, wait_s: Any = None) -> Receipt:
+    def publish(self, weights: Weights) -> bool:
         self.versions.append(weights.version)
-        return Receipt()
+        return True
 
     def close(self) -> None: ...
 

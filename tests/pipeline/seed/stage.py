@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.zmq.row_book import SourceState
-
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.workers.child import ChildThread
-from ding_like.comm.zmq.proxy import Proxy
-from ding_like.comm.zmq.row_server import Arrived, RowServer
+from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config
 from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.seed_run import agent_config
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from tests.pipeline.seed.scripted_env import ScriptedEnv
 from tests.pipeline.test_serial import make_configs
@@ -44,6 +42,7 @@ class Stage:
 
     def __init__(self, factories: SchemeFactories, rows: RowServer, weights: Broadcaster) -> None:
         self.factories, self.rows, self.weights = factories, rows, weights
+        self.agent = agent_config(factories, factories.actor())
 
     def publish(self, version: Version) -> None:
         """Publish the weights of a policy as it was made under a version."""
@@ -80,7 +79,8 @@ def stage(factories: SchemeFactories, *, serves: bool = True) -> Iterator[Stage]
     """Open a stage; without `serves` nobody answers requests for actions."""
     with ExitStack() as opened:
         names = opened.enter_context(EndpointFolder())
-        proxy = Proxy(clients=names.endpoint("clients"), servers=names.endpoint("servers"))
+        proxy = opened.enter_context(InferenceProxy(names.endpoint("clients"), names.endpoint("servers")))
+        proxy.start()
         weights = Broadcaster(endpoint=names.endpoint("weights"))
         opened.callback(weights.close)
         weights.start()
@@ -89,11 +89,6 @@ def stage(factories: SchemeFactories, *, serves: bool = True) -> Iterator[Stage]
         opened.callback(rows.close)
         found = Stage(factories, rows.start(), weights)
         found.publish(FIRST)
-        stop = threading.Event()
-        thread = threading.Thread(target=proxy.serve, args=(stop,), name="proxy")
-        thread.start()
-        opened.callback(thread.join)
-        opened.callback(stop.set)
         if serves:
             server = ChildThread(InferenceServer(ServerSettings(factories, rows.endpoint)))
             server.start()

@@ -14,7 +14,7 @@ import pytest
 from ding_like.comm.channels import Version
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailurePolicy
-from ding_like.errors import ConfigError, EnvError
+from ding_like.errors import EnvError
 from ding_like.pipeline.seed.actor import Actor, ActorSettings
 from ding_like.pipeline.seed.config import Config
 from tests.pipeline.seed.scripted_env import ScriptedEnv, normalised
@@ -42,7 +42,7 @@ def in_threads() -> Iterator[Any]:
     with ExitStack() as opened:
 
         def run(at: Stage, **settings: Any) -> ChildThread:
-            actor = ChildThread(Actor(ActorSettings(at.factories, at.rows.endpoint, **settings)))
+            actor = ChildThread(Actor(ActorSettings(at.agent, at.rows.endpoint, **settings)))
             actor.start()
             opened.callback(end_thread, actor)
             return actor
@@ -107,7 +107,7 @@ def test_a_thread_that_fails_starts_anew_under_the_next_run_id_while_others_go_o
     assert (lost["worker"], lost["type"]) == ("actor1", "EnvError")
     assert "the door is stuck" in lost["text"]
     (error,) = at.rows.errors()
-    assert (error.source, error.role) == ("actor1", "actor")
+    assert error.source == "actor1"
     assert "the door is stuck" in error.text and "Traceback" in error.text
     assert "ready" in kinds(messages)
     after = at.collect("actor1")
@@ -190,25 +190,23 @@ def test_what_envs_are_normalised_by_comes_with_orders(tmp_path: Path, in_thread
 def test_the_documents_signature_makes_the_same_actor(at: Stage, tmp_path: Path):
     environment = partial(ScriptedEnv, folder=str(tmp_path / "elsewhere"))
 
-    made = Actor(at.factories, Config(actor_threads=3), environment, 5001, 5002)
+    made = Actor(at.agent, Config(actor_threads=3), environment, 5001, 5002)
 
     assert made.settings.threads == (1, 2, 3)
     assert (made.settings.endpoint, made.settings.clients) == ("tcp://127.0.0.1:5001", "tcp://127.0.0.1:5002")
-    assert made.settings.factories.env_setting[0] is environment
+    assert made.settings.agent.env_setting[0] is environment
     assert made.daemon
-    with pytest.raises(ConfigError, match="logging_client=None"):
-        Actor(at.factories, Config(), None, 5001, 5002, "somewhere")
 
 
 def test_later_starts_draw_numbers_of_their_own(at: Stage):
-    settings = [ActorSettings(at.factories, "ipc://x", attempt=attempt) for attempt in (1, 2)]
+    settings = [ActorSettings(at.agent, "ipc://x", attempt=attempt) for attempt in (1, 2)]
 
     runs = [settings[0].first_run_id, settings[0].first_run_id + 1, settings[1].first_run_id]
-    made = [settings[0].factories_of(run_id) for run_id in runs]
+    made = [settings[0].agent_of(run_id) for run_id in runs]
 
     assert runs == sorted(runs)
-    assert made[0] == at.factories
-    assert len({each.lane_seed(1, 0) for each in made}) == 3
+    assert made[0] == at.agent
+    assert len({each.lane_seed(1) for each in made}) == 3
 
 
 # --- in processes
@@ -216,7 +214,7 @@ def test_later_starts_draw_numbers_of_their_own(at: Stage):
 
 @pytest.fixture
 def process(at: Stage) -> Iterator[Actor]:
-    actor = Actor(ActorSettings(at.factories, at.rows.endpoint, threads=(1, 2)))
+    actor = Actor(ActorSettings(at.agent, at.rows.endpoint, threads=(1, 2)))
     actor.start()
     yield actor
     actor.end()
@@ -251,7 +249,7 @@ def test_an_env_that_hangs_does_not_keep_an_actor_process(at: Stage, process: Ac
 def test_a_killed_actor_leaves_no_env_processes(tmp_path: Path):
     with stage(scripted_factories(tmp_path, manager="subprocess")) as at:
         before = set(tmp_path.glob("made-*"))
-        actor = Actor(ActorSettings(at.factories, at.rows.endpoint))
+        actor = Actor(ActorSettings(at.agent, at.rows.endpoint))
         actor.start()
         try:
             actor.wait_ready(timeout_s=SOON_S)

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import pytest
-from ding_like.comm.zmq.request_socket import RequestSocket
 
 from ding_like.comm.zmq.inference import InferenceClient
+from ding_like.comm.zmq.inference_messages import decode_request, encode_answer
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
 from ding_like.pipeline.roles.infer import InferRole
-from ding_like.policy.remote_infer import act_remotely
 from tests.contracts.policy_cases import ACTING, Case, make
+from tests.pipeline.seed.inference_rig import remote
 from tests.pipeline.seed.test_remote_actors import assert_equal
 from tests.pipeline.seed.test_servers import local_steps, steps
 
@@ -39,8 +39,7 @@ class LossyProxy:
                 # The server's name, and then the client's, as it came.
                 self._pass(self._back, lambda frames=frames: [self._rng.choice(self._names), *frames])
             while (frames := self._back.receive()) is not None:
-                if bytes(frames[1]):  # else a word to the proxy
-                    self._pass(self._front, lambda frames=frames: frames[1:])
+                self._pass(self._front, lambda frames=frames: frames[1:])
 
     def _pass(self, socket, frames_for) -> None:
         what = self._rng.random()
@@ -63,15 +62,14 @@ class LossyProxy:
 
 def serve(role: InferRole, endpoint: str, name: str, stop: threading.Event) -> None:
     """Answer each request as an inference server does."""
-    requests = RequestSocket(endpoint, name=name)
-    poller = Poller(requests.socket)
-    requests.hello()
-    while not stop.is_set():
-        poller.wait(0.02)
-        for request in requests.receive():
-            (answer,) = role.answer([request])
-            requests.answer(request, answer)
-    requests.close()
+    with open_socket("dealer", connect=endpoint, identity=name) as socket:
+        poller = Poller(socket)
+        while not stop.is_set():
+            poller.wait(0.02)
+            while (frames := socket.receive()) is not None:
+                request = decode_request(frames[1:])
+                (answer,) = role.answer([request])
+                socket.send([frames[0], *encode_answer(request.id, answer)])
 
 
 @contextmanager
@@ -84,7 +82,7 @@ def lossy(case: Case, *, num_servers: int, seed: int) -> Iterator[tuple[LossyPro
         opened.callback(proxy.close)
         threads = [threading.Thread(target=proxy.serve, args=(stop,))]
         # With the weights of the local actor; made here, as all of them seed the process's generator.
-        roles = [InferRole(make(case, seed=1), name=name) for name in names]
+        roles = [InferRole(make(case, seed=1)) for _ in names]
         threads += [
             threading.Thread(target=serve, args=(role, ends[1], name, stop))
             for role, name in zip(roles, names, strict=True)
@@ -103,8 +101,7 @@ def test_nothing_is_lost_doubled_or_moved_twice(name, num_servers):
     case, policy = ACTING[name], make(ACTING[name], seed=2)
 
     with lossy(case, num_servers=num_servers, seed=num_servers) as (proxy, client):
-        act_remotely(policy, client)
-        acted = steps(policy.collect_mode.actor, 0, STEPS)
+        acted = steps(remote(policy, client), 0, STEPS)
 
     assert_equal(acted, local_steps(case, STEPS))
     assert proxy.num_faults > 5 and client.num_resent > 3

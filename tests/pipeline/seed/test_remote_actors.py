@@ -10,9 +10,9 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
-from ding_like.policy.remote_infer import act_remotely, check_acts_remotely
+from ding_like.policy.remote_infer import check_acts_remotely
 from tests.contracts.policy_cases import ACTING, MASKED, Case, draw_obs, make
-from tests.pipeline.seed.inference_rig import lanes, rig
+from tests.pipeline.seed.inference_rig import lanes, remote, rig
 
 REFUSED = {
     name
@@ -25,10 +25,10 @@ SETTING = {
 }
 
 
-def play(case: Case, policy: Policy, *, steps: int = 8, num_lanes: int = 3, masked: bool = False) -> list:
+def play(case: Case, policy: Any, *, steps: int = 8, num_lanes: int = 3, masked: bool = False) -> list:
     """Return the columns of some steps, in the later ones of which some lanes are left out and some begin episodes."""
     rng, draws = np.random.default_rng(5), np.random.default_rng(6)
-    actor, found = policy.collect_mode.actor, []
+    actor, found = policy.collect_mode.actor if isinstance(policy, Policy) else policy, []
     for step in range(steps):
         part = lanes(num_lanes) if step < 3 else np.flatnonzero(rng.random(num_lanes) < 0.7)
         if not len(part):
@@ -61,13 +61,12 @@ def cases(names: Iterable[str]) -> list[Any]:
 @pytest.mark.parametrize("name", cases(REMOTE))
 def test_a_remote_actor_acts_as_a_local_one(name):
     case = REMOTE[name]
-    local, remote, learner = make(case, seed=1), make(case, seed=2), make(case, seed=1)
+    local, other, learner = make(case, seed=1), make(case, seed=2), make(case, seed=1)
 
     with rig(lambda: make(case, seed=3)) as run:
         run.publish(learner)
         run.serve()
-        act_remotely(remote, run.client())
-        acted = play(case, remote)
+        acted = play(case, remote(other, run.client()))
 
     assert_equal(acted, play(case, local))
 
@@ -75,13 +74,12 @@ def test_a_remote_actor_acts_as_a_local_one(name):
 @pytest.mark.parametrize("name", ["dqn", "r2d2"])
 def test_an_action_mask_stays_with_the_actor(name):
     case = MASKED[name]
-    remote = make(case, seed=2)
+    other = make(case, seed=2)
 
     with rig(lambda: make(case, seed=3)) as run:
         run.publish(make(case, seed=1))
         run.serve()
-        act_remotely(remote, run.client())
-        acted = play(case, remote, masked=True)
+        acted = play(case, remote(other, run.client()), masked=True)
 
     assert_equal(acted, play(case, make(case, seed=1), masked=True))
 

@@ -1,4 +1,4 @@
-"""The proxy, the servers and the actors of a run: replaced where they are lost, and gone at its end."""
+"""The servers and the actors of a run: replaced where they are lost, and gone at its end."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ding_like.pipeline.build.seed_processes import seed_processes
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
 from ding_like.comm.workers.supervision import Processes
+from ding_like.comm.zmq.proxy import InferenceProxy
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import EnvError
-from ding_like.pipeline.build import seed_processes as module
 from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.seed_run import WorkerPosts
 from ding_like.pipeline.seed.settings import SeedSettings
 from tests.pipeline.seed.stage import FIRST, Stage, is_running, scripted_factories
 from tests.support import wait_until
@@ -36,15 +35,21 @@ class Run(Stage):
         names = opened.enter_context(EndpointFolder())
         weights = opened.enter_context(closing(Broadcaster(endpoint=names.endpoint("weights"))))
         weights.start()
-        proxy = InferenceProxy(names.endpoint("clients"), names.endpoint("servers"))
+        proxy = opened.enter_context(InferenceProxy(names.endpoint("clients"), names.endpoint("servers")))
+        proxy.start()
         ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
         rows = opened.enter_context(closing(RowServer(names.endpoint("data"), welcome=lambda: ends)))
         super().__init__(factories, rows.start(), weights)
         self.publish(FIRST)
         self.log = FailureLog()
-        settings = {"actor_processes": 1, "failure": FailurePolicy(restarts_per_10min=30), **settings}
-        self.processes: Processes = seed_processes(
-            factories, SeedSettings(**settings), rows=rows, proxy=proxy, log=self.log, run_as=run_as
+        chosen = SeedSettings(**{"actor_processes": 1, "failure": FailurePolicy(restarts_per_10min=30), **settings})
+        workers = WorkerPosts(factories, self.agent, chosen, rows.endpoint, run_as=run_as)
+        self.processes = Processes(
+            [*workers.servers(), *workers.actors()],
+            policy=chosen.failure,
+            log=self.log,
+            heard=lambda: {name: each.heard_s for name, each in rows.sources().items()},
+            lost=rows.open_rows,
         )
         opened.callback(self.processes.close)
 
@@ -74,35 +79,6 @@ def test_threads_are_numbered_over_all_processes(run):
 
     assert sorted(run.rows.sources()) == ["actor1", "actor2", "actor3", "actor4", "server1", "server2"]
     assert len(run.collect("actor4").segment.batch) == 8
-
-
-def test_a_proxy_that_is_killed_is_started_again_on_the_same_endpoints(run):
-    run = run()
-    run.processes.start()
-    before = run.collect("actor1")
-
-    os.kill(run.processes.pids["proxy"], signal.SIGKILL)
-    run.await_replacements(1)
-
-    after = run.collect("actor1")
-    assert after.run_id == before.run_id
-    assert [(row.worker, row.how) for row in run.log.rows] == [("proxy", "was killed by SIGKILL")]
-
-
-@pytest.mark.slow
-def test_a_proxy_that_does_not_answer_is_replaced(run, monkeypatch):
-    monkeypatch.setattr(module, "_PROXY_SILENT_S", 0.5)
-    monkeypatch.setattr(module, "_ANSWER_S", 0.2)
-    run = run()
-    run.processes.start()
-    stopped = run.processes.pids["proxy"]
-
-    os.kill(stopped, signal.SIGSTOP)
-    run.await_replacements(1)
-
-    assert not is_running(stopped)
-    assert len(run.collect("actor1").segment.batch) == 8
-    assert run.log.rows[0].how == "proxy was silent for 0.5 s"
 
 
 def test_a_thread_that_fails_and_comes_back_is_in_the_log_with_the_rows_that_it_owed(run, tmp_path: Path):
@@ -196,6 +172,6 @@ def test_nothing_runs_on_after_the_driver_is_killed(tmp_path: Path):
         driver.wait()
 
     envs = [int(path.name.partition("-")[2]) for path in tmp_path.glob("made-*")]
-    assert len(pids) == 3
+    assert len(pids) == 2
     assert envs
     wait_until(lambda: not any(map(is_running, [*pids, *envs])))
