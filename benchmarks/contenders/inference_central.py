@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-
-from ding_like.pipeline.seed.proxy_process import InferenceProxy
 
 from benchmarks.contenders.inference_actors import Reach, Sizes, make_factories
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference import InferenceClient
+from ding_like.comm.zmq.proxy import InferenceProxy
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import act_remotely
+from ding_like.policy.remote_infer import RemoteInfer, check_acts_remotely
 
 _NAME = "server1"
 _START_S = 120.0
@@ -58,20 +58,11 @@ def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iter
         welcome = {"clients": clients, "servers": servers, "weights": broadcaster.endpoint}
         rows = stack.enter_context(closing(RowServer(folder.endpoint("data"), welcome=lambda: welcome)))
         rows.start()
-        proxy = stack.enter_context(_started_proxy(clients, servers))
+        proxy = stack.enter_context(InferenceProxy(clients, servers))  # a thread of this process
+        proxy.start()
         settings = ServerSettings(factories, rows.endpoint, name=_NAME, batchsize=batchsize, delay_s=delay_s)
         server = stack.enter_context(_started_server(settings))
-        yield Central(partial(reach_server, clients), rows, {"proxy": _pid(proxy), "server": _pid(server)})
-
-
-@contextmanager
-def _started_proxy(clients: str, servers: str) -> Iterator[InferenceProxy]:
-    proxy = InferenceProxy(clients, servers)
-    proxy.start()
-    try:
-        yield proxy
-    finally:
-        proxy.stop()
+        yield Central(partial(reach_server, clients), rows, {"proxy": os.getpid(), "server": _pid(server)})
 
 
 @contextmanager
@@ -85,7 +76,7 @@ def _started_server(settings: ServerSettings) -> Iterator[InferenceServer]:
         server.end(timeout_s=_START_S)
 
 
-def _pid(process: InferenceProxy | InferenceServer) -> int:
+def _pid(process: InferenceServer) -> int:
     pid = process.pid
     assert pid is not None, "it was started"
     return pid
@@ -95,5 +86,6 @@ def _pid(process: InferenceProxy | InferenceServer) -> int:
 def reach_server(clients: str, policy: Policy, index: int) -> Iterator[None]:
     """Have an actor's policy ask the server, through a client of its own."""
     with closing(InferenceClient(clients, name=f"actor{index + 1}", run_id=1)) as client:
-        act_remotely(policy, client)
+        actor, local = check_acts_remotely(policy)
+        actor.infer = RemoteInfer(client, local.forward.initial_state)
         yield

@@ -24,10 +24,10 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.build import EnvSetting, training_process
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.seed_run import seed_runner
-from ding_like.pipeline.seed.agent import Agent as AgentObject
-from ding_like.pipeline.seed.agent import AgentPolicy, LoggingClient
 from ding_like.pipeline.seed.config import Config
 from ding_like.policy import Policy, get_policy_cls
+from ding_like.policy.agent import Agent as AgentObject
+from ding_like.policy.agent import AgentPolicy, LoggingClient
 from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.utils.run_folder import RunFolder
 
@@ -56,7 +56,7 @@ class TrainingResult:
 class Trainer:
     """Trainer with central inference: actors step envs, inference servers compute actions, this process learns.
 
-    `agent` is a policy or an object with `model_instance` and `train_step` (`pipeline.seed.agent.Agent`), which is
+    `agent` is a policy or an object with `model_instance` and `train_step` (`policy.agent.Agent`), which is
     trained in place; or a config file, (main_config, create_config), the name of a shipped policy ("rainbow"), whose
     defaults are taken, or the policy section of a compiled config, of which none is changed. `environment` is a
     gymnasium id, or a picklable function (of a module) that makes an env, and stands in place of a config's own.

@@ -44,7 +44,7 @@ LONG: dict[str, Callable[[], Report]] = {
     "clock_jumps_ppo": lambda: run_clock_jumps(policy="ppo"),
     "ray_kills_sync": lambda: run_ray_kills(minutes=5, kills=30, stops=2, seed=0),
     "ray_kills_async": lambda: run_ray_kills(minutes=5, kills=30, stops=2, seed=0, gradients="async"),
-    "seed_kills": lambda: run_seed_kills(minutes=2, server_every_s=10, actor_kills=6, proxy_kills=1, seed=0),
+    "seed_kills": lambda: run_seed_kills(minutes=2, server_every_s=10, actor_kills=6, seed=0),
     "seed_slow_learner": lambda: run_seed_slow_learner(seconds=60, seed=0),
 }
 # Without partitions, which take minutes.
@@ -62,7 +62,7 @@ SHORT: dict[str, Callable[[], Report]] = {
     "clock_jumps_dqn": lambda: run_clock_jumps(policy="dqn", names=("learner", "coordinator"), jumps_s=(600.0,)),
     "ray_kills_sync": lambda: run_ray_kills(minutes=0.5, kills=4, stops=1, seed=0, timed=False),
     "ray_kills_async": lambda: run_ray_kills(minutes=0.5, kills=4, stops=1, seed=0, gradients="async", timed=False),
-    "seed_kills": lambda: run_seed_kills(minutes=0.3, server_every_s=6, actor_kills=1, proxy_kills=1, seed=0),
+    "seed_kills": lambda: run_seed_kills(minutes=0.3, server_every_s=6, actor_kills=1, seed=0),
     "seed_slow_learner": lambda: run_seed_slow_learner(seconds=15, seed=0),
 }
 _SHORT_ROUTES = ("POST buffers/*/sample", "POST policies/*")

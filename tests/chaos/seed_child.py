@@ -23,8 +23,8 @@ import numpy as np
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import Arrived, RowServer
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_entry import SeedResult, run_plan
 from ding_like.entry.seed_plan import plan_run
+from ding_like.entry.seed_trainer import Trainer, TrainingResult
 from ding_like.entry.serial_entry import NO_LIMIT
 from tests.chaos.counting_policy import APPLIED, MARKS
 from tests.chaos.ray_audit import audit_rows, audit_updates
@@ -120,12 +120,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     thread.start()
     arguments = RunArguments("seed", plan["seed"], NO_LIMIT, NO_LIMIT, dynamic_seed=True)
     run = plan_run(str(CONFIG), arguments, overrides=plan["overrides"], exp_name=str(folder / "run"))
-    result = run_plan(run, max_duration_s=plan["duration_s"])
+    result = Trainer.of_plan(run).start(plan["duration_s"])
     thread.join(_PATIENCE_S)
     write_found(folder, recorder, striker, result)
 
 
-def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: SeedResult) -> None:
+def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: TrainingResult) -> None:
     assert recorder.server is not None
     drawn = np.array(recorder.drawn, np.float64).reshape(-1, MARKS)
     times = [at_s for *_, at_s in recorder.acknowledged]
@@ -143,7 +143,7 @@ def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: 
         "out_of_order": recorder.out_of_order,
         "struck": striker.struck,
         "counts": recorder.server.counts._asdict(),
-        "training_s": result.training_s,
+        "training_s": result.seconds,
         "actors_at_the_end": len({source for source, *_, at_s in recorder.acknowledged if at_s > last_strike_s}),
         "longest_without_rows_s": round(max(b - a for a, b in itertools.pairwise(times)), 3),
         "rows_again_after_s": again,

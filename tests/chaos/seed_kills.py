@@ -1,4 +1,4 @@
-"""Kill servers, actors and the proxy of a run with central inference; count what is lost, and who comes back."""
+"""Kill servers and actors of a run with central inference; count what is lost, and who comes back."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from tests.chaos.marked_child import has_ended_well, run_child
 from tests.chaos.report import Report, spread
 
-_KINDS = ("server", "actor_process", "proxy")
+_KINDS = ("server", "actor_process")
 
 
 def run_seed_kills(
-    *, minutes: float, server_every_s: float, actor_kills: int, proxy_kills: int, seed: int, settle_s: float = 25.0
+    *, minutes: float, server_every_s: float, actor_kills: int, seed: int, settle_s: float = 25.0
 ) -> Report:
-    """Train for some minutes while one of two servers is killed every so often, actors and the proxy at random moments.
+    """Train for some minutes while one of two servers is killed every so often, actors at random moments.
 
     Afterwards the run goes on for `settle_s`, in which those that were killed last come back on a busy machine too.
     """
     report = Report(
         "seed_kills", minutes=minutes, servers=2, actor_processes=2, server_killed_every_s=server_every_s,
-        server_kills=int(60.0 * minutes / server_every_s), actor_kills=actor_kills, proxy_kills=proxy_kills,
+        server_kills=int(60.0 * minutes / server_every_s), actor_kills=actor_kills,
         settle_s=settle_s, seed=seed,
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ding-chaos-") as place:
@@ -39,9 +39,8 @@ def _plan(setting: dict[str, Any]) -> dict[str, Any]:
     """Return what the child is to do: a server at every beat, the others at a random moment of a slice each."""
     rng, seconds = random.Random(setting["seed"]), 60.0 * setting["minutes"]
     strikes = [(setting["server_killed_every_s"] * (n + 1), "server") for n in range(setting["server_kills"])]
-    for kind, number in (("actor_process", setting["actor_kills"]), ("proxy", setting["proxy_kills"])):
-        slice_s = seconds / max(number, 1)
-        strikes += [(slice_s * (n + rng.uniform(0.1, 0.9)), kind) for n in range(number)]
+    slice_s = seconds / max(setting["actor_kills"], 1)
+    strikes += [(slice_s * (n + rng.uniform(0.1, 0.9)), "actor_process") for n in range(setting["actor_kills"])]
     overrides = {
         "actor_processes": setting["actor_processes"],
         "inference_servers": setting["servers"],
@@ -87,7 +86,7 @@ def _judge_rows(report: Report, found: dict[str, Any], result: dict[str, Any]) -
 def _judge_replacements(report: Report, found: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     by_kind = {kind: [row for row in rows if row["kind"] == kind] for kind in _KINDS}
     wanted = {kind: sum(strike["kind"] == kind for strike in found["struck"]) for kind in _KINDS}
-    for kind, setting in zip(_KINDS, ("server_kills", "actor_kills", "proxy_kills"), strict=True):
+    for kind, setting in zip(_KINDS, ("server_kills", "actor_kills"), strict=True):
         report.at_least(f"kills of kind {kind}", wanted[kind], report.setting[setting])
         report.at_least(f"losses of kind {kind} in failures.jsonl", len(by_kind[kind]), wanted[kind])
         replaced = [row["replaced_ms"] for row in by_kind[kind] if row["replaced_ms"] is not None]

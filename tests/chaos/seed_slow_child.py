@@ -16,8 +16,8 @@ from typing import Any
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_entry import run_plan
 from ding_like.entry.seed_plan import plan_run
+from ding_like.entry.seed_trainer import Trainer
 from ding_like.entry.serial_entry import NO_LIMIT
 
 CONFIG = Path(__file__).with_name("slow_learner_config.py")
@@ -78,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = RunArguments("seed", plan["seed"], NO_LIMIT, NO_LIMIT, dynamic_seed=True)
     overrides = [f"system.seed.credit={plan['credit']}"]
     run = plan_run(str(CONFIG), arguments, overrides=overrides, exp_name=str(folder / "run"))
-    result = run_plan(run, max_duration_s=plan["duration_s"])
+    result = Trainer.of_plan(run).start(plan["duration_s"])
     watch.stop()
     assert watch.server is not None
-    found = {"samples": watch.samples, "training_s": result.training_s, "counts": watch.server.counts._asdict()}
+    found = {"samples": watch.samples, "training_s": result.seconds, "counts": watch.server.counts._asdict()}
     (folder / "found.json").write_text(json.dumps(found))
 
 

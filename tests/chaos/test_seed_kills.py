@@ -10,7 +10,7 @@ from tests.chaos.seed_child import SeedRecorder
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_servers_actors_and_a_proxy_that_are_killed_take_no_acknowledged_row_with_them() -> None:
+def test_servers_and_actors_that_are_killed_take_no_acknowledged_row_with_them() -> None:
     report = SHORT["seed_kills"]()
 
     assert report.is_ok, report.table()

@@ -54,7 +54,6 @@ def transports() -> dict[str, Transport]:
         pipe_transport,
         rest_transport,
         zmq_transport,
-        zmq_weights,
     )
 
     return {
@@ -65,13 +64,10 @@ def transports() -> dict[str, Transport]:
         "workers in threads": host_transport.TRANSPORT,
         "workers on ray": host_transport.OVER_RAY,
         "zmq": zmq_transport.TRANSPORT,
-        "zmq weights": zmq_weights.weights_only(),
-        "zmq weights over tcp": zmq_weights.weights_only(is_ipc=False),
         # Encodings of the weights, by those that have one.
         "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),
         "rest over http, bfloat16": rest_transport.weights_only(dtype="bfloat16", over_http=True),
         "rest over http, delta": rest_transport.weights_only(over_http=True, by_delta=True),
         "rest over http, bfloat16 delta": rest_transport.weights_only(dtype="bfloat16", over_http=True, by_delta=True),
         "workers in threads, bfloat16": host_transport.BFLOAT16,
-        "zmq weights, bfloat16": zmq_weights.weights_only(dtype="bfloat16"),
     }

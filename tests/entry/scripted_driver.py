@@ -9,15 +9,17 @@ from typing import Any
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.zmq.keys import SeedKeys
-from ding_like.comm.zmq.proxy import Proxy
+from ding_like.comm.zmq.proxy import InferenceProxy
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.seed.actor import ActorSettings, run_threads
-from ding_like.pipeline.seed.servers import ServerSettings, serve_inference
+from ding_like.pipeline.build.seed_run import agent_config
+from ding_like.pipeline.seed.actor import Actor, ActorSettings
+from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 FIRST = Version(0, 1)
@@ -38,6 +40,7 @@ class ScriptedDriver:
         self._opened = ExitStack()
         self._enough = rows
         self._threads: list[threading.Thread] = []
+        self._workers: list[ChildThread] = []
         self.came: dict[str, int] = {}  # rows by source
         self.errors: list[str] = []
         self.stop, self.is_over = threading.Event(), threading.Event()
@@ -49,9 +52,8 @@ class ScriptedDriver:
         self._weights.start()
         state = flatten_state(self._factories.actor("cpu").collect_mode.state_dict())
         self._weights.publish(Weights("policy", FIRST, state))
-        self._proxy = Proxy(clients=tcp_endpoint(host), servers=tcp_endpoint(host), keys=keys)
-        self._proxy.bind()
-        self._start(self._proxy.serve, self.stop)
+        self._proxy = self._opened.enter_context(InferenceProxy(tcp_endpoint(host), tcp_endpoint(host), keys=keys))
+        self._proxy.start()
         ends = {
             "clients": self._proxy.client_endpoint,
             "servers": self._proxy.server_endpoint,
@@ -73,12 +75,16 @@ class ScriptedDriver:
     def serve(self) -> None:
         """Run an inference server of the driver's own."""
         settings = ServerSettings(self._factories, f"tcp://{self.address}", keys=self._keys)
-        self._start(serve_inference, settings, self.stop)
+        server = ChildThread(InferenceServer(settings))
+        server.start()
+        self._workers.append(server)
 
     def act(self) -> None:
         """Run an actor thread of the driver's own."""
-        settings = ActorSettings(self._factories, f"tcp://{self.address}", keys=self._keys)
-        self._start(run_threads, settings, threading.Event())
+        settings = ActorSettings(agent_config(self._factories), f"tcp://{self.address}", keys=self._keys)
+        actor = ChildThread(Actor(settings))
+        actor.start()
+        self._workers.append(actor)
 
     def _run(self) -> None:
         while not self.stop.is_set() and sum(self.came.values()) < self._enough:
@@ -99,6 +105,10 @@ class ScriptedDriver:
         self.stop.set()
         for thread in self._threads:
             thread.join(20.0)
+        for worker in self._workers:
+            worker.terminate()
+            worker.join(20.0)
+            worker.release()
         self._opened.close()
         assert not any(thread.is_alive() for thread in self._threads)
 

@@ -109,6 +109,9 @@ class _Source:
     num_unstored: int = 0  # segments that came and are not acknowledged
     statistics: int = 0  # version of those that it was sent
 
+    def hear(self, route: bytes) -> None:
+        self.route, self.heard_s, self.is_connected = route, time.monotonic(), True
+
 
 class RowServer:
     """Server that gives orders to sources and takes in their segments, each once and each source's in order.
@@ -192,11 +195,13 @@ class RowServer:
     def wait_for_sources(self, number: int, timeout_s: float, *, role: str = "actor") -> bool:
         """Wait until so many sources of a role have joined, for at most `timeout_s`; return whether they have."""
 
-        def have_joined() -> bool:
-            return self._failure is not None or sum(each.role == role for each in self._sources.values()) >= number
-
         with self._changed:
-            return self._changed.wait_for(have_joined, timeout_s)
+            return self._changed.wait_for(
+                lambda: (
+                    self._failure is not None or [each.role for each in self._sources.values()].count(role) >= number
+                ),
+                timeout_s,
+            )
 
     def give(
         self,
@@ -397,7 +402,7 @@ class RowServer:
                 self._sources[sender.name] = _Source(sender, hello.role, route, time.monotonic())
                 self._has_news |= before is not None
             self._owners[sender.name] = key
-            self._hear(self._sources[sender.name], route)
+            self._sources[sender.name].hear(route)
             own = dict(run_id=sender.run_id, instance=sender.instance, welcome=dict(welcome))
             answers = [self._message(route, "welcome", **own)]
             return [*answers, self._message(route, "stop")] if self._is_stopping else answers
@@ -421,9 +426,6 @@ class RowServer:
             return f"run {own.run_id} of {sender.name} has joined already; start it with a later run id"
         return ""
 
-    def _hear(self, source: _Source, route: bytes) -> None:
-        source.route, source.heard_s, source.is_connected = route, time.monotonic(), True
-
     def _answer(self, message: Message, route: bytes) -> list[list[Frame]]:
         head, sender = message.head, sender_of(message.head)
         with self._changed:
@@ -434,7 +436,7 @@ class RowServer:
                 replaced = f"run {source.sender.run_id} of {sender.name} has taken its place"
                 reason = self._cut_off.get(sender.name, replaced)
                 return [self._message(route, "refused", run_id=sender.run_id, reason=reason)]
-            self._hear(source, route)
+            source.hear(route)
             if message.kind == "ask":
                 return self._asked(source, count_of(head, "have"))
             if message.kind == "stats":

@@ -20,6 +20,7 @@ from ding_like.comm.workers.supervision import Member, Post, Processes
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
+from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import FrozenConfig, to_plain
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.envs import EnvSetting
@@ -97,24 +98,9 @@ def seed_runner(
         # Known once the parts stand where the run begins or goes on.
         factories = replace(made, begun_at=parts.collector.envstep)
         with ExitStack() as opened:
-            bound = _endpoints(settings, opened)
-            proxy = settings.class_of("inference_proxy")(bound.clients, bound.servers, keys=bound.keys)
-            opened.callback(proxy.stop)
-            proxy.start()
-            weights = settings.class_of("broadcaster")(endpoint=bound.weights, keys=bound.keys)
-            opened.callback(weights.close)
-            weights.start()
-            ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
-            rows = RowServer(
-                bound.data, keys=bound.keys, credit=settings.credit, check=_check(parts),
-                welcome=lambda: {**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
-                copies_rows=parts.buffer is None,  # a buffer copies what it stores
-            )  # fmt: skip
-            opened.callback(rows.close)
-            if settings.transport == "tcp":
-                _logger.info("actors and servers of other machines join at %s", rows.endpoint)
+            rows, weights, keys = _open_channels(cfg, parts, settings, opened)
             workers = WorkerPosts(
-                factories, agent_config(factories, parts.policy), settings, rows.start().endpoint, bound.keys, folder,
+                factories, agent_config(factories, parts.policy), settings, rows.endpoint, keys, folder,
                 logging_client, run_as,
             )  # fmt: skip
             processes = Processes(
@@ -126,20 +112,37 @@ def seed_runner(
             )
             opened.callback(processes.close)
             opened.callback(rows.stop_all)  # first: a process that hears it ends by itself
-            runner = SeedRunner(
-                DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0),
-                settings,
-                rows=rows,
-                weights=weights,
-                workers=processes,
-                is_leaving=is_leaving,
-            )
+            end = DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0)
+            runner = SeedRunner(end, settings, rows=rows, weights=weights, workers=processes, is_leaving=is_leaving)
             runner.publish()  # servers answer nobody before they have weights
             processes.start(is_leaving=is_leaving)
             runner.close = opened.pop_all().close
             return runner
 
     return make_runner
+
+
+def _open_channels(
+    cfg: FrozenConfig, parts: Components, settings: SeedSettings, opened: ExitStack
+) -> tuple[RowServer, Broadcaster, SeedKeys | None]:
+    """Start the proxy, the weights and the way of rows, which `opened` closes; return the last two and the keys."""
+    bound = _endpoints(settings, opened)
+    proxy = settings.class_of("inference_proxy")(bound.clients, bound.servers, keys=bound.keys)
+    opened.callback(proxy.stop)
+    proxy.start()
+    weights: Broadcaster = settings.class_of("broadcaster")(endpoint=bound.weights, keys=bound.keys)
+    opened.callback(weights.close)
+    weights.start()
+    ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
+    rows = RowServer(
+        bound.data, keys=bound.keys, credit=settings.credit, check=_check(parts),
+        welcome=lambda: {**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
+        copies_rows=parts.buffer is None,  # a buffer copies what it stores
+    )  # fmt: skip
+    opened.callback(rows.close)
+    if settings.transport == "tcp":
+        _logger.info("actors and servers of other machines join at %s", rows.endpoint)
+    return rows.start(), weights, bound.keys
 
 
 @dataclass(frozen=True)

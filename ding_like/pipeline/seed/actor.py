@@ -322,15 +322,11 @@ class ActorThread(threading.Thread):
         order = sink.order(timeout_s=_WAIT_S)
         while not order.finish and not stop.is_set():
             if order.rows > 0:
-                order = sink.put(self.collect(collection, order))
+                order = sink.put(collection.collect(order))
                 collection.tell_latency()
                 self._num_fruitless = 0
             else:
                 order = sink.order(timeout_s=_WAIT_S)
-
-    def collect(self, collection: _Collection, order: Order) -> Segment:
-        """Return the segment of rows that an order wants."""
-        return collection.collect(order)
 
     def _hold(self, client: InferenceClient | None) -> None:
         with self._lock:

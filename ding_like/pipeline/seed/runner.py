@@ -1,4 +1,4 @@
-"""Take a run's turns by central inference: actors elsewhere bring the rows, and this process learns from them."""
+"""Run the iterations of a run with central inference: actors bring the rows, and this process learns from them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names
 from ding_like.types import Setting, State
+from ding_like.utils.interval import Beat
 
 _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
 _LEAVE_S = 0.5  # that a round may still take then
@@ -30,35 +31,10 @@ _MOST = 2.0**53  # that is believed of a number which a source says
 _logger = logging.getLogger(__name__)
 
 
-class Beat:
-    """Hold what is done to `frequency` times a second; beats that were missed are not made up later."""
-
-    def __init__(self, frequency: float, clock: Callable[[], float]) -> None:
-        self._period_s = 1 / frequency if frequency > 0 else 0.0
-        self._clock = clock
-        self._next_s = -math.inf
-
-    @property
-    def is_due(self) -> bool:
-        return not self._period_s or self._clock() >= self._next_s
-
-    @property
-    def wait_s(self) -> float:
-        """Return the seconds until the next beat is due."""
-        return max(0.0, self._next_s - self._clock()) if self._period_s else 0.0
-
-    def note(self) -> None:
-        """Count the next beat from where this one was due, if it was done in time."""
-        if self._period_s:
-            now = self._clock()
-            self._next_s = (self._next_s if now - self._next_s < self._period_s else now) + self._period_s
-
-
 class SeedRunner:
-    """Take turns as `Turns` says: put the rows that actors bring, learn from them, and send the weights to the servers.
+    """Runner that stores the rows that actors bring, learns from them, and sends the weights to the servers.
 
-    `rows` is where rows come in, `weights` is where the weights go, and `workers` are those who were started for both;
-    `close` ends it all.
+    `rows` takes rows in, `weights` sends weights out, `workers` are the processes of this machine; `close` ends all.
     An actor has orders for up to `credit` segments, and none while updates are behind. With `comm` "sync" each turn is
     a round of rows that all actors share, computed with the newest weights.
     """

@@ -24,7 +24,7 @@ from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.process import prepare_worker
 from ding_like.pipeline.roles.batcher import Batcher, Waiting
 from ding_like.pipeline.roles.infer import InferRole
-from ding_like.utils.latency import LatencyMeter
+from ding_like.pipeline.roles.inference_stats import InferenceStats
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 # Entries of a driver's welcome: where servers ask the proxy for work, and where weights come from.
 SERVERS, WEIGHTS = "servers", "weights"
 _LOOK_S = 0.25  # the longest wait for requests, after which `stop` is looked at
-_STATS_S = 1.0
-_HWM = 8_192  # messages: each client has one request under way, and may have sent it again
+_MAX_WAITING = 4_096  # requests, of as many clients
+_HWM = 2 * _MAX_WAITING  # messages: each client has one request under way, and may have sent it again
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _Loop:
         self._server, self._role = server, server._role
         self._requests, self._weights, self._link = requests, weights, link
         self._batcher = Batcher(batchsize=settings.batchsize, delay_s=settings.delay_s, hold_s=settings.hold_s)
-        self._stats = _Stats()
+        self._stats = InferenceStats()
 
     def run(self, stop: threading.Event) -> None:
         """Answer requests until `stop` is set, or the driver wants nothing any more."""
@@ -156,7 +156,9 @@ class _Loop:
         while (frames := self._requests.receive()) is not None:
             route = bytes(frames[0])
             try:
-                self._batcher.add(decode_request(frames[1:]), route)
+                request = decode_request(frames[1:])
+                if len(self._batcher) < _MAX_WAITING:  # what comes beyond that is sent again
+                    self._batcher.add(request, route)
             except CommError as error:
                 self._stats.num_garbled += 1
                 refusal = Refusal(str(error), is_final=True)
@@ -187,48 +189,6 @@ class _Loop:
             self._answer(each, Refusal(text, is_final=False))
         self._link.send_stats({**self._stats.take(), "queue": len(self._batcher), "version": list(version)})
         return not self._link.stopped
-
-
-class _Stats:
-    """Counts of a server's work, reported once a second."""
-
-    def __init__(self) -> None:
-        self.num_garbled = 0  # requests that could not be read
-        self._latency = LatencyMeter()  # from when a request was received until its answer was sent
-        self._totals = {"requests": 0, "observations": 0, "batches": 0}
-        self._since = dict(self._totals)
-        self._busy_s = 0.0
-        self._taken_s = time.monotonic()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is time to report."""
-        return time.monotonic() - self._taken_s >= _STATS_S
-
-    def note(self, batch: Sequence[Waiting], took_s: float) -> None:
-        """Count a batch that was answered just now, whose forward pass took so long."""
-        rows, now_s = sum(each.request.rows for each in batch), time.monotonic()
-        for name, number in (("requests", len(batch)), ("observations", rows), ("batches", 1)):
-            self._totals[name] += number
-        self._busy_s += took_s
-        for each in batch:
-            self._latency.note(now_s - each.came_s)
-
-    def take(self) -> dict[str, Any]:  # Any: of JSON
-        """Return the totals, and the rates since the last call."""
-        now_s = time.monotonic()
-        new = {name: total - self._since[name] for name, total in self._totals.items()}
-        latency = self._latency.take().plain()
-        found = {
-            **self._totals,
-            "mean_batch": new["observations"] / new["batches"] if new["batches"] else None,
-            "p50_ms": latency["p50_ms"],
-            "p99_ms": latency["p99_ms"],
-            "busy": self._busy_s / (now_s - self._taken_s),
-            "garbled": self.num_garbled,
-        }
-        self._since, self._busy_s, self._taken_s = dict(self._totals), 0.0, now_s
-        return found
 
 
 def _endpoint(welcome: Any, name: str) -> str:  # Any: of JSON

@@ -24,8 +24,8 @@ def supervised():
     """Return what makes `Processes` of posts, closed in the end."""
     made: list[Processes] = []
 
-    def make(*stages: list[Post], **settings: Any) -> Processes:
-        processes = Processes(stages, **settings)
+    def make(*posts: list[Post], **settings: Any) -> Processes:
+        processes = Processes([each for group in posts for each in group], **settings)
         made.append(processes)
         return processes
 
@@ -77,36 +77,6 @@ def failure_of(processes: Processes) -> Exception:
         until(processes, lambda: False)
     assert not isinstance(raised.value, AssertionError), "it goes on"
     return raised.value
-
-
-def test_a_stage_is_ready_before_the_next_one_is_started(supervised):
-    order: list[str] = []
-
-    class Noting:
-        def __init__(self, name: str) -> None:
-            self._child = Scripted(name=name)
-
-        def start(self) -> None:
-            order.append(f"start {self._child.name}")
-            self._child.start()
-
-        def take_messages(self) -> Any:
-            found = self._child.take_messages()
-            order.extend(f"{message['kind']} {self._child.name}" for message in found)
-            return found
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._child, name)
-
-    posts = {name: Post(name, lambda _, name=name: Noting(name)) for name in ("proxy", "server1", "server2")}
-    processes = supervised([posts["proxy"]], [posts["server1"], posts["server2"]])
-
-    assert processes.start()
-
-    assert order[:2] == ["start proxy", "ready proxy"]
-    assert sorted(order[2:]) == ["ready server1", "ready server2", "start server1", "start server2"]
-    assert set(processes.pids) == set(posts)
-    assert processes.describe() == {}
 
 
 def test_one_that_is_killed_is_replaced_and_has_a_row(supervised, tmp_path: Path):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.zmq import row_book
+from ding_like.comm.zmq import row_server
 from ding_like.comm.zmq.host_link import join_as_host
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import reached_by, tcp_endpoint
@@ -50,7 +50,7 @@ def test_a_run_with_no_number_left_refuses_with_the_reason(serve: Any, monkeypat
 
 def test_the_number_of_a_machine_that_is_gone_is_given_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "randbelow", lambda _: 6)
-    monkeypatch.setattr(row_book, "_HOST_S", 0.0)
+    monkeypatch.setattr(row_server, "_HOST_S", 0.0)
     rows = serve()
     first = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
     first.close()

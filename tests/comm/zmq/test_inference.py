@@ -15,9 +15,7 @@ from ding_like.comm.zmq.inference_messages import (
     Reply,
     Request,
     decode_request,
-    encode_refusal,
-    encode_reply,
-    encode_unknown,
+    encode_answer,
 )
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
 from ding_like.errors import CommError
@@ -26,7 +24,6 @@ OBS = np.arange(6, dtype=np.float32).reshape(2, 3)
 OUTPUT = np.float32([[1, 2], [3, 4]])
 STATE = {"h": np.float32([[5], [6]])}
 SEVENTH = Version(1, 7)
-LANES, FIRST = np.arange(2), np.array([True, False])
 
 
 class Servers:
@@ -49,7 +46,7 @@ class Servers:
 
     def asking(self, client: InferenceClient, state: dict | None = None) -> Future[Reply]:
         """Ask in another thread, as an actor does."""
-        return self._threads.submit(client.infer, OBS, {"noise": OBS}, lanes=LANES, is_first=FIRST, state=state or {})
+        return self._threads.submit(client.evaluate_model, OBS, {"noise": OBS}, state=state or {})
 
     def request(self, timeout_s: float = 60.0) -> Request:
         assert self._poller.wait(timeout_s), "no request came"
@@ -60,10 +57,8 @@ class Servers:
     def send(self, frames: list) -> None:
         assert self.socket.send([self.addresses[-1], *frames])
 
-    def reply(self, number: int, *, version: Version = SEVENTH, server: str = "server1.1", **parts) -> None:
-        self.send(
-            encode_reply(number, Reply(parts.get("output", OUTPUT), parts.get("state", {}), version), server=server)
-        )
+    def reply(self, number: int, *, version: Version = SEVENTH, **parts) -> None:
+        self.send(encode_answer(number, Reply(parts.get("output", OUTPUT), parts.get("state", {}), version)))
 
 
 @pytest.fixture
@@ -80,24 +75,22 @@ def test_a_request_carries_what_a_server_needs(servers):
     servers.reply(request.id)
 
     assert answer.result(60).version == Version(1, 7)
-    assert (request.client, request.run_id, request.least, request.lanes) == ("actor1", 3, (2, 30), None)
+    assert (request.client, request.run_id, request.least) == ("actor1", 3, (2, 30))
     np.testing.assert_array_equal(request.obs, OBS)
     np.testing.assert_array_equal(request.inputs["columns/noise"], OBS)
     assert servers.addresses == [b"actor1.3"]
 
 
-def test_lanes_travel_where_there_is_state_and_the_state_stays(servers):
+def test_a_request_brings_the_state_and_the_reply_has_it_after_the_step(servers):
     answer = servers.asking(servers.client(), STATE)
     request = servers.request()
     servers.reply(request.id, state={"h": OUTPUT[:, :1]})
 
-    np.testing.assert_array_equal(request.lanes, LANES)
-    np.testing.assert_array_equal(request.is_first, FIRST)
-    assert request.state == {}
+    np.testing.assert_array_equal(request.inputs["state/h"], STATE["h"])
     np.testing.assert_array_equal(answer.result(60).state["h"], OUTPUT[:, :1])
 
 
-def test_a_request_without_an_answer_is_sent_again_with_its_id_and_the_state(servers):
+def test_a_request_without_an_answer_is_sent_again_with_its_id(servers):
     client = servers.client()
 
     answer = servers.asking(client, STATE)
@@ -106,19 +99,7 @@ def test_a_request_without_an_answer_is_sent_again_with_its_id_and_the_state(ser
     answer.result(60)
 
     assert first.id == second.id and client.num_resent == 1
-    np.testing.assert_array_equal(second.state["h"], STATE["h"])
-
-
-def test_a_server_that_lacks_the_state_is_given_it_at_once(servers):
-    client = servers.client(request_timeout_s=60.0)
-
-    answer = servers.asking(client, STATE)
-    servers.send(encode_unknown(servers.request().id))
-    request = servers.request(timeout_s=30.0)
-    servers.reply(request.id)
-    answer.result(60)
-
-    np.testing.assert_array_equal(request.state["h"], STATE["h"])
+    np.testing.assert_array_equal(second.inputs["state/h"], STATE["h"])
 
 
 def test_answers_to_other_requests_and_garbage_are_dropped(servers):
@@ -128,25 +109,11 @@ def test_answers_to_other_requests_and_garbage_are_dropped(servers):
     request = servers.request()
     servers.reply(request.id + 5, output=-OUTPUT)
     servers.send([b"garbage"])
-    servers.send([b'{"kind":"reply","id":1,"version":[1,1],"server":"s","arrays":[["output","float32",[9]]]}', b"1234"])
+    servers.send([b'{"kind":"reply","id":1,"version":[1,1],"arrays":[["output","float32",[9]]]}', b"1234"])
     servers.reply(request.id)
 
     np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
     assert client.num_dropped == 3
-
-
-def test_the_next_request_names_the_server_that_answered(servers):
-    client = servers.client()
-    answer = servers.asking(client)
-    servers.reply(servers.request().id, server="server2.4")
-    answer.result(60)
-
-    answer = servers.asking(client)
-    request = servers.request()
-    servers.reply(request.id)
-    answer.result(60)
-
-    assert request.follows == "server2.4"
 
 
 def test_the_oldest_version_since_it_was_asked_for_is_said(servers):
@@ -178,14 +145,14 @@ def test_patience_ends_with_an_error_that_says_what_to_look_for(servers):
     client = servers.client(request_timeout_s=0.05, patience_s=0.3)
 
     with pytest.raises(CommError, match=r"no inference server answered actor1 within 0\.3 s"):
-        client.infer(OBS, {}, lanes=LANES, is_first=FIRST)
+        client.evaluate_model(OBS)
 
 
 def test_what_cannot_be_answered_now_is_asked_again(servers):
     client = servers.client(request_timeout_s=0.1)
 
     answer = servers.asking(client)
-    servers.send(encode_refusal(servers.request().id, Refusal("too new", is_final=False)))
+    servers.send(encode_answer(servers.request().id, Refusal("too new", is_final=False)))
     servers.reply(servers.request().id)
 
     np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
@@ -193,7 +160,7 @@ def test_what_cannot_be_answered_now_is_asked_again(servers):
 
 def test_what_is_refused_for_good_is_an_error_with_the_reason(servers):
     answer = servers.asking(servers.client())
-    servers.send(encode_refusal(servers.request().id, Refusal("of another shape", is_final=True)))
+    servers.send(encode_answer(servers.request().id, Refusal("of another shape", is_final=True)))
 
     with pytest.raises(CommError, match="refused: of another shape"):
         answer.result(60)
@@ -217,11 +184,4 @@ def test_stop_ends_a_request_that_waits(servers):
     with pytest.raises(CommError, match="was stopped"):
         answer.result(60)
     with pytest.raises(CommError, match="was stopped"):
-        client.infer(OBS, {}, lanes=LANES, is_first=FIRST)
-
-
-def test_observations_of_too_many_entries_are_refused_here(servers):
-    obs = {f"part{number}": OBS for number in range(70)}
-
-    with pytest.raises(CommError, match="observe fewer entries"):
-        servers.client().infer(obs, {}, lanes=LANES, is_first=FIRST)
+        client.evaluate_model(OBS)

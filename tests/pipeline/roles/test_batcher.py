@@ -16,7 +16,7 @@ NOW = Version(1, 5)
 
 
 def request(number: int, *, rows: int = 1, least: Version | None = None) -> Request:
-    return Request(f"actor{number}", 1, 1, least, "", {"obs": np.zeros((rows, 2), np.float32)}, None, None, {})
+    return Request(f"actor{number}", 1, 1, least, {"obs": np.zeros((rows, 2), np.float32)})
 
 
 def batcher(**settings: float) -> tuple[Batcher, Clock]:
@@ -161,7 +161,7 @@ def test_requests_do_not_wait_for_weights_for_ever():
     made.add(request(1, least=Version(1, 6)))
     clock.now += 9.5
 
-    assert [each.client for each in made.take_overdue(NOW)] == ["actor0"]
+    assert [each.request.client for each in made.take_overdue(NOW)] == ["actor0"]
     assert len(made) == 1 and made.take_overdue(NOW) == []
 
 
@@ -171,3 +171,18 @@ def test_a_batch_has_a_bound_of_rows():
         made.add(request(number, rows=700))
 
     assert [taken(made), taken(made), taken(made)] == [["actor0"], ["actor1"], ["actor2"]]
+
+
+def test_a_request_that_is_sent_again_keeps_its_place_and_the_newest_of_a_client_counts():
+    made, clock = batcher(batchsize=2, delay_s=0.1)
+    made.add(request(0))
+    made.add(request(0)._replace(id=2))
+    clock.now += 0.06
+    made.add(request(0)._replace(id=2), b"new route")
+    made.add(request(0))  # late
+    assert len(made) == 1 and made.wait_s(NOW) == pytest.approx(0.04)
+
+    clock.now += 0.05
+    (found,) = made.take(NOW)
+
+    assert found.request.id == 2 and found.route == b"new route"

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ding_like.comm.zmq.row_book import ReportedError, SourceState
 
 from ding_like.comm.channels import Version
+from ding_like.comm.zmq.row_server import ReportedError, SourceState
 from ding_like.entry.serial_entry import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.build import Components
@@ -381,7 +381,7 @@ def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) 
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     run = make()
     run.runner.start()
-    run.rows.reported = [ReportedError("actor7", "actor", 1, "no space left")]
+    run.rows.reported = [ReportedError("actor7", "no space left")]
 
     run.runner.step()
 
@@ -394,7 +394,7 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
 def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make) -> None:
     run = make()
     for name in ("server1", "server2"):
-        run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0, 0)
+        run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0)
     run.rows.numbers = {
         "server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4},
         "server2": {"requests": 9, "mean_batch": None, "p50_ms": None, "p99_ms": None, "queue": 0},

@@ -43,7 +43,6 @@ def fuzz(minutes: float, *, seed: int) -> dict[str, Any]:
             "slowest_honest_turn_s": round(slowest_s, 3),
             "memory_grown_mib": round(grown_mib, 1),
             "rows": {**stage.rows.counts._asdict(), "honest": 3 * stage.turns, "others": stage.others.total()},
-            "proxy": {name: round(each, 1) for name, each in stage.proxy.counts._asdict().items()},
             "weights": {"garbled": stage.weights.num_garbled},
             "server": stage.rows.stats("server1"),
         }  # fmt: skip

@@ -13,7 +13,8 @@ import numpy as np
 
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.frames import encode
-from ding_like.comm.zmq.inference_messages import Reply, Request, encode_reply, encode_request
+from ding_like.comm.zmq.inference_messages import Reply, Request, encode_answer, encode_request, inputs_of
+from ding_like.comm.zmq.row_messages import PROTOCOL
 
 Frames = list[bytes]
 
@@ -31,7 +32,7 @@ class Stranger:
 _WORDS = ("hello", "segment", "ask", "stats", "error", "infer", "reply", "welcome", "order", "stop", "weights", "x", "")
 _KEYS = (
     "kind", "name", "run_id", "instance", "role", "protocol", "order", "seq", "version", "env_steps", "rows", "stats",
-    "have", "text", "id", "client", "least", "follows", "number", "has", "session", "arrays", "x",
+    "have", "text", "id", "client", "least", "number", "has", "session", "arrays", "x",
 )  # fmt: skip
 _DTYPES = "float32 float64 int64 bool uint8 object O V16 U4 datetime64[ns] complex64".split() + [""]
 _NUMBERS = (0, 1, -1, 2, 7, 2**31, 2**32, 2**53 - 1, 2**53, 2**63, 2**64, 10**30, -(2**63), 0.5, -0.0, 1e308)
@@ -61,11 +62,10 @@ def good(random: random.Random, own: Stranger) -> Frames:
     name = own.name
     sender = {"name": name, "run_id": own.run_id, "instance": "a"}
     rows = random.choice((1, 3))
-    lanes = np.arange(rows)
     noise = np.frombuffer(random.randbytes(4 * 4 * rows), np.float32).reshape(rows, 4)
     head, arrays = random.choice(
         [
-            ({"kind": "hello", "role": random.choice(("actor", "server")), "protocol": 1, **sender}, {}),
+            ({"kind": "hello", "role": random.choice(("actor", "server")), "protocol": PROTOCOL, **sender}, {}),
             ({"kind": "ask", "have": 0, **sender}, {}),
             ({"kind": "stats", "stats": {"a": 1.0}, **sender}, {}),
             ({"kind": "error", "text": "it broke", **sender}, {}),
@@ -76,20 +76,20 @@ def good(random: random.Random, own: Stranger) -> Frames:
                 },
                 {"columns/obs": noise, "columns/reward": noise[:, 0], "observed/obs_norm/sum": noise[0]},
             ),
-            ({"kind": "ask", "name": name, "number": random.choice((1, 5)), "has": {"policy": [0, 1]}}, {}),
+            ({"kind": "ask", "number": random.choice((1, 5)), "has": [0, 1]}, {}),
         ]
     )  # fmt: skip
-    follows, memory = random.choice(("", "server1.1")), random.choice(({}, {"lstm": noise}))
+    memory = random.choice(({}, {"lstm": noise}))
     request = Request(
-        name, own.run_id, random.randrange(9), random.choice((None, Version(1, 1), Version(9, 9))), follows,
-        {"obs": noise[:, : random.choice((3, 3, 4))]}, lanes, np.arange(rows) == random.choice((0, 9)), memory,
+        name, own.run_id, random.randrange(9), random.choice((None, Version(1, 1), Version(9, 9))),
+        inputs_of(noise[:, : random.choice((3, 3, 4))], {}, memory),
     )  # fmt: skip
     frames = random.choice(
         [
             encode(head, arrays),
             encode(head, arrays),
             encode_request(request),
-            encode_reply(random.randrange(5), Reply(noise, {}, Version(9, 9)), server="server9"),
+            encode_answer(random.randrange(5), Reply(noise, {}, Version(9, 9))),
         ]
     )
     return [bytes(frame) for frame in frames]

@@ -55,7 +55,7 @@ class AgentPolicy(EpsilonPolicy):
     """
 
     config: dict[str, Any] = dict(
-        type="ding_like.pipeline.seed.agent:AgentPolicy",
+        type="ding_like.policy.agent:AgentPolicy",
         discount_factor=0.99,
         learn=dict(update_per_collect=1, batch_size=32),
         collect=dict(n_sample=8),
