@@ -109,6 +109,10 @@ class _Source:
     num_unstored: int = 0  # segments that came and are not acknowledged
     statistics: int = 0  # version of those that it was sent
 
+    def state(self, refused: int) -> SourceState:
+        run_id = self.sender.run_id
+        return SourceState(self.role, run_id, self.is_connected, self.heard_s, tuple(self.orders), refused)
+
     def hear(self, route: bytes) -> None:
         self.route, self.heard_s, self.is_connected = route, time.monotonic(), True
 
@@ -180,28 +184,16 @@ class RowServer:
         """Return the states of all sources that have joined, by name. Raises CommError if the server has failed."""
         with self._changed:
             self._raise_failure()
-            return {
-                name: SourceState(
-                    each.role,
-                    each.sender.run_id,
-                    each.is_connected,
-                    each.heard_s,
-                    tuple(each.orders),
-                    self._num_refused[name],
-                )
-                for name, each in self._sources.items()
-            }
+            return {name: each.state(self._num_refused[name]) for name, each in self._sources.items()}
 
     def wait_for_sources(self, number: int, timeout_s: float, *, role: str = "actor") -> bool:
         """Wait until so many sources of a role have joined, for at most `timeout_s`; return whether they have."""
 
         with self._changed:
-            return self._changed.wait_for(
-                lambda: (
-                    self._failure is not None or [each.role for each in self._sources.values()].count(role) >= number
-                ),
-                timeout_s,
-            )
+            return self._changed.wait_for(lambda: self._failure is not None or self._num_of(role) >= number, timeout_s)
+
+    def _num_of(self, role: str) -> int:
+        return sum(each.role == role for each in self._sources.values())
 
     def give(
         self,

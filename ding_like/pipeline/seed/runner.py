@@ -64,11 +64,8 @@ class SeedRunner:
         self._published: Version | None = None
         self._random_rows = end.random_rows  # that are still to be collected
         self._waited_s = 0.0  # for rows that were asked for, since some came
+        self._report: RemoteCollectors = self._intake.report
         self._report.beside = self._numbers
-
-    @property
-    def _report(self) -> RemoteCollectors:
-        return self._intake.report
 
     @property
     def setting(self) -> Setting:
@@ -281,7 +278,7 @@ class SeedRunner:
         refused = {key: number for key, number in refused.items() if number}
         return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates, **refused}
 
-    # --- the rest of Turns
+    # --- the rest of Runner
 
     def flush(self) -> None:
         """Do nothing: between two turns all that was learned is here; rows that are still to come are put after."""
