@@ -21,9 +21,9 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
-from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts, system_with_coordinator
 from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
@@ -105,7 +105,7 @@ def plan_run(
 ) -> Plan:
     """Return what a run of workers that dial in is made from; `asked` goes before the config's `coordinator`."""
     file = read_config(config)
-    given = dict(file.system_config or {})
+    given = system_with_coordinator(file.create_config, file.system_config)
     given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
     _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
     main, create = serial_parts(file.main_config, file.create_config)
@@ -215,7 +215,7 @@ def make_coordinator(plan: Plan) -> Coordinator:
     """Return the coordinator of a plan."""
     made = {"system": plan.system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
     lock = None if plan.run_folder is None else plan.run_folder.lock
-    return Coordinator({"main": plan.cfg, **made, "lock": lock})
+    return create_coordinator({"main": plan.cfg, **made, "lock": lock})
 
 
 def _save_arguments(plan: Plan, coordinator: Coordinator) -> None:

@@ -20,7 +20,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.reopen import STATE_FILE, WORKERS_CONFIG
-from ding_like.pipeline.parallel.settings import FILES, SystemConfig, read_system, serial_parts
+from ding_like.pipeline.parallel.settings import FILES, SystemConfig, read_system, serial_parts, system_with_coordinator
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.own_folder import make_own_folder
@@ -58,9 +58,10 @@ def parallel_pipeline(
     check_limits(max_env_step=max_env_step, max_train_iter=max_train_iter)
     main, given_create, system_config, source = _read(input_cfg)
     main, create = serial_parts(main, given_create)
+    system_config = system_with_coordinator(given_create, system_config)
     if learners is not None:
         check_cores(number_of_learners(learners))
-        system_config = {**(system_config or {}), "num_learners": learners}
+        system_config = {**system_config, "num_learners": learners}
     with RunFolder(check=_refuse_to_mix) as run_folder:
         cfg = compile_config(
             main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, folder=run_folder
@@ -72,7 +73,7 @@ def parallel_pipeline(
             seed,
             max_train_iter,
             max_env_step,
-            system=to_plain(system_config or {}),
+            system=system_config,
             parts={name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)},
             source=source,
             files=None if system.own_folder is None else str(system.own_folder),

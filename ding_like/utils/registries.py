@@ -48,6 +48,9 @@ WEIGHT_UPDATER_REGISTRY: Registry[Any] = Registry(
 RANK_COLLECTOR_REGISTRY: Registry[Any] = Registry(
     "rank_collector", "ding_like.pipeline.ranks", modules={"rank": "ding_like.pipeline.ranks.collector"}
 )
+COORDINATOR_REGISTRY: Registry[Any] = Registry(
+    "coordinator", "ding_like.pipeline.parallel", modules={"flask_fs": "ding_like.pipeline.parallel.coordinator"}
+)
 LEAGUE_REGISTRY: Registry[Any] = Registry("league", "ding_like.league.league")
 PLAYER_REGISTRY: Registry[Any] = Registry("player", "ding_like.league.player")
 REWARD_MODEL_REGISTRY: Registry[Any] = Registry("reward_model", "ding_like.reward_model")
@@ -77,6 +80,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
         COMM_COLLECTOR_REGISTRY,
         WEIGHT_UPDATER_REGISTRY,
         RANK_COLLECTOR_REGISTRY,
+        COORDINATOR_REGISTRY,
         LEAGUE_REGISTRY,
         PLAYER_REGISTRY,
         TRACKER_REGISTRY,

@@ -132,8 +132,8 @@ class LedgerLearner(FlaskFileSystemLearner):
         self._link.coordinator = cast(Any, _CountingCoordinator(self._link.coordinator, self._note_sample))
 
     def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
-        attempt, training = self._begun()
-        task, learner = attempt.task, training.learner
+        task, training = self._begun()
+        learner = training.learner
         if self._ledger is not None:
             self._note_down("left")  # the attempt before
         done, now = self._counts, learner.train_iter

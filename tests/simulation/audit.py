@@ -89,13 +89,13 @@ class Audit:
 
             return wrapped
 
-        def on_draw(draw: Any) -> Any:
-            def wrapped(book: SegmentLedger, buffer_id: str, message: m.Sample, *args: Any, **kw: Any) -> Any:
-                drawn = draw(book, buffer_id, message, *args, **kw)
-                if drawn.batches is not None:
-                    grant = ((message.task_id, message.attempt), drawn.batches.num_batches)
+        def on_sample(sample: Any) -> Any:
+            def wrapped(core: CoordinatorCore, worker_id: str, buffer_id: str, message: m.Sample) -> Any:
+                reply = sample(core, worker_id, buffer_id, message)
+                if reply.batches is not None:
+                    grant = ((message.task_id, message.attempt), reply.batches.num_batches)
                     self._pending.append(("grant", grant))
-                return drawn
+                return reply
 
             return wrapped
 
@@ -110,7 +110,7 @@ class Audit:
         patches.wrap(SegmentLedger, "take", on_take)
         patches.wrap(BufferIndex, "add", on_add)
         patches.wrap(OnPolicyIndex, "add", on_add)
-        patches.wrap(SegmentLedger, "draw", on_draw)
+        patches.wrap(CoordinatorCore, "sample", on_sample)
         patches.wrap(CoordinatorCore, "publish", on_publish)
 
     def _watch_client(self, patches: Patches) -> None:

@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
 from ding_like.pipeline.parallel.core.ledger import SegmentLedger
 from ding_like.pipeline.parallel.core.run import Run
-from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
 from tests.simulation.patches import Patches
 
 
 def reuse_the_attempt(patches: Patches) -> None:
     """Let a learner's later attempts publish through what was made for its first, which is over."""
 
-    def make(init: Any) -> Any:
-        def wrapped(attempt: LearnAttempt, *args: Any, link: Any, **kwargs: Any) -> None:
-            init(attempt, *args, link=link, **kwargs)
-            first = link.__dict__.setdefault("first_attempt", attempt)
-            if first is not attempt:
-                attempt._publisher.abandon(timeout_s=1.0)
-                attempt._publisher = first._publisher
+    def make(start: Any) -> Any:
+        def wrapped(learner: FlaskFileSystemLearner, task_info: Any) -> None:
+            start(learner, task_info)
+            first = learner.__dict__.setdefault("first_publisher", learner._publisher)
+            if first is not learner._publisher and learner._publisher is not None:
+                learner._publisher.abandon(timeout_s=1.0)
+                learner._publisher = first
 
         return wrapped
 
-    patches.wrap(LearnAttempt, "__init__", make)
+    patches.wrap(FlaskFileSystemLearner, "deal_with_learner_start", make)
 
 
 def forget_answers(patches: Patches) -> None:

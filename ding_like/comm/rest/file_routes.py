@@ -13,7 +13,6 @@ from flask import Flask, Response, request
 
 from ding_like.comm.rest.folders import read_below, write_below
 from ding_like.comm.rest.http_gate import Caller, Gate
-from ding_like.comm.rest.http_limits import FILE_ROUTES
 from ding_like.comm.rest.messages import MAX_FILE, OCTETS, SHA256_HEADER
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.wire import check_id
@@ -23,6 +22,7 @@ from ding_like.utils.interval import Interval
 
 logger = logging.getLogger(__name__)
 
+FILE_ROUTES = ("/v1/segments/", "/v1/weights/")
 _WORDS = Interval(60.0, starts_due=True)
 _VERSION = re.compile(r"(?P<attempt>[0-9]{1,15})-(?P<version>[0-9]{1,15})")
 

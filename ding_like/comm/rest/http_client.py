@@ -1,4 +1,4 @@
-"""Call a coordinator over HTTP, by the methods of CoordinatorService."""
+"""HTTP client of a coordinator."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from urllib3.exceptions import HTTPError
 import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import STATUS, RefusedError, UnreachableError
-from ding_like.comm.rest.service import Stamp
+from ding_like.comm.rest.service import ROUTES, CoordinatorService, Stamp
 from ding_like.comm.rest.signing import ANSWER_HEADER, Clock, Signer, body_hash, draw_secret
 from ding_like.comm.rest.wire import decode, encode, printable
 from ding_like.errors import CommError
@@ -70,7 +70,7 @@ class _Answer(NamedTuple):
     signature: str
 
 
-class HttpCoordinator:
+class HttpCoordinator(CoordinatorService):
     """Send messages to the coordinator at `url`, signed with the key of a role, trying again for `retry_s`.
 
     Raises RefusedError for what the coordinator refuses, CommError if it cannot be reached, or if what is reached does
@@ -125,37 +125,14 @@ class HttpCoordinator:
         self._worker = found.worker_id
         return found
 
-    def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
-        return self._ask("POST", f"/v1/workers/{worker_id}/heartbeat", message, m.HeartbeatReply, worker=worker_id)
-
-    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
-        return self._ask("DELETE", f"/v1/workers/{worker_id}", message, m.Ok, worker=worker_id)
-
-    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
-        return self._ask("POST", "/v1/tasks/claim", message, m.ClaimReply, worker=worker_id)
-
-    def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
-        return self._ask("POST", f"/v1/tasks/{task_id}/data", message, m.SendDataReply, worker=worker_id)
-
-    def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
-        return self._ask("POST", f"/v1/tasks/{task_id}/info", message, m.TaskInfoReply, worker=worker_id)
-
-    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
-        return self._ask("POST", f"/v1/tasks/{task_id}/finish", message, m.EndReply, worker=worker_id)
-
-    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
-        return self._ask("POST", f"/v1/tasks/{task_id}/fail", message, m.EndReply, worker=worker_id)
-
-    def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
-        return self._ask("POST", f"/v1/buffers/{buffer_id}/sample", message, m.SampleReply, worker=worker_id)
-
-    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
-        return self._ask("POST", f"/v1/buffers/{buffer_id}/update", message, m.UpdateReply, worker=worker_id)
-
-    def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
-        return self._ask("POST", f"/v1/policies/{policy_id}", message, m.Ok, worker=worker_id)
+    def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
+        """Send the message of a route and return its reply."""
+        route = ROUTES[name]
+        path = route.path.format(worker=worker_id, item=item)
+        return self._ask(route.method, path, message, route.reply, worker=worker_id)
 
     def status(self) -> dict[str, Any]:
+        """Return a description of the run."""
         return self._ask("GET", "/v1/status", None, dict[str, Any])
 
     def put_file(self, path: str, data: bytes) -> None:

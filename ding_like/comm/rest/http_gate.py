@@ -1,4 +1,7 @@
-"""Decide whether a request is let in: from where, by whom it was signed, when, how often; and sign the answer."""
+"""Authentication of requests: host, signature, time; and the signature of the answer.
+
+A request that comes twice has the same (worker, channel, number) and gets the saved reply: see `core/journal.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,11 @@ from flask import Response, g, request
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.keys import Keys
-from ding_like.comm.rest.rate_limit import RateLimit
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.signing import ANSWER_HEADER, Clock, Head, Signed, Verifier, answer_signature, body_hash
-from ding_like.comm.rest.turns import TurnMemory
 from ding_like.comm.rest.wire import check_id
 
-# Of one worker; the fastest collector of a small env sends some hundred segments a second.
-_REQUESTS_PER_S, _REQUESTS_AT_ONCE = 1000.0, 2000.0
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(:[0-9]{1,5})?")
 _TURN = re.compile(r"(?P<channel>[A-Za-z0-9][A-Za-z0-9._-]{0,63}):(?P<number>[1-9][0-9]{0,14})")
 
@@ -47,8 +46,6 @@ class Gate:
         self._hosts = None if hosts is None else {name.strip("[]") for name in hosts}
         self._secret_of = secret_of
         self._clock = clock
-        self._rate = RateLimit(_REQUESTS_PER_S, _REQUESTS_AT_ONCE)
-        self._turns = TurnMemory()
 
     def now_s(self) -> float:
         """Return the time by which signatures are judged, in seconds since 1970 or nearly so."""
@@ -61,7 +58,7 @@ class Gate:
             g.signer = self._verifier.hello(header)
 
     def check(self, roles: tuple[str, ...], *, worker: str | None = None, any_client: bool = False) -> Caller:
-        """Return who asks. Raises RefusedError unless one of these roles signed the request, for the first time.
+        """Return who asks. Raises RefusedError unless one of these roles signed the request.
 
         The request speaks for a registered worker: `worker`, where its path names one. With `any_client` it may come
         from a client that has not registered.
@@ -74,7 +71,6 @@ class Gate:
             caller = Caller(None, worker or named, client, _stamp_of(turn))
             if not any_client:
                 check_id(caller.worker, "the worker's id")
-            self._rate.check(caller.worker or client)
             return caller
         signed = self._signed()
         g.signer = (self._verifier.role_key(signed.role), signed.sig)
@@ -83,32 +79,15 @@ class Gate:
         if not any_client or named:
             self._check_worker(signed, worker if worker is not None else named)
         self._verifier.check_clock(signed)
-        self._rate.check(named or f"{signed.role}:{client}")
         stamp = _stamp_of(turn)
         body = request.get_data(cache=True)
         if len(body) != signed.head.length or body_hash(body) != signed.head.sha256:
             raise RefusedError("bad_key", "the body is not the one that was signed")
         if not named:
-            self._turns.take_loose(signed.role, check_id(client, "the incarnation"), signed.nonce)
+            check_id(client, "the incarnation")
         elif stamp is None:
             raise RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
-        else:
-            self._turns.take(signed.role, named, stamp, signed.nonce)
         return Caller(signed.role, named, client, stamp)
-
-    def is_signed(self, method: str, path: str, headers: Mapping[str, str]) -> bool:
-        """Tell from a request's head alone whether it is signed by a role of the run; True where no keys are.
-
-        The names of headers are in capitals, with underscores.
-        """
-        if self._verifier is None:
-            return True
-        try:
-            signed = self._verifier.check(headers.get("AUTHORIZATION", ""), _head(method, path, headers))
-            self._verifier.check_clock(signed)
-        except (RefusedError, ValueError):
-            return False
-        return True
 
     def sign(self, response: Response) -> Response:
         """Sign an answer, if its request was signed by a known worker."""

@@ -1,25 +1,27 @@
-"""Serve a coordinator over HTTP: Flask for the routes, waitress for the threads, loopback unless told otherwise."""
+"""HTTP server of a coordinator: Flask for the routes, waitress for the threads, loopback by default."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import logging
+import resource
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flask import Flask, Response, request
+from waitress import wasyncore
+from waitress.server import create_server
 from werkzeug.exceptions import HTTPException
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.file_routes import add_file_routes
 from ding_like.comm.rest.http_gate import Gate
-from ding_like.comm.rest.http_limits import LimitedServer, Limits
 from ding_like.comm.rest.keys import Keys
 from ding_like.comm.rest.listening import listen, url_of
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import StampedService
+from ding_like.comm.rest.service import ROUTES, Route, Stamp
 from ding_like.comm.rest.signing import Clock, is_secret, steady_clock
 from ding_like.comm.rest.wire import check_id, decode, encode
 from ding_like.errors import ConfigError
@@ -30,22 +32,45 @@ logger = logging.getLogger(__name__)
 logging.getLogger("waitress.queue").setLevel(logging.ERROR)
 
 MAX_BODY = m.MAX_BODY
+_MAX_HEAD = 16_384  # bytes
+_CONNECTIONS = 2000  # at most
+_OTHER_FILES = 256  # descriptors that the coordinator itself may need
 _CLOSE_S = 10.0
 _JSON = "application/json"
 _HTTP_CODES = {404: "unknown", 405: "wrong_method", 413: "too_large", 415: "wrong_content_type"}
 
 
-class CoordinatorServer:
-    """Serve `service` from a thread of its own, between `start` and `close`.
+class LockedCalls(Protocol):
+    """Service of a coordinator that is called by many threads, with messages that may come twice."""
 
-    Files of workers that share no folder go below the folders `segments` and `weights`.
+    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
+        """Answer the message of a route, or repeat the answer that the same stamp of this worker had.
+
+        Raises RefusedError with code `old_message` for a number below the last of its channel.
+        """
+
+    def secret_of(self, worker_id: str) -> str | None:
+        """Return the secret that a worker registered with; None for a worker that is not there."""
+
+    def hello(self) -> m.Hello: ...
+
+    def register(self, message: m.Register) -> m.Registered: ...
+
+    def status(self) -> dict[str, Any]: ...
+
+
+class CoordinatorServer:
+    """HTTP server of `service`, in a thread of its own between `start` and `close`.
+
+    Files of workers that share no folder go below the folders `segments` and `weights`. Floods, slow sockets and TLS
+    are a reverse proxy's work: see docs/parallel.md.
 
     Raises ConfigError for a host that others can reach without keys, CommError for a port that is in use.
     """
 
     def __init__(
         self,
-        service: StampedService,
+        service: LockedCalls,
         keys: Keys | None,
         *,
         host: str = "127.0.0.1",
@@ -54,16 +79,24 @@ class CoordinatorServer:
         segments: Path | None = None,
         weights: Path | None = None,
         clock: Clock | None = None,
-        limits: Limits | None = None,
     ) -> None:
-        """`clock` judges signatures, by default one that no change of the wall's clock moves; see `Limits`."""
+        """`clock` judges signatures, by default one that no change of the wall's clock moves."""
         _check_host(host, keys)
         hosts = {"127.0.0.1", "localhost", "[::1]"} if is_loopback(host) else None
-        gate = Gate(keys, hosts, secret_of=service.secret_of, clock=clock or steady_clock())
-        app = _make_app(service, gate, segments=segments, weights=weights)
+        app = make_app(service, keys, hosts=hosts, segments=segments, weights=weights, clock=clock)
         listener = listen(host, port, failing="the coordinator cannot listen on")
-        self._server = LimitedServer(
-            app, listener, is_signed=gate.is_signed, limits=limits or Limits.of_this_process(), threads=threads
+        self._sockets: dict[int, Any] = {}
+        self._server = create_server(
+            app,
+            map=self._sockets,
+            sockets=[listener],
+            threads=threads,
+            connection_limit=_most_connections(),
+            max_request_body_size=m.MAX_FILE + 1,
+            max_request_header_size=_MAX_HEAD,
+            asyncore_use_poll=True,  # select() knows no descriptors above 1024
+            log_socket_errors=False,
+            ident=None,
         )
         self.url = url_of(host, listener)
         self._is_closed = False
@@ -75,7 +108,7 @@ class CoordinatorServer:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the thread that answers is there."""
+        """True while the thread that answers runs."""
         return self._thread.is_alive()
 
     def close(self) -> None:
@@ -87,17 +120,27 @@ class CoordinatorServer:
         self._server.task_dispatcher.shutdown(timeout=_CLOSE_S)
         if self._thread.is_alive():
             try:
-                self._server.trigger.pull_trigger(self._server.close_all)
+                self._server.trigger.pull_trigger(self._close_sockets)
             except OSError as error:
                 # The loop was awake, and has closed the trigger before it was pulled.
                 logger.debug("the loop had closed already: %s", error)
             self._thread.join(_CLOSE_S)
         else:
-            self._server.close_all()
+            self._close_sockets()
+
+    def _close_sockets(self) -> None:
+        wasyncore.close_all(self._sockets, ignore_all=True)
+
+
+def _most_connections() -> int:
+    """Return how many connections leave this process descriptors for its own files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = _CONNECTIONS if soft == resource.RLIM_INFINITY else max(soft - _OTHER_FILES, soft // 2)
+    return max(min(_CONNECTIONS, free), 8)
 
 
 def make_app(
-    service: StampedService,
+    service: LockedCalls,
     keys: Keys | None,
     *,
     hosts: set[str] | None = None,
@@ -107,10 +150,6 @@ def make_app(
 ) -> Flask:
     """Return the application. `hosts` are the names that it may be called by, None for any."""
     gate = Gate(keys, hosts, secret_of=service.secret_of, clock=clock or steady_clock())
-    return _make_app(service, gate, segments=segments, weights=weights)
-
-
-def _make_app(service: StampedService, gate: Gate, *, segments: Path | None, weights: Path | None) -> Flask:
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
@@ -132,22 +171,9 @@ def _make_app(service: StampedService, gate: Gate, *, segments: Path | None, wei
 
 
 _WORKERS = ("collector", "learner")
-# (method, path, message class, method of the service, roles). {x} in a path is an id.
-_ROUTES: tuple[tuple[str, str, Any, str, tuple[str, ...]], ...] = (
-    ("POST", "/v1/workers/<w>/heartbeat", m.Heartbeat, "heartbeat", _WORKERS),
-    ("DELETE", "/v1/workers/<w>", m.Leave, "leave", _WORKERS),
-    ("POST", "/v1/tasks/claim", m.Claim, "claim", _WORKERS),
-    ("POST", "/v1/tasks/<t>/data", m.SendData, "send_data", ("collector",)),
-    ("POST", "/v1/tasks/<t>/info", m.TaskInfo, "task_info", _WORKERS),
-    ("POST", "/v1/tasks/<t>/finish", m.FinishTask, "finish_task", _WORKERS),
-    ("POST", "/v1/tasks/<t>/fail", m.FailTask, "fail_task", _WORKERS),
-    ("POST", "/v1/buffers/<b>/sample", m.Sample, "sample", ("learner",)),
-    ("POST", "/v1/buffers/<b>/update", m.Update, "update", ("learner",)),
-    ("POST", "/v1/policies/<p>", m.Publish, "publish", ("learner",)),
-)
 
 
-def _add_routes(app: Flask, service: StampedService, gate: Gate) -> None:
+def _add_routes(app: Flask, service: LockedCalls, gate: Gate) -> None:
     @app.get("/v1/hello")
     def hello() -> Response:
         gate.greet()
@@ -172,16 +198,17 @@ def _add_routes(app: Flask, service: StampedService, gate: Gate) -> None:
             raise RefusedError("malformed", "a worker registers with a secret: 32 to 128 hex digits that it drew")
         return _reply(service.register(message))
 
-    for method, path, kind, name, roles in _ROUTES:
-        view = functools.partial(_answer, gate, service, name, kind, roles)
-        app.add_url_rule(path, endpoint=f"{method} {path}", view_func=view, methods=[method])
+    for name, route in ROUTES.items():
+        path = route.path.replace("{", "<").replace("}", ">")
+        view = functools.partial(_answer, gate, service, name, route)
+        app.add_url_rule(path, endpoint=name, view_func=view, methods=[route.method])
 
 
-def _answer(gate: Gate, service: StampedService, name: str, kind: Any, roles: tuple[str, ...], **ids: str) -> Response:
+def _answer(gate: Gate, service: LockedCalls, name: str, route: Route, **ids: str) -> Response:
     """Check a request, decode it, and hand it to the service, which acts once on what comes twice."""
-    caller = gate.check(roles, worker=ids.pop("w", None))
+    caller = gate.check(route.roles, worker=ids.pop("worker", None))
     named = tuple(check_id(value, "the id in the path") for value in ids.values())
-    return _reply(service.answer(name, caller.worker, named, _message(kind), caller.stamp))
+    return _reply(service.answer(name, caller.worker, named, _message(route.message), caller.stamp))
 
 
 def _message(kind: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.rest import messages as m
@@ -39,7 +40,8 @@ class RestRowSink(TaskUser):
 
         Raises SegmentError where the disk stays full for ten minutes, CommError if the coordinator refuses it.
         """
-        return self.announce(self.write(self.next_name(), segment))
+        self.queue(self.write(self.next_name(), segment))
+        return self.send(self.waiting)
 
     def next_name(self) -> str:
         """Return the name of the next segment, a new one with each call."""
@@ -75,11 +77,14 @@ class RestRowSink(TaskUser):
             policy_attempt=segment.version.attempt,
         )
 
-    def announce(self, info: m.SegmentInfo) -> Order:
-        """Announce a segment, and those that could not be announced before it."""
-        task, _ = self._begun()
+    def queue(self, info: m.SegmentInfo) -> None:
+        """Queue what is announced of a segment; a failed `send` leaves it in the queue."""
         self._waiting.append(info)
-        message = m.SendData(task.attempt, tuple(self._waiting))
+
+    def send(self, infos: Sequence[m.SegmentInfo]) -> Order:
+        """Announce segments, which empties the queue, and return the next order."""
+        task, _ = self._begun()
+        message = m.SendData(task.attempt, tuple(infos))
         reply = self._link.coordinator.send_data(self._link.agent.worker_id, task.task_id, message)
         self._waiting.clear()
         for rejected in reply.rejected:

@@ -3,13 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.shared_files import SharedFiles
 from ding_like.data.schema import Schema
-from ding_like.data.segment_file import SegmentError, read_segment
+from ding_like.data.segment_file import SegmentError, read_segment, segment_file
 from ding_like.errors import SchemaError
 from ding_like.types import Array
+
+
+def load_segment(path: str, meta: dict[str, Any], decompressor: Any = None) -> dict[str, Array]:
+    """Return the columns of a segment file, which must be as `meta` says: its rows, sha256 and nbytes.
+
+    `meta` gets `observed`, what the segment holds beside its rows. Raises SegmentError for any other file.
+    """
+    file = Path(path)
+    columns, read = read_segment(
+        file.parent,
+        file.name.removesuffix(".safetensors"),
+        rows=meta["rows"],
+        sha256=meta["sha256"],
+        nbytes=meta["nbytes"],
+        row_bytes=meta.get("row_bytes"),
+        observed_bytes=meta.get("observed_bytes", 0),
+    )
+    meta["observed"] = read.observed
+    return columns
 
 
 class SegmentReader:
@@ -21,6 +42,7 @@ class SegmentReader:
         schema: Schema,
         check: Callable[[Mapping[str, Array]], None],
         *,
+        load: Callable[[str, dict[str, Any], Any], dict[str, Array]] = load_segment,
         observed_bytes: int = 0,
         on_observed: Callable[[Mapping[str, Array], int], None] | None = None,
     ) -> None:
@@ -32,6 +54,7 @@ class SegmentReader:
         self._files = files
         self._schema = schema
         self._check = check
+        self._load = load
         self._observed_bytes = observed_bytes
         self._on_observed = on_observed
 
@@ -40,21 +63,20 @@ class SegmentReader:
         files = self._files
         files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
         try:
-            columns, meta = read_segment(
-                files.segments,
-                segment.name,
-                rows=segment.rows,
-                sha256=segment.sha256,
-                nbytes=segment.nbytes,
-                row_bytes=self._schema.row_bytes,
-                observed_bytes=self._observed_bytes,
-            )
+            meta: dict[str, Any] = {
+                "rows": segment.rows,
+                "sha256": segment.sha256,
+                "nbytes": segment.nbytes,
+                "row_bytes": self._schema.row_bytes,
+                "observed_bytes": self._observed_bytes,
+            }
+            columns = self._load(str(segment_file(files.segments, segment.name)), meta, None)
         finally:
             files.forget_segment(segment.name)
         self._check(columns)
         if self._on_observed is not None:
             try:
-                self._on_observed(meta.observed, segment.serial)
+                self._on_observed(meta.get("observed", {}), segment.serial)
             except SchemaError as error:
                 raise SegmentError("schema", str(error)) from error
         return columns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.rest import messages as m
@@ -23,10 +24,14 @@ class RestWeightReader(TaskUser):
     """
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
-        """Return the newest weights that the coordinator told of; see `WeightReader`."""
+        """Return the newest weights that the coordinator announced; see `WeightReader`."""
+        return self.wait_for(lambda: self.read_newest(policy_id, newer_than), timeout_s=timeout_s)
+
+    def wait_for(self, read: Callable[[], Weights | None], *, timeout_s: float) -> Weights | None:
+        """Return what `read` gives, asking the coordinator until `timeout_s` is over or the task is to be finished."""
         _, handle = self._begun()
         deadline = time.monotonic() + timeout_s
-        while (weights := self._read_newest(policy_id, newer_than)) is None:
+        while (weights := read()) is None:
             if time.monotonic() >= deadline or handle.finish_asked:
                 return None
             handle.pause()
@@ -37,7 +42,8 @@ class RestWeightReader(TaskUser):
         """Return one version of a policy's weights. Raises CommError if it cannot be read."""
         return read_published(self._link.files, policy_id, policy)
 
-    def _read_newest(self, policy_id: str, newer_than: Version | None) -> Weights | None:
+    def read_newest(self, policy_id: str, newer_than: Version | None) -> Weights | None:
+        """Return the newest weights that were announced, None if they are not above `newer_than`."""
         task, handle = self._begun()
         for left in reversed(range(_TRIES)):
             newest = task.policy if task.kind == "eval" else handle.newest_policy

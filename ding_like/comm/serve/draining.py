@@ -9,7 +9,7 @@ from typing import Any
 from waitress import wasyncore
 from waitress.task import ErrorTask, WSGITask
 
-from ding_like.comm.rest.http_limits import LimitedChannel, LimitedServer
+from ding_like.comm.serve.limits import LimitedChannel, LimitedServer
 from ding_like.comm.serve.messages import JSON
 
 

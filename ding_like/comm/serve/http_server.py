@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from ding_like.comm.rest.http_limits import Limits
 from ding_like.comm.rest.listening import listen, url_of
 from ding_like.comm.rest.messages import MAX_FILE
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.serve.access import Access, check_host
 from ding_like.comm.serve.draining import DrainingServer, error_body
+from ding_like.comm.serve.limits import Limits
 from ding_like.comm.serve.messages import (
     JSON,
     VERSION_HEADER,

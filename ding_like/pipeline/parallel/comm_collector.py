@@ -1,4 +1,4 @@
-"""Connect a collector to a coordinator: tasks come in and segments go out, over HTTP and files."""
+"""Comm collector: tasks come in and segments go out, over HTTP and files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from ding_like.comm.rest.row_sink import RestRowSink
 from ding_like.comm.rest.service import CoordinatorService
 from ding_like.comm.rest.weight_reader import RestWeightReader
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.parallel.settings import required
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector
 from ding_like.pipeline.self_play import has_league
 from ding_like.utils.configurable import Configurable
@@ -24,7 +26,7 @@ from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECT
 
 
 class BaseCommCollector(ABC, Configurable):
-    """Bring tasks to a parallel collector and its data to a coordinator."""
+    """Base of the links between a parallel collector and a coordinator."""
 
     config: dict[str, Any] = {}
 
@@ -60,7 +62,12 @@ class BaseCommCollector(ABC, Configurable):
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
 class FlaskFileSystemCollector(BaseCommCollector):
-    """Collect for a coordinator that speaks HTTP; rows travel as segment files.
+    """Comm collector that speaks HTTP; rows travel as segment files.
+
+    `run` does the coordinator's tasks: `deal_with_collector_start` runs one. Its collector loads weights by
+    `get_policy_update_info`, writes rows by `send_stepdata` and announces them by `send_metadata`, which sends what
+    `deal_with_collector_data` returns; `deal_with_collector_close` returns the task's result. A sub-class may override
+    any of them.
 
     `cfg` holds `main`, a compiled config, `seed`, and what WorkerLink reads. DI-engine's keys `host` and `port` are
     accepted: a worker dials in, so it listens nowhere.
@@ -75,11 +82,12 @@ class FlaskFileSystemCollector(BaseCommCollector):
     ) -> None:
         """Prepare; `coordinator` stands in place of the one at `cfg.coordinator`."""
         super().__init__(cfg)
+        required(cfg, "main", "seed", *(() if coordinator else ("coordinator",)), of="a comm collector")
         self._env_setting = env_setting
         self._link = WorkerLink("collector", cfg, coordinator, resources=self.deal_with_resource())
         self._sink = RestRowSink(self._link)
         self._reader = RestWeightReader(self._link)
-        self._returned: Version | None = None  # of the weights that `get_policy_update_info` returned last
+        self._have: Version | None = None  # that the part of the collector which asks for weights acts with
 
     def start(self) -> None:
         self._link.start()
@@ -108,16 +116,21 @@ class FlaskFileSystemCollector(BaseCommCollector):
         """Return what this process has to offer."""
         return {"gpu": float(torch.cuda.device_count()), "cpu": float(os.cpu_count() or 1)}
 
-    def deal_with_collector_start(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
-        """Do a task, with the collector of the tasks before; return its result."""
+    def deal_with_collector_start(self, task_info: Mapping[str, Any]) -> None:
+        """Run a task to its end, with the collector of the tasks before."""
         if self._collector is None:
             self._collector = self._create_collector(task_info)
         self._collector.start(task_info)
-        return self._collector.get_finish_info()
 
     def deal_with_collector_data(self) -> list[m.SegmentInfo]:
-        """Return the announcements that are still to be sent, the oldest first."""
+        """Return the metadata that is sent to the coordinator next: all that is queued, the oldest first."""
         return self._sink.waiting
+
+    def deal_with_collector_close(self) -> dict[str, Any]:
+        """Return the result of the task that has ended."""
+        if self._collector is None:
+            raise CommError("no task has been started.")
+        return self._collector.get_finish_info()
 
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
         self._begin(task, handle)
@@ -126,7 +139,8 @@ class FlaskFileSystemCollector(BaseCommCollector):
         info = {**task.cfg, "task_id": task.task_id, "policy_id": task.policy_id, "eval_flag": task.kind == "eval"}
         if info.get("opponent") is not None:
             info["opponent"] = self._reader.read(task.policy_id, m.PolicyVersion(**info["opponent"]))
-        return self.deal_with_collector_start(info)
+        self.deal_with_collector_start(info)
+        return self.deal_with_collector_close()
 
     def _begin(self, task: m.Task, handle: TaskHandle) -> None:
         self._sink.begin(task, handle)
@@ -145,10 +159,10 @@ class FlaskFileSystemCollector(BaseCommCollector):
         collector: BaseParallelCollector = cls(cfg, sink=self, reader=self, **kwargs)
         return collector
 
-    # --- the collector's side: this is its RowSink, by way of DI-engine's calls, and its WeightReader
+    # --- the collector's side: this is its RowSink and its WeightReader
 
     def put(self, segment: Segment) -> Order:
-        """Write a segment, announce it, and return what is to be done next; see `RestRowSink`."""
+        """Write a segment, send its metadata, and return what is to be done next; see `RestRowSink`."""
         return self.send_metadata(self.send_stepdata(self._sink.next_name(), segment))
 
     def order(self, *, timeout_s: float) -> Order:
@@ -156,29 +170,30 @@ class FlaskFileSystemCollector(BaseCommCollector):
         return self._sink.order(timeout_s=timeout_s)
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
-        """Return the newest weights that the coordinator told of; see `RestWeightReader`."""
-        return self._reader.newest(policy_id, newer_than=newer_than, timeout_s=timeout_s)
+        """Return the newest weights that `get_policy_update_info` gives in time; see `WeightReader`."""
+        self._have = newer_than
+        return self._reader.wait_for(lambda: self.get_policy_update_info(policy_id), timeout_s=timeout_s)
 
     # DI-engine's page gives its file name to this class only.
     def send_stepdata(self, path: str, stepdata: Segment) -> m.SegmentInfo:  # type: ignore[override]
-        """Write rows as the segment file `path`; return what is announced about it."""
+        """Write rows as the segment file `path`; return its metadata."""
         return self._sink.write(path, stepdata)
 
     def send_metadata(self, metadata: m.SegmentInfo) -> Order:
-        """Announce a segment, and those that could not be announced before it."""
-        return self._sink.announce(metadata)
+        """Queue a segment's metadata, send what `deal_with_collector_data` returns, and return the next order."""
+        self._sink.queue(metadata)
+        return self._sink.send(self.deal_with_collector_data())
 
     def get_policy_update_info(self, path: str) -> Weights | None:
-        """Return the newest weights of the policy `path`, None if they were returned before."""
-        found = self.newest(path, newer_than=self._returned)
-        self._returned = self._returned if found is None else found.version
-        return found
+        """Return the newest weights of the policy `path`, None if the collector has them already."""
+        return self._reader.read_newest(path, self._have)
 
 
 def create_comm_collector(cfg: Mapping[str, Any]) -> BaseCommCollector:
     """Build the comm collector that `cfg.type` (or DI-engine's `comm_collector_type`) names.
 
-    `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
+    `import_names` says where it may be registered; "module:Class" names a class by itself. Raises RegistryError (a
+    KeyError) for an unknown name, and ConfigError that names a missing key.
     """
     name = cfg.get("comm_collector_type") or cfg.get("type") or "flask_fs"
     collector: BaseCommCollector = COMM_COLLECTOR_REGISTRY.get(name, cfg.get("import_names") or ())(cfg)

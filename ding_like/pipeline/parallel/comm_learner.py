@@ -1,11 +1,13 @@
-"""Connect a learner to a coordinator: batches come in, weights and priorities go out, over HTTP and files.
+"""Comm learner: batches come in, weights and reports go out, over HTTP and files.
 
-What stays with the process from one attempt at the task to the next is `Training`; what begins and ends with an attempt
-is `LearnAttempt`. The class of DI-engine's API stands before both.
+`Training` holds what stays in the process from one attempt at the task to the next.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -14,15 +16,21 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import Batch
+from ding_like.comm.channels import Batch, Version, Weights
+from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
+from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
+from ding_like.comm.rest.batch_source import RestBatchSource
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.segment_reader import SegmentReader, load_segment
 from ding_like.comm.rest.service import CoordinatorService
+from ding_like.comm.rest.weight_publisher import RestWeightPublisher
+from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
-from ding_like.data.segment_file import read_with_retries
+from ding_like.comm.weights.extract import state_of
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.parallel.learn_attempt import LearnAttempt
+from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, required
 from ding_like.pipeline.parallel.training import Training
 from ding_like.types import Array, State
 from ding_like.utils.configurable import Configurable
@@ -30,9 +38,15 @@ from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore
 from ding_like.worker import BaseLearner, LearnerHook
 
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 1.0  # between two looks at whether the task is to be finished
+_NO_DATA_S = 600.0  # without a batch for so long, the learner gives up
+_KEYS = ("main", "seed", "num_batches", "publish_interval_s")
+
 
 class BaseCommLearner(ABC, Configurable):
-    """Bring data to a learner and what it learned to a coordinator."""
+    """Base of the links between a learner and a coordinator."""
 
     config: dict[str, Any] = {}
 
@@ -45,15 +59,15 @@ class BaseCommLearner(ABC, Configurable):
 
     @abstractmethod
     def get_data(self, batch_size: int) -> Any:
-        """Return what returns batch after batch."""
+        """Return a function that loads batch after batch."""
 
     @abstractmethod
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
-        """Tell what was learned."""
+        """Report an update."""
 
     @abstractmethod
     def start(self) -> None:
-        """Become one of the coordinator's workers."""
+        """Register with the coordinator."""
 
     @abstractmethod
     def close(self) -> None:
@@ -62,12 +76,17 @@ class BaseCommLearner(ABC, Configurable):
     @property
     @abstractmethod
     def hooks4call(self) -> list[LearnerHook]:
-        """Return the hooks that tell the coordinator what the learner does."""
+        """Hooks of the learner that send weights and reports to the coordinator."""
 
 
 @COMM_LEARNER_REGISTRY.register("flask_fs")
 class FlaskFileSystemLearner(BaseCommLearner):
-    """Learn for a coordinator that speaks HTTP; rows come and weights go as files.
+    """Comm learner that speaks HTTP; rows come and weights go as files.
+
+    `run` does the coordinator's task: `deal_with_learner_start` begins an attempt at it; then, for each update,
+    `deal_with_get_data` returns what the learner asks for, `load_data_fn` loads the segments of its batch, and
+    `deal_with_learner_learn` trains on it, which sends weights and reports by `send_policy` and `send_learn_info`. A
+    sub-class may override any of them.
 
     `cfg` holds `main`, a compiled config, `seed`, `num_batches` to ask for at once, `publish_interval_s`, `weights`
     (whose `dtype` says how they travel), and what WorkerLink reads. With `num_learners` above 1 it is the first of
@@ -86,14 +105,24 @@ class FlaskFileSystemLearner(BaseCommLearner):
         env_setting: EnvSetting | None = None,
         model: torch.nn.Module | None = None,
     ) -> None:
-        """Prepare; `coordinator` stands in place of the one at `cfg.coordinator`."""
+        """Prepare; `coordinator` stands in place of the one at `cfg.coordinator`. Raises ConfigError for a lost key."""
         super().__init__(cfg)
+        required(cfg, *_KEYS, *(() if coordinator else ("coordinator",)), of="a comm learner")
+        self._main = cfg["main"]
         self._env_setting = env_setting
         self._model = model
-        self._store = ResumeStore(Path(cfg["main"].exp_name, "learner_state"), durable=False)
+        self._store = ResumeStore(Path(self._main.exp_name, "learner_state"), durable=False)
         self._training: Training | None = None
-        self._attempt: LearnAttempt | None = None
         self._link = WorkerLink("learner", cfg, coordinator, resources=self.deal_with_resource())
+        # Of the present attempt.
+        self._task: m.Task | None = None
+        self._handle: TaskHandle | None = None
+        self._publisher: RestWeightPublisher | None = None
+        self._source: RestBatchSource | None = None  # once batches are asked for
+        self._batch_size = 0  # of the source
+        self._published, self._published_s = -1, -math.inf  # train_iter and time of the last weights
+        self._first_s = math.inf  # when the first batch came
+        self._train_s = 0.0
 
     def start(self) -> None:
         self._link.start()
@@ -111,14 +140,14 @@ class FlaskFileSystemLearner(BaseCommLearner):
             parts.callback(self._link.close)
             if self._training is not None:
                 parts.callback(self._training.close)
-            self._end_attempt()
+            self._end_attempt(is_done=False)
         self._training = None
 
     def __del__(self) -> None:
-        if hasattr(self, "_link"):  # the constructor came to its end
+        if hasattr(self, "_train_s"):  # the constructor came to its end
             self.close()
 
-    # --- the coordinator's side
+    # --- an attempt at the task
 
     def deal_with_resource(self) -> dict[str, Any]:
         """Return what this process has to offer."""
@@ -127,39 +156,20 @@ class FlaskFileSystemLearner(BaseCommLearner):
     def deal_with_learner_start(self, task_info: Mapping[str, Any]) -> None:
         """Begin an attempt at `task_info`, a task of kind 'learn' as a dict; build policy and learner if need be."""
         task = m.Task(**task_info)
-        self._begin(task, TaskHandle(task))
-
-    def deal_with_get_data(self) -> dict[str, Any]:
-        """Return what the learner asks for: the fields of messages.Sample."""
-        return self._begun()[0].demand()
-
-    def deal_with_learner_learn(self, data: m.SampleReply) -> dict[str, Any]:
-        """Train on the batches of one reply, one after another; return the learner's info."""
-        attempt, training = self._begun()
-        attempt.take(data, lambda batch: training.learner.train(batch, data.env_step))
-        return training.learner.learn_info
-
-    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
-        """Do a task; it is called again where the attempt was taken away."""
-        attempt = self._begin(task, handle)
-        try:
-            return attempt.learn()
-        finally:
-            self._end_attempt()
-
-    def _begin(self, task: m.Task, handle: TaskHandle) -> LearnAttempt:
-        """Begin an attempt; the one before it, if any, is over."""
-        self._end_attempt()
+        self._end_attempt(is_done=False)
         published_by = None if task.policy is None else task.policy.attempt
         if self._training is None or not self._training.goes_on(task.attempt, published_by, self._link.run_id):
-            self._training = self._build()
+            self._training = self._create_learner()
             if task.attempt > 1:
                 self._training.go_on_from_saved()
         self._training.begin(task.attempt)
-        self._attempt = LearnAttempt(task, handle, link=self._link, training=self._training, cfg=self._cfg)
-        return self._attempt
+        self._task, self._handle = task, TaskHandle(task)
+        dtype = (self._cfg.get("weights") or {}).get("dtype", "exact")
+        self._publisher = RestWeightPublisher(self._link, task, dtype=dtype)
+        self._published, self._published_s = -1, -math.inf
+        self._first_s, self._train_s = math.inf, 0.0
 
-    def _build(self) -> Training:
+    def _create_learner(self) -> Training:
         if self._training is not None:
             self._training.close()
         return Training(
@@ -172,17 +182,114 @@ class FlaskFileSystemLearner(BaseCommLearner):
             model=self._model,
         )
 
-    def _end_attempt(self) -> None:
-        attempt, self._attempt = self._attempt, None
-        if attempt is not None:
-            attempt.close(is_done=False)
+    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        """Do a task; it is called again where the attempt was taken away."""
+        self.deal_with_learner_start(vars(task))
+        self._handle = handle
+        try:
+            return self._learn()
+        finally:
+            self._end_attempt(is_done=False)
 
-    def _begun(self) -> tuple[LearnAttempt, Training]:
-        if self._attempt is None or self._training is None:
+    def _learn(self) -> dict[str, Any]:
+        """Train until the task is to be finished; return what the last model is worth.
+
+        Raises RefusedError where the attempt was taken away, TaskLeftError where the worker is to leave, CommError
+        where one of several learners is lost: a point is saved then.
+        """
+        _, training = self._begun()
+        try:
+            self._train(training)
+        except CommError:
+            if training.has_lost_a_learner:  # updates are whole or not at all: another process goes on from here
+                training.save(self._warn, self.learned_updates)
+            raise
+        if self._link.is_leaving:
+            training.save(self._warn, self.learned_updates)
+            raise TaskLeftError(f"asked to leave at iteration {training.learner.train_iter}")
+        env_step = 0 if self._source is None else self._source.env_step
+        self._end_attempt(is_done=True)
+        training.save(self._warn, self.learned_updates)  # with more env steps to come, the run goes on from here
+        return {"env_step": env_step, **training.result()}
+
+    def _train(self, training: Training) -> None:
+        """Update the policy until there are no more batches, or `max_train_iter` updates are done."""
+        learner = training.learner
+        before = learner.train_iter
+        learner.call_hook("before_run")
+        end = training.max_updates + learner.train_iter - before  # those of a checkpoint come on top
+        load: Callable[[], Batch | None] | None = None
+        batch_size = 0
+        while learner.train_iter < end:
+            demand = self.deal_with_get_data()
+            if load is None or demand["batch_size"] != batch_size:
+                batch_size = demand["batch_size"]
+                load = self.get_data(batch_size)
+            batch = load()
+            if batch is None:
+                break
+            self.deal_with_learner_learn(batch)
+        learner.call_hook("after_run")
+
+    def deal_with_get_data(self) -> dict[str, Any]:
+        """Return what the learner asks for next: task_id, buffer_id, batch_size, cur_learner_iter."""
+        task, training = self._begun()
+        is_once = bool(self._main.policy.on_policy)  # then a batch is all that is collected for it
+        size = batch_rows(self._main.policy) if is_once else int(training.learner.policy.get_attribute("batch_size"))
+        return {
+            "task_id": task.task_id,
+            "buffer_id": task.buffer_id,
+            "batch_size": size,
+            "cur_learner_iter": training.learner.train_iter,
+        }
+
+    def deal_with_learner_learn(self, data: Batch) -> dict[str, Any]:
+        """Train on one batch; send weights if they are due; return the learner's info."""
+        learner = self._begun()[1].learner
+        learner.train(data)
+        if self._publishing_is_due(learner.train_iter):
+            self.send_policy(self.policy_state())
+        return learner.learn_info
+
+    def _end_attempt(self, *, is_done: bool) -> None:
+        """End the threads: after reports and the last weights have gone out where the attempt `is_done`.
+
+        May be called again.
+        """
+        publisher, self._publisher = self._publisher, None
+        if publisher is None:
+            return
+        training, link = self._begun()[1], self._link
+        training.train_s += self._train_s
+        failure: BaseException | None = None
+        if self._source is not None:
+            self._source.close(timeout_s=link.time_left(batch_source.CLOSE_S))
+            failure = self._source.failure
+            training.learned_updates = self._source.num_learned
+            self._source = None
+        if is_done:
+            publisher.close(timeout_s=link.time_left(weight_publisher.CLOSE_S))
+        else:
+            publisher.abandon(timeout_s=link.time_left(weight_publisher.CLOSE_S))
+        if failure is not None and not isinstance(failure, RefusedError):
+            logger.info("the last reports have not gone out: %s", failure)
+            if link.is_leaving:
+                link.agent.cut_off()
+
+    def _begun(self) -> tuple[m.Task, Training]:
+        if self._task is None or self._training is None:
             raise CommError("the learner has no task: it works for a coordinator only.")
-        return self._attempt, self._training
+        return self._task, self._training
 
-    # --- the learner's side
+    def _warn(self, text: str) -> None:
+        """Log a line, and have the coordinator show it to the user."""
+        task = self._task
+        if task is None:
+            logger.warning("%s", text)
+        else:
+            self._link.warn(task, text)
+
+    # --- weights out
 
     @property
     def hooks4call(self) -> list[LearnerHook]:
@@ -198,34 +305,133 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def send_policy(self, state_dict: State) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
-        self._begun()[0].publish(state_dict)
+        task, training = self._begun()
+        train_iter = training.learner.train_iter
+        if train_iter <= self._published or self._publisher is None:
+            return
+        self._published, self._published_s = train_iter, time.monotonic()
+        self._publisher.publish(Weights(task.policy_id, Version(task.attempt, train_iter), state_of(state_dict)))
+
+    def _publishing_is_due(self, train_iter: int) -> bool:
+        """True after `publish_interval_s`, or where an evaluation or on-policy collectors wait for these weights."""
+        policy = self._main.policy
+        is_awaited = bool(policy.on_policy) or train_iter % policy.eval.evaluator.eval_freq == 0
+        return is_awaited or time.monotonic() - self._published_s >= float(self._cfg["publish_interval_s"])
+
+    def _take_final_weights(self) -> None:
+        """Go back to the weights whose evaluation ended the run: learning went on while it was played.
+
+        Where a limit ended it, the coordinator names the newest weights, and those are the last: they go out first.
+        """
+        task, training = self._begun()
+        self.send_policy(self.policy_state())
+        if self._publisher is not None:
+            self._publisher.flush(timeout_s=self._link.time_left(weight_publisher.CLOSE_S))
+        final = self._link.ask_task(task).policy
+        if final is None or (final.attempt, final.version) >= (task.attempt, training.learner.train_iter):
+            return
+        weights = read_published(self._link.files, task.policy_id, final)
+        training.judged_weights(final.version, weights.state)
+
+    # --- batches in, reports out
 
     def get_data(self, batch_size: int) -> Callable[[], Batch | None]:
-        """Return what waits for the next batch; None from it: the task is to be finished.
+        """Return a function that waits for the next batch; None from it: the task is to be finished.
 
         Batches are fetched ahead of need by a thread. Raises CommError if no data come for ten minutes.
         """
-        self._begun()[0].open_source(batch_size)
-        return lambda: self._begun()[0].next_batch()
+        self._begun()
+        if self._source is None or batch_size != self._batch_size:
+            self._open_source(batch_size)
+        return self._next_batch
+
+    def _open_source(self, batch_size: int) -> None:
+        """Begin to fetch batches ahead of need; what was fetched before and not drawn is lost."""
+        task, training = self._begun()
+        if self._source is not None:
+            self._source.close()
+            training.learned_updates = self._source.num_learned
+        self._batch_size = batch_size
+        self._source = RestBatchSource(
+            self._link.coordinator,
+            task,
+            worker_id=self._link.agent.worker_id,
+            read=self._segment_reader(training),
+            batch_size=batch_size,
+            buffer_size=buffer_size(self._main),
+            num_batches=int(self._cfg["num_batches"]),
+            schema=training.schema,
+            train_iter=training.learner.train_iter,
+            learned=training.learned_updates,
+            waits_for_late=bool(self._main.policy.on_policy),
+        )
+
+    def _segment_reader(self, training: Training) -> SegmentReader:
+        statistics = training.statistics
+        return SegmentReader(
+            self._link.files,
+            training.schema,
+            training.row_check,
+            load=self.load_data_fn,
+            observed_bytes=statistics.num_bytes,
+            on_observed=statistics.merge,
+        )
+
+    def _next_batch(self) -> Batch | None:
+        """Return this learner's share of the next batch, after what is due was saved; None: there are no more."""
+        _, training = self._begun()
+        training.save_if_due(self._warn, self.learned_updates)
+        batch = self._wait_for_batch(training.learner)
+        if batch is None:
+            if not self._link.is_leaving:
+                self._take_final_weights()
+            return None
+        self._first_s = min(self._first_s, time.monotonic())
+        return training.share(batch)
+
+    def _wait_for_batch(self, learner: BaseLearner) -> Batch | None:
+        source, handle, deadline = self._source, self._handle, time.monotonic() + _NO_DATA_S
+        assert source is not None and handle is not None, "get_data was called for a task"
+        while not handle.finish_asked:
+            batch = source.next(timeout_s=_LOOK_S)
+            if batch is not None:
+                learner.collector_envstep = source.env_step
+                return batch
+            if source.finished:
+                break
+            if time.monotonic() > deadline:
+                raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
+        return None
 
     def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
         """Report an update with the batch given out last; many reports travel together."""
-        self._begun()[0].report(learn_info)
+        _, training = self._begun()
+        training.num_updates = learn_info["learner_step"]
+        self._train_s = max(time.monotonic() - self._first_s, 0.0)
+        if self._source is not None:
+            priority = training.priorities(learn_info["priority_info"]).get("priority")
+            self._source.feedback(training.num_updates, priority=priority, info=training.averages)
+
+    @property
+    def learned_updates(self) -> int:
+        """Number of batches learned from, those of earlier attempts included."""
+        if self._source is not None:
+            return self._source.num_learned
+        return 0 if self._training is None else self._training.learned_updates
 
     @staticmethod
-    def load_data_fn(path: str, meta: Mapping[str, Any], decompressor: Any) -> dict[str, Array]:
-        """Return the columns of the segment file `path`; `meta` has its rows, sha256 and nbytes.
+    def load_data_fn(path: str, meta: dict[str, Any], decompressor: Any) -> dict[str, Array]:
+        """Return the columns [B, ...] of the segment file `path`.
 
+        `meta` has its `rows`, `sha256` and `nbytes`, and gets `observed`: what the collector's env wrappers observed.
         `decompressor` is DI-engine's; segments are not compressed. Raises SegmentError for a file that is not as
         announced.
         """
-        file = Path(path)
-        name = file.name.removesuffix(".safetensors")
-        return read_with_retries(file.parent, name, rows=meta["rows"], sha256=meta["sha256"], nbytes=meta["nbytes"])[0]
+        return load_segment(path, meta)
 
 
 class SendPolicyHook(LearnerHook):
-    """Publish the learner's weights through `ext_args['comm']`."""
+    """Hook that publishes the learner's weights through `ext_args['comm']`."""
 
     default_priority = 10
 
@@ -235,7 +441,7 @@ class SendPolicyHook(LearnerHook):
 
 
 class SendLearnInfoHook(LearnerHook):
-    """Report what the learner did through `ext_args['comm']`."""
+    """Hook that reports an update through `ext_args['comm']`."""
 
     default_priority = 30
 
@@ -248,7 +454,8 @@ class SendLearnInfoHook(LearnerHook):
 def create_comm_learner(cfg: Mapping[str, Any]) -> BaseCommLearner:
     """Build the comm learner that `cfg.type` (or DI-engine's `comm_learner_type`) names.
 
-    `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
+    `import_names` says where it may be registered; "module:Class" names a class by itself. Raises RegistryError (a
+    KeyError) for an unknown name, and ConfigError that names a missing key.
     """
     name = cfg.get("comm_learner_type") or cfg.get("type") or "flask_fs"
     learner: BaseCommLearner = COMM_LEARNER_REGISTRY.get(name, cfg.get("import_names") or ())(cfg)

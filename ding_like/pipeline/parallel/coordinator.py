@@ -1,4 +1,4 @@
-"""Coordinate a parallel run: the one process that listens keeps tasks, data and weights, and saves that state."""
+"""Coordinator of a parallel run: the one process that listens keeps tasks, data and weights, and saves that state."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.core.tasks import LEASED, TaskEntry
 from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system
+from ding_like.pipeline.parallel.settings import SystemConfig, read_system, required
 from ding_like.utils.folder_lock import FolderLock
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.registries import COORDINATOR_REGISTRY
 from ding_like.utils.run_folder import make_folder
 
 logger = logging.getLogger(__name__)
@@ -38,19 +38,22 @@ _JOIN_S = 10.0
 _WORD_S = 60.0  # between two words about files that cannot be deleted
 
 
+@COORDINATOR_REGISTRY.register("flask_fs")
 class Coordinator:
-    """Manage the tasks and data of a run, served over HTTP between `start` and `close`.
+    """Manager of the tasks and data of a run, served over HTTP between `start` and `close`.
 
     `cfg` holds `main`, a compiled config; `system`, what `read_system` returns or takes; `seed`; `max_env_step`;
     `key_file`, made if it is not there, without which any worker of this machine is taken; and `lock`, which holds the
     run's folder, taken if there is none, and let go in `close`. State is saved in `{exp_name}/coordinator.sqlite`: a
     coordinator made in the same folder goes on from it.
 
-    The callbacks `deal_with_*` do what messages of workers do, for the worker that holds the task. They raise
-    RefusedError for a task or a buffer that is not there, and change nothing then.
+    The routes of workers' messages call the methods `deal_with_*`: a sub-class that overrides one changes the run. They
+    raise RefusedError for a task or a buffer that is not there, and change nothing then.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
+        """Open the run's folder and its state. Raises ConfigError for a lost key, and for a folder that is in use."""
+        required(cfg, "main", of="a coordinator")
         self._cfg = cfg
         self._main = cfg["main"]
         system = cfg.get("system")
@@ -74,7 +77,6 @@ class Coordinator:
         self._is_closed = self._has_begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
-        self._have: dict[str, int] = {}  # by buffer: serial of the last segment told by deal_with_learner_get_data
         self._losses: deque[tuple[int, str]] = (
             deque()
         )  # processes that have died, whose tasks are still to be taken back
@@ -100,6 +102,7 @@ class Coordinator:
         )
         self.core.on_join = lambda worker_id: self._joined(worker_id)
         self.core.on_leave = lambda worker_id: self._left(worker_id)
+        self.core.callbacks = self
         self.service = LockedService(self.core)
 
     # --- life
@@ -278,50 +281,36 @@ class Coordinator:
             self._losses.append((pid, reason))
             return True
 
-    # --- callbacks
+    # --- callbacks: every message that carries data, a batch, a report or a result goes through one of them
 
-    def deal_with_collector_send_data(self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]) -> Any:
-        """Take the segment `data_id` in; `data` has the other fields of messages.SegmentInfo. Return the reply."""
-        task = self._task(task_id, buffer_id)
-        info = m.SegmentInfo(**{**data, "name": data_id})
-        reply = self.service.send_data(str(task.worker_id), task_id, m.SendData(task.attempt, (info,)))
-        for rejected in reply.rejected:
-            raise RefusedError(rejected.code, f"segment {data_id} of {task_id} is refused: {rejected.code}")
-        return reply
+    def deal_with_collector_send_data(
+        self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]
+    ) -> bool:
+        """Take the segment `data_id` in; return False for one that came before.
+
+        `data` has the other fields of messages.SegmentInfo.
+        """
+        call = self.core.deal_with_collector_send_data
+        return self.service.locked_call(lambda: call(task_id, buffer_id, data_id, data))
 
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take a collect or eval task's result; return whether the run is over."""
-        return self._finish(task_id, finished_task)
+        """Take the result of a task to collect or to evaluate; return whether the run is over."""
+        return self.service.locked_call(lambda: self.core.deal_with_collector_finish_task(task_id, finished_task))
 
     def deal_with_learner_get_data(
         self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
-    ) -> m.SampleReply | None:
-        """Return one batch as row numbers, and the segments that are new since the last call; None without either."""
-        task = self._task(task_id, buffer_id)
-        have = self._have.get(buffer_id, 0)
-        reply = self.service.sample(
-            str(task.worker_id),
-            buffer_id,
-            m.Sample(task_id, task.attempt, batch_size, 1, cur_learner_iter, have),
-        )
-        if reply.new_segments:
-            self._have[buffer_id] = reply.new_segments[-1].serial
-        return reply if reply.batches is not None or reply.new_segments else None
+    ) -> m.Batches | None:
+        """Return one batch as row numbers; None while no batch is to be learned from."""
+        call = self.core.deal_with_learner_get_data
+        return self.service.locked_call(lambda: call(task_id, buffer_id, batch_size, cur_learner_iter))
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
-        """Take what the learner says: `learner_step`, numbers to show, and `priority_info` of rows."""
-        task = self._task(task_id, buffer_id)
-        numbers = {name: value for name, value in info.items() if isinstance(value, (int, float))}
-        priorities = info.get("priority_info") or {}
-        self.service.update(
-            str(task.worker_id),
-            buffer_id,
-            m.Update(task_id, task.attempt, int(info["learner_step"]), numbers, **priorities),
-        )
+        """Take the learner's report: `learner_step`, numbers to show, `priority_info` and `bad_segments`."""
+        self.service.locked_call(lambda: self.core.deal_with_learner_send_info(task_id, buffer_id, info))
 
     def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the learner's result: the run is over."""
-        return self._finish(task_id, finished_task)
+        """Take the learner's result; return whether the run is over."""
+        return self.service.locked_call(lambda: self.core.deal_with_learner_finish_task(task_id, finished_task))
 
     def deal_with_increase_collector(self) -> None:
         """Have a task made for a collector that has come."""
@@ -349,15 +338,14 @@ class Coordinator:
         if worker_id.startswith("collector-"):
             self.deal_with_decrease_collector()
 
-    def _task(self, task_id: str, buffer_id: str | None = None) -> TaskEntry:
-        task = self.core.tasks.tasks.get(task_id)
-        if task is None or (buffer_id is not None and task.buffer_id != buffer_id):
-            raise RefusedError("unknown", f"there is no task {task_id} of buffer {buffer_id}")
-        if task.status != LEASED:
-            raise RefusedError("stale_attempt", f"{task_id} is {task.status}: no worker does it")
-        return task
 
-    def _finish(self, task_id: str, result: Mapping[str, Any]) -> bool:
-        task = self._task(task_id)
-        message = m.FinishTask(task.attempt, dict(result))
-        return self.service.finish_task(str(task.worker_id), task_id, message).shutdown
+def create_coordinator(cfg: Mapping[str, Any]) -> Coordinator:
+    """Build the coordinator that `cfg.system.coordinator.type` names, a registered name or "module:Class".
+
+    `import_names` beside it says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
+    """
+    system = cfg.get("system")
+    section = system.coordinator if isinstance(system, SystemConfig) else (system or {}).get("coordinator") or {}
+    cls = COORDINATOR_REGISTRY.get(section.get("type") or "flask_fs", section.get("import_names") or ())
+    coordinator: Coordinator = cls(cfg)
+    return coordinator

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
+from ding_like.comm.rest.service import ROUTES, CoordinatorService, Stamp
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.status import RunView, status_of, view_of
 
@@ -20,9 +20,6 @@ MAX_WAIT_S = 5.0
 _LONGEST_S = 60.0  # that may be asked for
 _BUSY_S = 2.0  # for the lock; it is held for long only while the state file cannot be written
 
-_NAMES = frozenset(
-    ("heartbeat", "leave", "claim", "send_data", "task_info", "finish_task", "fail_task", "sample", "update", "publish")
-)
 # Messages that wait, up to their `wait_s`: when an answer is worth giving at once.
 _ENOUGH: dict[str, Callable[[Any], bool]] = {
     "claim": lambda reply: reply.task is not None,
@@ -35,8 +32,8 @@ def _always(reply: Any) -> bool:
     return True
 
 
-class LockedService:
-    """Be the CoordinatorService of one core. `wait_s` of a message is how long its answer may be waited for.
+class LockedService(CoordinatorService):
+    """Service of one core for many threads. `wait_s` of a message is how long its answer may be waited for.
 
     While the state file cannot be written, the writing thread keeps the lock, as memory is ahead of the file: others
     are refused with `not_ready` after two seconds, and are to ask again.
@@ -52,7 +49,7 @@ class LockedService:
 
     def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
         """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had."""
-        if name not in _NAMES:
+        if name not in ROUTES:
             raise RefusedError("unknown", f"there is no message {name}")
 
         def ask() -> Any:
@@ -60,10 +57,10 @@ class LockedService:
 
         if name == "heartbeat" and not (stamp and self._core.journal.has_channel(worker_id, stamp.channel)):
             # It changes nothing that a repetition would change again; its number counts where others' numbers do.
-            return self._call(ask)
+            return self.locked_call(ask)
         if name in _ENOUGH:
             return self._until(worker_id, stamp, ask, name, message.wait_s)
-        reply, _ = self._call(lambda: self._core.once(worker_id, stamp, ask))
+        reply, _ = self.locked_call(lambda: self._core.once(worker_id, stamp, ask))
         return reply
 
     def secret_of(self, worker_id: str) -> str | None:
@@ -74,50 +71,11 @@ class LockedService:
         return self._core.hello()
 
     def register(self, message: m.Register) -> m.Registered:
-        return self._call(lambda: self._core.register(message))
+        return self.locked_call(lambda: self._core.register(message))
 
-    def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
-        reply: m.HeartbeatReply = self.answer("heartbeat", worker_id, (), message, None)
-        return reply
-
-    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
-        reply: m.Ok = self.answer("leave", worker_id, (), message, None)
-        return reply
-
-    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
-        """Wait for a task."""
-        reply: m.ClaimReply = self.answer("claim", worker_id, (), message, None)
-        return reply
-
-    def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
-        reply: m.SendDataReply = self.answer("send_data", worker_id, (task_id,), message, None)
-        return reply
-
-    def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
-        """Wait for credit, or until the task is to be finished."""
-        reply: m.TaskInfoReply = self.answer("task_info", worker_id, (task_id,), message, None)
-        return reply
-
-    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
-        reply: m.EndReply = self.answer("finish_task", worker_id, (task_id,), message, None)
-        return reply
-
-    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
-        reply: m.EndReply = self.answer("fail_task", worker_id, (task_id,), message, None)
-        return reply
-
-    def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
-        """Wait for batches, or until the task is to be finished."""
-        reply: m.SampleReply = self.answer("sample", worker_id, (buffer_id,), message, None)
-        return reply
-
-    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
-        reply: m.UpdateReply = self.answer("update", worker_id, (buffer_id,), message, None)
-        return reply
-
-    def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
-        reply: m.Ok = self.answer("publish", worker_id, (policy_id,), message, None)
-        return reply
+    def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
+        """Answer the message of a route, for workers in this process."""
+        return self.answer(name, worker_id, (item,) if item else (), message, None)
 
     def status(self) -> dict[str, Any]:
         with self.locked():
@@ -125,15 +83,15 @@ class LockedService:
 
     def tick(self) -> None:
         """Take tasks back from workers that are not heard of any more."""
-        self._call(self._core.tick)
+        self.locked_call(self._core.tick)
 
     def lost(self, host: str, pid: int, reason: str) -> bool:
         """Take the tasks of a process that has died back at once; return whether it had done anything."""
-        return self._call(lambda: self._core.lost(host, pid, reason))
+        return self.locked_call(lambda: self._core.lost(host, pid, reason))
 
     def drop_surplus(self) -> None:
         """Forget collect tasks that no worker is there to do."""
-        self._call(self._core.drop_surplus)
+        self.locked_call(self._core.drop_surplus)
 
     def halt(self, why: str) -> None:
         """Answer nothing any more, though the run is not over. Needs no lock: it may be held by who cannot go on."""
@@ -162,7 +120,8 @@ class LockedService:
         self._news.wait(timeout_s)
         self._news.clear()
 
-    def _call(self, ask: Callable[[], T]) -> T:
+    def locked_call(self, ask: Callable[[], T]) -> T:
+        """Return `ask()`, which may change the core, called under the lock. Raises RefusedError once it has halted."""
         with self.locked():
             self._check_halted()
             try:

@@ -25,6 +25,8 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
     "path_data": None,
     "path_policy": None,
     "coordinator": {
+        "type": "flask_fs",  # a registered name, or "module:Class" of one's own
+        "import_names": [],  # modules to import first
         "host": "127.0.0.1",
         "port": 0,  # 0: any that is free
         "lease_ttl_s": 10.0,
@@ -152,6 +154,21 @@ def _check_weights(weights: Mapping[str, Any]) -> None:
         raise ConfigError(f"system.weights.delta is {is_delta!r}; expected True or False.")
 
 
+def required(cfg: Mapping[str, Any], *names: str, of: str) -> None:
+    """Raise ConfigError that names the keys which the config of a part lacks."""
+    if missing := [name for name in names if cfg.get(name) is None]:
+        raise ConfigError(
+            f"the config of {of} has no {', '.join(repr(name) for name in missing)}; it needs {', '.join(names)}."
+        )
+
+
+def system_with_coordinator(create_config: Any, system_config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a `system_config` whose coordinator has the class that `create_config.coordinator` names, if any."""
+    system = to_plain(system_config or {})
+    named = create_config.get("coordinator") if isinstance(create_config, Mapping) else None
+    return deep_merge({"coordinator": to_plain(named)}, system) if named else system
+
+
 def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     """Return both parts of a config of DI-engine's kind as `compile_config` takes them.
 
@@ -161,6 +178,7 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     if not isinstance(main_config, Mapping) or not isinstance(create_config, Mapping):
         return main_config, create_config  # compile_config says what is wrong
     main, create = to_plain(main_config), to_plain(create_config)
+    create.pop("coordinator", None)  # see `system_with_coordinator`
     collector, commander = create.get("collector"), create.pop("commander", None)
     if isinstance(collector, dict) and collector.get("type") in PARALLEL_COLLECTOR_REGISTRY:
         del create["collector"]

@@ -62,6 +62,8 @@ class Training:
         self.learned_updates = 0  # batches learned from, by this learner and those that it goes on from
         self.num_updates = 0  # what the learner counted last; it may learn on after the model that ends the run
         self.train_s = 0.0
+        given = main.policy.learn.learner.get("train_iterations", float("inf"))
+        self.max_updates = min(float(cfg.get("max_train_iter") or float("inf")), float(given))
         self._newer: tuple[int, dict[str, torch.Tensor]] | None = None
         self._saved_s = time.monotonic()
         seed = int(cfg["seed"])
@@ -88,7 +90,7 @@ class Training:
                 self.policy,
                 seed=seed,
                 rng=rng,
-                max_updates=float(cfg.get("max_train_iter") or float("inf")),
+                max_updates=self.max_updates,
                 reducer=None if self._aggregator is None else self._aggregator.reducer,
                 num_learners=int(cfg.get("num_learners") or 1),
             )
@@ -130,6 +132,11 @@ class Training:
         """Return the priorities of the whole batch, of which this learner has those of its share."""
         own = priority_info if self._main.policy.priority else {}
         return own if self._aggregator is None else self._aggregator.merge_priority(own)
+
+    def averages(self) -> dict[str, float]:
+        """Return the means of what the learner logs."""
+        monitor = self.learner.monitor
+        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
 
     @property
     def has_lost_a_learner(self) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.signing import (
     Head,
     Signed,
@@ -20,7 +19,6 @@ from ding_like.comm.rest.signing import (
     own_key,
     steady_clock,
 )
-from ding_like.comm.rest.turns import TurnMemory
 
 KEYS = {"collector": b"c" * 32, "learner": b"l" * 32}
 BODY = b'{"x":1}'
@@ -165,46 +163,3 @@ def test_a_steady_clock_is_moved_by_no_change_of_the_walls() -> None:
     assert clock() == 5001.5
     wall[0] -= 3600.0
     assert clock() == 5001.5
-
-
-def test_a_number_is_taken_again_only_when_signed_anew() -> None:
-    memory = TurnMemory()
-    memory.take("collector", "w", Stamp("main", 5), "a")
-    memory.take("collector", "w", Stamp("main", 5), "b")
-
-    for number, nonce, code in ((5, "a", "bad_key"), (5, "b", "bad_key"), (4, "c", "old_message")):
-        with pytest.raises(RefusedError) as caught:
-            memory.take("collector", "w", Stamp("main", number), nonce)
-        assert caught.value.code == code
-    memory.take("collector", "w", Stamp("other", 4), "c")
-    memory.take("collector", "x", Stamp("main", 4), "c")
-    memory.take("collector", "w", Stamp("main", 6), "a")
-
-
-def test_of_however_many_requests_each_workers_last_is_all_that_is_kept() -> None:
-    memory = TurnMemory()
-    for number in range(1, 50):
-        for worker in range(100):
-            memory.take("collector", f"w{worker}", Stamp("main", number), f"{number}-{worker}")
-
-    with pytest.raises(RefusedError, match="overtaken"):
-        memory.take("collector", "w7", Stamp("main", 1), "1-7")
-    assert memory.sizes() == {"collector": 100}
-
-
-def test_one_role_pushes_nobody_of_another_out_and_no_client_locks_another_out() -> None:
-    memory = TurnMemory()
-    memory.take("learner", "l", Stamp("main", 7), "a")
-    memory.take_loose("learner", "l", "b")
-    for number in range(10_000):
-        memory.take("collector", f"w{number}", Stamp("main", 2**40), "n")
-        memory.take_loose("collector", f"w{number}", "n")
-        memory.take_loose("collector", "greedy", str(number))
-
-    memory.take("collector", "honest", Stamp("main", 1), "n")
-    memory.take_loose("collector", "honest", "n")
-    with pytest.raises(RefusedError, match="sent before"):
-        memory.take("learner", "l", Stamp("main", 7), "a")
-    with pytest.raises(RefusedError, match="sent before"):
-        memory.take_loose("learner", "l", "b")
-    assert memory.sizes()["collector"] <= 2 * 4096

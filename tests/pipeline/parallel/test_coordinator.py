@@ -84,12 +84,11 @@ def begin(coordinator: Coordinator, folder: Path, segments: int = 3) -> tuple[m.
 def test_callbacks_carry_a_run_from_data_to_its_end(coordinator: Coordinator, tmp_path: Path) -> None:
     learn, _ = begin(coordinator, tmp_path)
 
-    reply = coordinator.deal_with_learner_get_data(learn.task_id, "buffer", 4, 0)
-    assert reply is not None and reply.batches is not None and len(reply.batches.places) == 4
-    assert [each.rows for each in reply.new_segments] == [8, 8, 8]
+    batch = coordinator.deal_with_learner_get_data(learn.task_id, "buffer", 4, 0)
+    assert batch is not None and len(batch.places) == 4
     priorities = {
-        "places": reply.batches.places,
-        "unique_ids": reply.batches.unique_ids,
+        "places": batch.places,
+        "unique_ids": batch.unique_ids,
         "priorities": np.full(4, 9.0, np.float32),
     }
     info = {"learner_step": 3, "total_loss": 0.5, "priority_info": priorities}

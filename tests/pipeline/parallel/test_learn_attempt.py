@@ -201,7 +201,7 @@ def test_a_run_that_is_not_confirmed_goes_on_as_if_nothing_had_been(by_hand: ByH
     by_hand.train(5)
     before = by_hand.state()
 
-    learner._attempt.take_final_weights()
+    learner._take_final_weights()
     judged = by_hand.state()
     assert by_hand.train_iter == 2
     run.commander.final_policy = None
@@ -248,7 +248,7 @@ def test_an_audit_can_read_how_many_batches_came_and_were_learned_from(by_hand: 
     by_hand.train(5)
     by_hand.begin(by_hand.take_task_back())
     by_hand.train(4)
-    by_hand.learner._attempt.close(is_done=True)
+    by_hand.learner._end_attempt(is_done=True)
 
     stats = by_hand.run.core.workers.get(by_hand.worker_id).stats  # type: ignore[union-attr]
     assert stats["learned_updates"] == 9 and stats["received_updates"] == by_hand.run.core.granted_updates >= 9
@@ -286,7 +286,7 @@ def test_an_odd_first_segment_is_refused_and_honest_ones_are_not(by_hand: ByHand
     def read(name: str, columns: dict[str, Any]) -> dict[str, Any]:
         written = write_segment(run.system.path_data, f"w.{name}", columns, SegmentMeta("t", 1, "w", 0, 0, 16))
         told = m.NewSegment(1, written.name, written.rows, 0, written.sha256, written.nbytes)
-        return dict(learner._attempt.read(told))
+        return dict(learner._segment_reader(learner._training)(told))
 
     for number, (kind, columns) in enumerate(ODD.items()):
         with pytest.raises(SegmentError) as caught:

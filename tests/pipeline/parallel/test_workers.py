@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentError
-from ding_like.errors import CommError, RegistryError
+from ding_like.errors import CommError, ConfigError, RegistryError
 from ding_like.worker import (
     FlaskFileSystemCollector,
     FlaskFileSystemLearner,
@@ -43,7 +43,6 @@ def test_a_collector_and_a_learner_train_until_the_limit(run: Run) -> None:
 
 
 def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
-    """As DI-engine's coordinator does: demand, data, learn, info."""
     learner = run.new_learner()
     learner.start()
     (worker_id,) = run.core.workers
@@ -57,11 +56,8 @@ def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
     thread = threading.Thread(target=fake.work, daemon=True)
     thread.start()
 
-    info: dict[str, Any] = {"learner_step": 0}
-    while not info["learner_step"]:
-        demand = learner.deal_with_get_data()
-        reply = run.service.sample(worker_id, "buffer", m.Sample(**demand, wait_s=20.0))
-        info = learner.deal_with_learner_learn(reply)
+    demand = learner.deal_with_get_data()
+    info = learner.deal_with_learner_learn(learner.get_data(demand["batch_size"])())
 
     assert demand["batch_size"] == 16 and demand["task_id"] == task.task_id
     assert info["learner_step"] == 1
@@ -96,6 +92,9 @@ def test_comm_parts_are_built_by_name(run: Run) -> None:
 
     assert isinstance(collector, FlaskFileSystemCollector) and isinstance(learner, FlaskFileSystemLearner)
     assert collector.deal_with_resource()["cpu"] >= 1
+    for create in (create_comm_collector, create_comm_learner):
+        with pytest.raises(ConfigError, match="has no 'main'"):
+            create({"import_names": [], "comm_collector_type": "flask_fs", "comm_learner_type": "flask_fs"})
     for create in (create_comm_collector, create_comm_learner, create_parallel_commander):
         with pytest.raises(RegistryError, match="carrier_pigeon"):
             create({**cfg, "type": "carrier_pigeon"})

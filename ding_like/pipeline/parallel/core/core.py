@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import ding_like
 from ding_like.comm.rest import messages as m
@@ -19,7 +21,7 @@ from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.bounds import bounded_stats, check_evaluation, check_learned, most_env_steps
 from ding_like.pipeline.parallel.core.credit import allow
 from ding_like.pipeline.parallel.core.run import CoreConfig, Run
-from ding_like.pipeline.parallel.core.tasks import FINISHED, TaskEntry
+from ding_like.pipeline.parallel.core.tasks import FINISHED, LEASED, TaskEntry
 from ding_like.pipeline.parallel.core.workers import WorkerEntry
 
 __all__ = ["CoordinatorCore", "CoreConfig"]
@@ -30,11 +32,16 @@ logger = logging.getLogger(__name__)
 _KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
 _MAX_SECRET = 256  # characters
 _MAX_STATE = 64  # characters of what a worker says it does
+_NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's info
 _EXCUSE_S = 120.0  # more time to publish, for a learner that says what is in its way; it says so once a minute
 
 
 class CoordinatorCore(Run):
-    """Answer the messages of workers."""
+    """State machine of a coordinator: answers the messages of workers.
+
+    Data, batches, reports and results go through the `deal_with_*` methods of `callbacks`, which are the core's own
+    until a Coordinator takes their place.
+    """
 
     # --- workers
 
@@ -140,39 +147,20 @@ class CoordinatorCore(Run):
         return m.TaskInfoReply(self._is_to_finish(task), self.env_step, policy, self._credit(worker, task))
 
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
-        """Take a task's result.
-
-        A result that the work cannot have given is a failed attempt: raises RefusedError `schema`. If the final
-        evaluation does not confirm the one that stopped the run, the learner is to go on: the task is queued again.
-        """
-        worker = self._heard_of(worker_id)
-        worker.credit = 0
+        """Take a task's result, through the callback of its kind."""
+        self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        result = {**message.result, "env_step": self.env_step, "policy": task.policy}
-        newest = self.policy_of(task.policy_id)
-        try:
-            self._check_result(task, message)
-            is_over = self._commander.finished(task.kind, result, task_cfg=task.cfg, newest=newest)
-        except SchemaError as error:
-            self._fail_attempt(worker, task, str(error))
-            raise RefusedError("schema", str(error)) from error
-        self.is_over |= is_over
-        if task.kind == "learn" and not is_over:
-            logger.info("%s was not confirmed by the learner's final evaluation: the run goes on", task_id)
-            self.tasks.release(task)
-        else:
-            task.status = FINISHED
-        with self._saving():
-            self._save_tasks(task)
-            self._make_tasks()
-        return m.EndReply(self.is_over)
+        is_learning = task.kind == "learn"
+        callbacks = self.callbacks
+        finish = callbacks.deal_with_learner_finish_task if is_learning else callbacks.deal_with_collector_finish_task
+        return m.EndReply(bool(finish(task_id, dict(message.result))))
 
-    def _check_result(self, task: TaskEntry, message: m.FinishTask) -> None:
+    def _check_result(self, task: TaskEntry, result: Mapping[str, Any]) -> None:
         if task.kind == "learn":
-            check_learned(message.result)
+            check_learned(result)
         if task.kind == "eval":
             check_evaluation(
-                message.result,
+                result,
                 n_episode=int(task.cfg["n_episode"]),
                 version=None if task.policy is None else task.policy["version"],
                 leased_s=self._clock() - task.leased_s,
@@ -191,36 +179,25 @@ class CoordinatorCore(Run):
     # --- data
 
     def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
-        """Number the segments of a task and take them into the index, each once."""
+        """Take the segments of a task in, each through `deal_with_collector_send_data`."""
         worker = self._heard_of(worker_id)
         task = self.tasks.check(task_id, message.attempt, worker_id)
         if task.kind != "collect":
             raise RefusedError("wrong_role", f"{task_id} is not a task to collect")
-        wanted = self._wanted_weights(task.policy_id)
         accepted: list[str] = []
         duplicate: list[str] = []
         rejected: list[m.Rejected] = []
         with self._saving():
             for info in message.segments:
+                data = {name: value for name, value in vars(info).items() if name != "name"}
                 try:
-                    is_new = self.book.take(
-                        worker_id, task.buffer_id, info, wanted, most_env_steps=self._most_env_steps(worker)
-                    )
+                    is_new = self.callbacks.deal_with_collector_send_data(task_id, task.buffer_id, info.name, data)
                 except RefusedError as error:
                     logger.warning("%s", printable(error.message))
                     rejected.append(m.Rejected(info.name, error.code))
                     continue
                 (accepted if is_new else duplicate).append(info.name)
-                if is_new:
-                    worker.has_worked = True
-                    worker.env_steps += info.env_steps
-                    worker.stats = bounded_stats(info.stats)
-                    worker.policy_version = info.policy_version
             worker.credit = 0
-            if accepted:
-                self.book.save_number(worker_id)
-                self._failures.something_was_done()
-                self._save_run()
         return m.SendDataReply(
             tuple(accepted),
             tuple(duplicate),
@@ -242,38 +219,41 @@ class CoordinatorCore(Run):
         return most - worker.env_steps
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
-        """Draw as many batches as the update ratio allows, up to `num_batches`."""
+        """Draw up to `num_batches` batches, each through `deal_with_learner_get_data`."""
         worker = self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
         check_count(message.cur_learner_iter, "cur_learner_iter")
         self.book.check_sample(buffer_id, message)
+        drawn: list[m.Batches] = []
         with self._saving():
             self.book.take_learner_in(task.attempt, message.cur_learner_iter)
-            drawn = self.book.draw(buffer_id, message, self.policies.get(task.policy_id))
-            if drawn.batches is not None:
+            news, can_draw = self.book.news(buffer_id, message.have_segments_up_to)
+            while can_draw and len(drawn) < message.num_batches:
+                batch = self.callbacks.deal_with_learner_get_data(
+                    task.task_id, buffer_id, message.batch_size, message.cur_learner_iter
+                )
+                if batch is None:
+                    break
+                drawn.append(batch)
+            if drawn:
                 worker.has_worked = True
                 self._save_run()
         # What the update ratio allows is learned before the end, as the serial pipeline would have.
-        finish = self.is_over or (self._is_to_finish(task) and drawn.is_all)
-        return m.SampleReply(
-            drawn.batches, drawn.new_segments, drawn.num_rows, message.batch_size, self.env_step, finish
-        )
+        finish = self.is_over or (self._is_to_finish(task) and can_draw and not drawn)
+        index = self.book.index(buffer_id)
+        return m.SampleReply(index.join(drawn), news, index.count, message.batch_size, self.env_step, finish)
 
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
-        """Take priorities and what the learner says of itself."""
-        worker = self._heard_of(worker_id)
+        """Take the learner's report through `deal_with_learner_send_info`."""
+        self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
         check_count(message.learn_iter, "learn_iter")
+        info = {**message.info, "learner_step": message.learn_iter, "bad_segments": message.bad_segments}
+        if message.places is not None:
+            names = ("places", "unique_ids", "priorities")
+            info["priority_info"] = {name: getattr(message, name) for name in names}
         with self._saving():
-            fault = self.book.update(buffer_id, message)
-            self.learn_iter = max(self.learn_iter, message.learn_iter)
-            self._silence.report(message.learn_iter, self._clock())
-            if message.info:
-                worker.stats = bounded_stats(message.info)
-            if message.bad_segments:
-                self._save_run()
-            if fault is not None:
-                self.fail(fault)
+            self.callbacks.deal_with_learner_send_info(task.task_id, buffer_id, info)
             self._make_tasks()
         return m.UpdateReply(self._is_to_finish(task), self.env_step)
 
@@ -303,7 +283,92 @@ class CoordinatorCore(Run):
             self._make_tasks()
         return m.Ok()
 
+    # --- callbacks of DI-engine's API, for the worker that holds the task
+
+    def deal_with_collector_send_data(
+        self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]
+    ) -> bool:
+        """Number the segment `data_id` and take it into the index; return False for one that came before."""
+        task, worker = self._leased(task_id, buffer_id)
+        info = m.SegmentInfo(**{**data, "name": data_id})
+        wanted, most_env_steps = self._wanted_weights(task.policy_id), self._most_env_steps(worker)
+        with self._saving():
+            is_new = self.book.take(worker.worker_id, buffer_id, info, wanted, most_env_steps=most_env_steps)
+            if is_new:
+                worker.has_worked = True
+                worker.env_steps += info.env_steps
+                worker.stats = bounded_stats(info.stats)
+                worker.policy_version = info.policy_version
+                self._failures.something_was_done()
+                self._save_run()
+        return is_new
+
+    def deal_with_learner_get_data(
+        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
+    ) -> m.Batches | None:
+        """Draw one batch; None while the buffer has too few rows, or the update ratio allows no further update."""
+        task, _ = self._leased(task_id, buffer_id)
+        with self._saving():
+            return self.book.draw(buffer_id, batch_size, cur_learner_iter, self.policies.get(task.policy_id))
+
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
+        """Take priorities, unreadable segments and what the learner reports of itself."""
+        _, worker = self._leased(task_id, buffer_id)
+        shown = {name: value for name, value in info.items() if name not in _NOT_SHOWN}
+        with self._saving():
+            fault = self.book.update(buffer_id, info.get("priority_info"), info.get("bad_segments") or ())
+            self.learn_iter = max(self.learn_iter, int(info["learner_step"]))
+            self._silence.report(int(info["learner_step"]), self._clock())
+            if shown:
+                worker.stats = bounded_stats(shown)
+            if info.get("bad_segments"):
+                self._save_run()
+            if fault is not None:
+                self.fail(fault)
+
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take the result of a task to collect or to evaluate; return whether the run is over."""
+        return self._finish(task_id, finished_task)
+
+    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take the learner's result; return whether the run is over.
+
+        If the final evaluation does not confirm the one that stopped the run, the task is queued again.
+        """
+        return self._finish(task_id, finished_task)
+
+    def _finish(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+        """Take a result. One that the work cannot have given is a failed attempt: raises RefusedError `schema`."""
+        task, worker = self._leased(task_id)
+        result = {**finished_task, "env_step": self.env_step, "policy": task.policy}
+        newest = self.policy_of(task.policy_id)
+        try:
+            self._check_result(task, finished_task)
+            is_over = self._commander.finished(task.kind, result, task_cfg=task.cfg, newest=newest)
+        except SchemaError as error:
+            self._fail_attempt(worker, task, str(error))
+            raise RefusedError("schema", str(error)) from error
+        self.is_over |= is_over
+        if task.kind == "learn" and not is_over:
+            logger.info("%s was not confirmed by the learner's final evaluation: the run goes on", task_id)
+            self.tasks.release(task)
+        else:
+            task.status = FINISHED
+        with self._saving():
+            self._save_tasks(task)
+            self._make_tasks()
+        return self.is_over
+
     # --- inside
+
+    def _leased(self, task_id: str, buffer_id: str | None = None) -> tuple[TaskEntry, WorkerEntry]:
+        """Return a task and the worker that holds it. Raises RefusedError without such a task or worker."""
+        task = self.tasks.tasks.get(task_id)
+        if task is None or (buffer_id is not None and task.buffer_id != buffer_id):
+            raise RefusedError("unknown", f"there is no task {task_id} of buffer {buffer_id}")
+        if task.status != LEASED:
+            raise RefusedError("stale_attempt", f"{task_id} is {task.status}: no worker does it")
+        return task, self._heard_of(str(task.worker_id))
 
     def _heard_of(self, worker_id: str) -> WorkerEntry:
         worker = self.workers.get(worker_id)

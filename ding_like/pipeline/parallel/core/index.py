@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +56,15 @@ def entry_of(info: SegmentInfo, *, serial: int, first_row: int, limit: int) -> S
     return SegmentEntry(
         serial, info.name, info.rows, first_row, info.policy_version, info.env_steps, info.sha256, info.nbytes
     )
+
+
+def joined(drawn: Sequence[Batches]) -> Batches | None:
+    """Return batches one after another in one message; None for none."""
+    if not drawn:
+        return None
+    weights = None if drawn[0].weights is None else np.concatenate([each.weights for each in drawn])
+    places, unique_ids = (np.concatenate([getattr(each, name) for each in drawn]) for name in ("places", "unique_ids"))
+    return Batches(sum(each.num_batches for each in drawn), places, unique_ids, weights)
 
 
 class BufferIndex:
@@ -124,24 +134,24 @@ class BufferIndex:
         self._push()
         return self._buffer.count()
 
-    def draw(self, batch_size: int, num_batches: int, learner_iter: int) -> Batches | None:
-        """Return up to `num_batches` batches, one after another; None if the buffer gives none."""
+    def draw(self, batch_size: int, learner_iter: int) -> Batches | None:
+        """Return one batch; None if the buffer gives none."""
         self._push()
-        drawn: list[Any] = []
-        for _ in range(num_batches):
-            batch = self._buffer.sample(batch_size, learner_iter)
-            if batch is None:
-                break
-            drawn.append(batch)
-        if not drawn:
+        rows: Any = self._buffer.sample(batch_size, learner_iter)
+        if rows is None:
             return None
-        names = ("place", "unique_id", *(["weight"] if "weight" in drawn[0].columns else []))
-        columns = {name: np.concatenate([batch[name] for batch in drawn]) for name in names}
-        if self._bad:
-            chosen = self._without_bad(columns["unique_id"])
-            columns = {name: column[chosen] for name, column in columns.items()}
-        weights = columns["weight"].astype(np.float32) if "weight" in columns else None
-        return Batches(len(drawn), columns["place"], columns["unique_id"], weights)
+        weights = rows["weight"].astype(np.float32) if "weight" in rows.columns else None
+        return Batches(1, rows["place"], rows["unique_id"], weights)
+
+    def join(self, drawn: Sequence[Batches]) -> Batches | None:
+        """Return batches as one message, without rows whose files cannot be read; None for no batches."""
+        if not drawn or not self._bad:
+            return joined(drawn)
+        together = joined(drawn)
+        assert together is not None
+        chosen = self._without_bad(together.unique_ids)
+        weights = None if together.weights is None else together.weights[chosen]
+        return Batches(together.num_batches, together.places[chosen], together.unique_ids[chosen], weights)
 
     def _without_bad(self, unique_ids: Array) -> Array:
         """Return which of the rows that were drawn to take: others in place of those whose files cannot be read."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
@@ -28,15 +28,6 @@ _MAX_NEW_SEGMENTS = 4096
 _MAX_BAD_SHARE = 0.1  # of rows; above it something is broken
 _MAX_DIGITS = 15  # of the number of a segment
 _MANY_ROWS = 1000  # before their share says something
-
-
-class Drawn(NamedTuple):
-    """Hold what the learner is told, and whether all that it may learn now is among it."""
-
-    batches: m.Batches | None
-    new_segments: tuple[m.NewSegment, ...]
-    num_rows: int  # that wait
-    is_all: bool
 
 
 class SegmentLedger:
@@ -97,7 +88,7 @@ class SegmentLedger:
         """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits.
 
         On-policy, `newest` are the weights whose rows are wanted. `most_env_steps` are all that the worker can have
-        taken for it. After the last one of a message `save_number` is to be called.
+        taken for it.
         """
         number = _number_of(info.name, worker_id)
         index = self.index(buffer_id)
@@ -111,6 +102,7 @@ class SegmentLedger:
                 f"come, {worker_id} can have taken {most_env_steps:,.0f} more",
             )
         self._last_number[worker_id] = number
+        self._store.put("stream", worker_id, {"last": number})
         self._note_warmup()
         self.env_step += entry.env_steps
         weights = (info.policy_attempt, info.policy_version)
@@ -127,10 +119,6 @@ class SegmentLedger:
         ratio = self._ratio
         if self._warmup_segments is None and isinstance(ratio, UpdateRatio) and self.env_step >= ratio.warmup_steps:
             self._warmup_segments = self._num_segments
-
-    def save_number(self, worker_id: str) -> None:
-        """Save the number of the last segment that was taken from a worker."""
-        self._store.put("stream", worker_id, {"last": self._last_number[worker_id]})
 
     def _is_fresh(
         self, index: OnPolicyIndex, entry: SegmentEntry, weights: tuple[int, int], newest: m.PolicyVersion | None
@@ -201,23 +189,31 @@ class SegmentLedger:
         if not 0 <= message.have_segments_up_to <= last:
             raise RefusedError("malformed", f"there are segments up to {last} only")
 
-    def draw(self, buffer_id: str, message: m.Sample, newest: m.PolicyVersion | None = None) -> Drawn:
-        """Draw as many batches as are allowed, up to `num_batches`; `check_sample` comes first."""
+    def news(self, buffer_id: str, have: int) -> tuple[tuple[m.NewSegment, ...], bool]:
+        """Return the segments after `have` that fit into a reply, and whether they are all, so that batches may follow.
+
+        Files whose rows are not used any more are released up to `have`, which the learner has read.
+        """
         index = self.index(buffer_id)
-        news = index.new_segments(message.have_segments_up_to, _MAX_NEW_SEGMENTS)
-        # Only what the learner will have read when it draws.
-        can_draw = not news or news[-1].serial == index.next_serial - 1
-        batches = None
-        allowed = min(self._allowed(index), message.num_batches)
-        if allowed > 0 and can_draw and index.count >= message.batch_size:
-            batches = index.draw(message.batch_size, allowed, message.cur_learner_iter)
-        self._pass(buffer_id, message.have_segments_up_to)
-        if batches is not None:
-            self.granted_updates += batches.num_batches
-            if isinstance(index, OnPolicyIndex):
-                self._set_aside(buffer_id, index.clear())
-                self._learned = None if newest is None else (newest.attempt, newest.version)
-        return Drawn(batches, news, index.count, can_draw and batches is None)
+        news = index.new_segments(have, _MAX_NEW_SEGMENTS)
+        self._pass(buffer_id, have)
+        return news, not news or news[-1].serial == index.next_serial - 1
+
+    def draw(
+        self, buffer_id: str, batch_size: int, learner_iter: int, newest: m.PolicyVersion | None = None
+    ) -> m.Batches | None:
+        """Draw one batch; None if none is allowed now, or there are too few rows."""
+        index = self.index(buffer_id)
+        if self._allowed(index) < 1 or index.count < batch_size:
+            return None
+        batch = index.draw(batch_size, learner_iter)
+        if batch is None:
+            return None
+        self.granted_updates += 1
+        if isinstance(index, OnPolicyIndex):
+            self._set_aside(buffer_id, index.clear())
+            self._learned = None if newest is None else (newest.attempt, newest.version)
+        return batch
 
     def take_learner_in(self, attempt: int, learner_iter: int) -> None:
         """Grant again, once, what an earlier attempt was granted and had not learned, or had not saved.
@@ -238,12 +234,15 @@ class SegmentLedger:
             return self._ratio.allowed_updates(self._progress) - self.granted_updates
         return int(isinstance(index, OnPolicyIndex) and index.is_full)
 
-    def update(self, buffer_id: str, message: m.Update) -> str | None:
-        """Take priorities and the names of files that cannot be read; return why the run cannot go on."""
+    def update(self, buffer_id: str, priorities: Mapping[str, Any] | None, bad_segments: Iterable[str]) -> str | None:
+        """Take priorities and the names of files that cannot be read; return why the run cannot go on.
+
+        `priorities` are `places`, `unique_ids` and `priorities` [B] of rows, or None.
+        """
         index = self.index(buffer_id)
-        if message.places is not None and message.unique_ids is not None and message.priorities is not None:
-            index.set_priorities(message.places, message.unique_ids, message.priorities)
-        for name in message.bad_segments:
+        if priorities and all(priorities.get(name) is not None for name in ("places", "unique_ids", "priorities")):
+            index.set_priorities(priorities["places"], priorities["unique_ids"], priorities["priorities"])
+        for name in bad_segments:
             entry = index.quarantine(name)
             if entry is not None:
                 self.bad_rows += entry.rows

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, Batches, NewSegment, SegmentInfo
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.pipeline.parallel.core.index import SegmentEntry, entry_of
+from ding_like.pipeline.parallel.core.index import SegmentEntry, entry_of, joined
 from ding_like.types import Array
 
 
@@ -63,7 +64,7 @@ class OnPolicyIndex:
             return not self.is_full
         return self.count + entry.rows <= self.batch_rows
 
-    def draw(self, batch_size: int, num_batches: int, learner_iter: int) -> Batches | None:
+    def draw(self, batch_size: int, learner_iter: int) -> Batches | None:
         """Return all waiting rows as one batch.
 
         Raises RefusedError if the learner wants another number of rows, where the number is fixed.
@@ -75,6 +76,10 @@ class OnPolicyIndex:
             entry.serial * ROWS_PER_SEGMENT + np.arange(entry.rows, dtype=np.int64) for entry in self._waiting
         ]
         return Batches(1, np.concatenate(places), np.concatenate(unique_ids), None)
+
+    def join(self, drawn: Sequence[Batches]) -> Batches | None:
+        """Return batches as one message; None for no batches."""
+        return joined(drawn)
 
     def clear(self) -> list[SegmentEntry]:
         """Forget the waiting rows: they were handed out, or came to nothing; return their segments."""

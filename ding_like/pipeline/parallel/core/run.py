@@ -94,6 +94,7 @@ class Run:
         # Told of workers that come and go, after the fact.
         self.on_join: Callable[[str], None] = lambda worker_id: None
         self.on_leave: Callable[[str], None] = lambda worker_id: None
+        self.callbacks: Any = self  # what has the methods deal_with_* of DI-engine's coordinator
         self.epoch, self.run_id = 1, secrets.token_hex(8)
         self._restore()
 
