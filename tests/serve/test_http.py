@@ -15,9 +15,9 @@ import pytest
 import requests
 from safetensors.numpy import load, save
 
-from ding_like.comm.serve.limits import Limits
 from ding_like.comm.serve.access import read_token
 from ding_like.comm.serve.http_server import PolicyServer
+from ding_like.comm.serve.limits import Limits
 from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.errors import ConfigError
 from tests.serve.runs import Run, ask, serving
