@@ -7,7 +7,15 @@ from typing import Any
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting, Opponents, build_eval_env, build_evaluator, one_player_sees
+from ding_like.pipeline.build import (
+    EnvSetting,
+    Opponents,
+    build_eval_env,
+    build_evaluator,
+    build_policy,
+    fit_policy_config,
+    one_player_sees,
+)
 from ding_like.pipeline.roles.evaluate import EvaluateRole
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.policy import Policy
@@ -51,3 +59,12 @@ class FinalEvaluation:
     def close(self) -> None:
         """Close the envs; may be called again."""
         self._evaluator.close()
+
+
+def build_policy_alone(cfg: FrozenConfig, *, seed: int) -> Policy:
+    """Build the policy of a config, fitted to envs that are closed again."""
+    final_evaluation = FinalEvaluation(cfg, seed=seed)
+    try:
+        return build_policy(fit_policy_config(cfg.policy, final_evaluation.env), seed=seed)
+    finally:
+        final_evaluation.close()

@@ -1,4 +1,4 @@
-"""Have several learners on one machine act as one: each takes a share of every batch, gradients are averaged."""
+"""Several learners on one machine that act as one: each takes a share of every batch, gradients are averaged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares
+from ding_like.pipeline.parallel.final_evaluation import build_policy_alone
+from ding_like.pipeline.parallel.settings import required
 from ding_like.policy import Policy
 from ding_like.utils.configurable import Configurable
-from ding_like.utils.seeding import rng_state
+from ding_like.utils.seeding import make_rng, rng_state
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +31,15 @@ _START_S = 120.0  # for the other learners to import torch and build their polic
 
 
 class LearnerAggregator(Configurable):
-    """Be the first of `num_learners` learners, and the front of the others.
+    """First of `num_learners` learners, and the front of the others.
 
     `cfg` holds `main`, a compiled config whose `policy.learn.batch_size` is that of all learners together, `seed`,
-    `num_learners`, `config_file` and `overrides`, from which the others compile the same config, and `timeout_s`, by
-    default the config's `learners.timeout_s`.
-    After `start` with this process's policy and the generator that shuffles its minibatches:
+    `num_learners`, `config_file` (by default the run's own) and `overrides`, from which the others compile
+    the same config, and `timeout_s`, by default the config's `learners.timeout_s`. Of DI-engine's keys, `learner` names
+    the learners, which says how many there are; `master` and `slave` have hosts and ports, which are not used: all
+    learners are on this machine.
+    After `start` with this process's policy (one is built where none is given) and the generator that shuffles its
+    minibatches:
 
         learner = create_learner(..., rng=rng, reducer=aggregator.reducer, dist_info=(0, num_learners))
         learner.train(aggregator.share(batch, train_iter=learner.train_iter))
@@ -49,8 +54,14 @@ class LearnerAggregator(Configurable):
     config: dict[str, Any] = {"num_learners": 2, "timeout_s": None}
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        """Check the config. Raises ConfigError where a batch cannot be shared equally."""
-        self._cfg = {**self.config, **cfg}
+        """Check the config. Raises ConfigError for a lost key, and where a batch cannot be shared equally."""
+        required(cfg, "main", of="a learner aggregator")
+        main = cfg["main"]
+        own = {"seed": main.get("seed", 0), "config_file": Path(main.exp_name, "total_config.py")}
+        own["num_learners"] = len(cfg.get("learner") or ()) or self.config["num_learners"]
+        self._cfg = {**self.config, **own, **cfg}
+        if unused := [name for name in ("master", "slave") if cfg.get(name)]:
+            logger.warning("%s of the learner aggregator have no effect: its learners are here", ", ".join(unused))
         self._world_size = int(self._cfg["num_learners"])
         given_s = self._cfg["timeout_s"]
         self._timeout_s = float(cfg["main"].learners.timeout_s if given_s is None else given_s)
@@ -63,11 +74,13 @@ class LearnerAggregator(Configurable):
         self.reducer: GroupReducer | None = None
         check_shares(self._cfg["main"].policy, self._world_size)
 
-    def start(self, policy: Policy, *, rng: np.random.Generator) -> None:
+    def start(self, policy: Policy | None = None, *, rng: np.random.Generator | None = None) -> None:
         """Start the other learners beside the one that trains `policy` and shuffles by `rng`.
 
         Raises CommError, naming the learner, if one does not start.
         """
+        policy = policy or build_policy_alone(self._cfg["main"], seed=int(self._cfg["seed"]))
+        rng = rng or make_rng(int(self._cfg["seed"]), "learner")
         if not policy.grad_vectors():
             raise ConfigError(
                 f"policy '{self._cfg['main'].policy.type}' does not say where its gradients are; several learners "
@@ -83,6 +96,11 @@ class LearnerAggregator(Configurable):
     def renew(self) -> None:
         """Give the others the first learner's state before the next batch: it may have been loaded or changed."""
         self._is_stale = True
+
+    @property
+    def policy(self) -> Policy:
+        """Policy of the first learner. Raises CommError before `start`."""
+        return self._joined()[1]
 
     @property
     def has_lost_a_learner(self) -> bool:

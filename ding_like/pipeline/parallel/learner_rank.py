@@ -15,9 +15,9 @@ import numpy as np
 from ding_like.comm.column_bytes import unpack_batch
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import FrozenConfig, compile_config, read_config
-from ding_like.pipeline.build import build_learner, build_policy, fit_policy_config, training_process
+from ding_like.pipeline.build import build_learner, training_process
 from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
-from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
+from ding_like.pipeline.parallel.final_evaluation import build_policy_alone
 from ding_like.policy import Policy
 from ding_like.utils.parent import watch_parent
 from ding_like.utils.seeding import make_rng, set_rng_state
@@ -40,15 +40,7 @@ def main(argv: Sequence[str]) -> None:
     with training_process():
         # Before the policy is built: with a GPU for each learner, the group says which is whose.
         with LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=float(timeout_s)) as group:
-            _train(cfg, _build(cfg, int(seed)), group, seed=int(seed))
-
-
-def _build(cfg: FrozenConfig, seed: int) -> Policy:
-    final_evaluation = FinalEvaluation(cfg, seed=seed)
-    try:
-        return build_policy(fit_policy_config(cfg.policy, final_evaluation.env), seed=seed)
-    finally:
-        final_evaluation.close()
+            _train(cfg, build_policy_alone(cfg, seed=int(seed)), group, seed=int(seed))
 
 
 def _train(cfg: FrozenConfig, policy: Policy, group: LearnerGroup, *, seed: int) -> None:

@@ -170,6 +170,22 @@ def test_a_learner_that_dies_ends_the_others_with_the_cause(tmp_path: Path, monk
     learner.close()
 
 
+def test_it_starts_from_the_documented_config(in_tmp: Path) -> None:
+    (in_tmp / "config.py").write_text(CONFIG.replace("{learn}", ""))
+    file = read_config(in_tmp / "config.py")
+    main = compile_config(file.main_config, file.create_config, seed=0)
+    at = {"host": "127.0.0.1", "port": 7000}
+    learners = {"learner0": ("0", "127.0.0.1", 7001), "learner1": ("1", "127.0.0.1", 7002)}
+    aggregator = LearnerAggregator({"main": main, "master": at, "slave": at, "learner": learners})
+
+    aggregator.start()
+
+    assert aggregator.policy.grad_vectors() and aggregator.pid(1) > 0
+    aggregator.close()
+    with pytest.raises(ConfigError, match="has no 'main'"):
+        LearnerAggregator({"master": at, "slave": at, "learner": learners})
+
+
 def test_reports_of_several_learners_become_one() -> None:
     infos = [
         {"learner_step": 5, "task_id": "t", "loss": 1.0, "ids": [1], "learner_done": False},
