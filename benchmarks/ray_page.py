@@ -17,7 +17,7 @@ LEARNING = ROOT / "docs" / "learning"
 REPORTS = ROOT / "docs" / "reports"
 NOT_YET = "Not recorded yet."
 # In the order of the page.
-FAILURES = ("ray_hosts", "ray_early_stop", "chaos_ray_kills_sync", "chaos_ray_kills_async", "ray_gcs_kills")
+FAILURES = ("ray_gcs_kills",)
 ALGORITHMS = {"dqn": "DQN", "ppo": "PPO", "impala": "IMPALA"}
 
 Found = Mapping[tuple[str, str], Mapping[str, Any]]  # rows of a result, by name and metric
@@ -36,26 +36,22 @@ def rllib_table(results: Mapping[str, Found | None]) -> str:
     """Return ours beside RLlib as a table in Markdown, with the bars."""
     lines = ["| 2 processors | ours | RLlib | ours / RLlib | bar |", "|---|---|---|---|---|"]
     if (work := results["ray_ppo_work"]) is not None:
-        for ours in ("ours_0_workers", "ours_2_workers", "ours_2_workers_standby"):
+        for ours in ("ours_0_workers", "ours_2_workers"):
             number = ours.split("_")[1]
-            what = f"PPO, the same work, {number} workers{_standby(ours)}: "
+            what = f"PPO, the same work, {number} workers: "
             pair = ours, f"rllib_{number}_workers"
             lines.append(compared(f"{what}env steps per CPU-second", work, pair, "env_steps_cpu"))
             lines.append(compared(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
     for algorithm in ("ppo", "impala"):
         if (solve := results[f"ray_{algorithm}_solve"]) is not None:
-            for ours in ("ours", "ours_standby"):
-                what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers{_standby(ours)}: "
+            for ours in ("ours",):
+                what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers: "
                 lines.append(
                     compared(f"{what}CPU-seconds, cluster start included", solve, (ours, "rllib"), "cpu_to_475")
                 )
                 lines.append(compared(f"{what}env steps", solve, (ours, "rllib"), "env_steps"))
                 lines.append(compared(f"{what}memory of all processes, MiB", solve, (ours, "rllib"), "peak_memory"))
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
-
-
-def _standby(ours: str) -> str:
-    return ", one more stands by" if ours.endswith("_standby") else ""
 
 
 def compared(what: str, found: Found, pair: tuple[str, str], metric: str) -> str:

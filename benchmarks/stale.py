@@ -30,8 +30,6 @@ _SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}
 # What makes each report of runs on Ray.
 _RAY_REPORTS = {
-    "ray_hosts": "benchmarks/ray_hosts.py",
-    "ray_early_stop": "benchmarks/ray_early_stop.py",
     "ray_gcs_kills": "tests/pipeline/ray/gcs_kills.py",
 }
 # What a benchmark measures beside its contenders.

@@ -52,7 +52,7 @@ def run_solve(config: Path, *, workers: int, overrides: list[str], seed: int, li
 def run_inside(args: argparse.Namespace) -> None:
     """Do the work in a cluster of one's own, as `ding -m ray` does."""
     work.be_measured()
-    overrides = [f"system.ray.collect.standby={args.standby}"] if args.workers else []
+    overrides: list[str] = []
     if args.solve is None:
         run_work(args.steps, workers=args.workers, overrides=overrides)
     else:

@@ -145,7 +145,6 @@ def parse(description: str | None, *, solve: Collection[str]) -> argparse.Namesp
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, required=True, help="processes that collect; 0: the driver does")
-    parser.add_argument("--standby", type=int, default=0, help="workers that stand by; RLlib has none")
     parser.add_argument("--solve", choices=solve, help="train until solved, instead of the same work")
     parser.add_argument("--steps", type=int, help="env steps: of the work, or at most until solved")
     parser.add_argument("--seed", type=int, default=int(os.environ.get("BENCH_ROUND", "0")))
@@ -177,7 +176,7 @@ def run(
 
 def measure(module: str, args: argparse.Namespace) -> None:
     """Run a contender's work in a group, and print what it took."""
-    given = ["--workers", str(args.workers), "--standby", str(args.standby)]
+    given = ["--workers", str(args.workers)]
     given += ["--steps", str(args.steps), "--seed", str(args.seed)]
     if args.solve is not None:
         given += ["--solve", args.solve, "--limit-s", str(args.limit_s)]

@@ -37,7 +37,6 @@ _RULES: Mapping[str, Rule] = {
     "collect.fraction_workers": _FRACTION,
     "collect.segment_rows": _FROM_0,
     "collect.max_policy_lag": _UPDATES,
-    "collect.standby": _FROM_0,
     "collect.compress": Rule("'auto', True or False", lambda it: it in ("auto", True, False)),
     "grad.workers": _FROM_0,
     "grad.comm": _COMM,
@@ -68,8 +67,12 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "update.device": (str,),
     "collect.resources.memory": (int,),
     "grad.resources.memory": (int,),
+    "c_worker.type": (str,),
+    "g_worker.type": (str,),
+    "u_worker.type": (str,),
 }
 
+_OF_WORKERS = ("fraction_samples", "fraction_workers")
 _FREE = ("collect.resources.custom", "grad.resources.custom")
 
 
@@ -105,7 +108,7 @@ def _contradictions(collect: Mapping[str, Any], grad: Mapping[str, Any], update:
             "is True, but with grad.comm='async' the workers' gradients are not those of one step: set grad.comm='sync'"
         )
         yield Fault(f"{PATH}.update.decentralized", text)
-    if collect["workers"] and collect["comm"] == "async" and collect["max_policy_lag"] == 0:
+    if collect["comm"] == "async" and collect["max_policy_lag"] == 0:
         text = (
             "is 0, but asynchronous rows are older than an update almost always: give 1 or more, or collect.comm='sync'"
         )
@@ -121,8 +124,10 @@ def _idle(
     """Yield (keys or sections, why they change nothing)."""
     fractions = ("collect.fraction_samples", "collect.fraction_workers")
     if not collect["workers"]:
-        keys = tuple(f"collect.{key}" for key in collect if key not in ("workers", "standby"))
-        yield (*keys, "weights"), "collect.workers is 0, so that this process collects"
+        why = "collect.workers is 0: there are no collectors elsewhere"
+        yield tuple(f"collect.{key}" for key in (*_OF_WORKERS, "compress", "resources")), why
+        if collect["comm"] != "async":
+            yield ("collect.segment_rows", "collect.max_policy_lag", "weights"), why
     elif collect["comm"] == "async":
         yield fractions, "only a synchronous round has others to wait for; set collect.comm='sync'"
     else:
@@ -136,7 +141,7 @@ def _idle(
             yield fractions[:1], "all workers are waited for; set collect.fraction_workers below 1 too"
     rounds = ("grad.min_workers", "grad.round_timeout_s")
     if grad["workers"] < 2:
-        keys = ("grad.comm", *rounds, "grad.max_staleness", "grad.staleness", "grad.compress", "grad.resources")
+        keys = (*rounds, "grad.max_staleness", "grad.staleness", "grad.compress", "grad.resources")
         yield keys, f"grad.workers is {grad['workers']}, so that this process computes the gradients"
     elif grad["comm"] == "async":
         yield rounds, "only synchronous gradients have rounds; set grad.comm='sync'"
@@ -147,4 +152,4 @@ def _idle(
     if update["decentralized"]:
         yield ("grad.min_workers", "grad.compress"), "decentralised updates need all workers, who sum among themselves"
     if not collect["workers"] and grad["workers"] < 2:
-        yield ("address", "failure", "collect.standby"), "there are no workers elsewhere"
+        yield ("address", "failure"), "there are no workers elsewhere"

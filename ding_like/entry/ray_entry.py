@@ -12,24 +12,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.host import RayHost
+from ding_like.comm.ray.actors import ClusterLoss
+from ding_like.comm.ray.cluster import RayCluster, open_cluster
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.needs import plan_here, plan_on_cluster
 from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
-from ding_like.comm.workers.host import Host
-from ding_like.comm.workers.threads import ThreadHost
 from ding_like.config import read_config
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.ray_plan import NO_CLUSTER, RayPlan, described, plan_run, wanted
+from ding_like.entry.ray_plan import NO_CLUSTER, RayPlan, described, needs_of, plan_run
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, plan_line
 from ding_like.entry.system_run import clear_errors, run_by
-from ding_like.pipeline.build import prepare_worker, training_process
+from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.ray_runner import ray_runner
 from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.ray.settings import RaySettings, read_ray
+from ding_like.pipeline.ray.settings import RaySettings, collects_here, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.watched_runner import watched
 from ding_like.policy import Policy
@@ -58,16 +56,15 @@ def ray_pipeline(
     load_path: str | None = None,
     workers: int | None = None,
     address: str | None = None,
-    host: Host | None = None,
 ) -> Policy:
     """Train with workers on Ray until a limit or `env.stop_value` is reached, and return the policy.
 
     A serial config runs as it is; `system_config['ray']` says who collects, computes gradients and applies them
     (docs/ray.md). `workers` and `address` stand in place of its `collect.workers` and `address`: without an address a
     cluster is started on this machine, and ended with the run. `overrides` are `section.key=value` strings, also
-    `system.ray.key=value`; `load_path` is a checkpoint to start from. With a `host` that is open the workers run there,
-    and no cluster is looked for. Raises ConfigError with every fault of the config at once, CommError where the cluster
-    cannot be had, and TrainingError with its cause where a worker fails.
+    `system.ray.key=value`; `load_path` is a checkpoint to start from. A connection that this process has to Ray is
+    used, and stays. Raises ConfigError with every fault of the config at once, CommError where the cluster cannot be
+    had, and TrainingError with its cause where workers fail too often.
     """
     plan = plan_run(
         input_cfg,
@@ -77,7 +74,7 @@ def ray_pipeline(
         workers=workers,
         address=address,
     )
-    return _run(plan, host=host)
+    return _run(plan)
 
 
 def resume_ray(
@@ -86,7 +83,6 @@ def resume_ray(
     *,
     workers: int | None = None,
     address: str | None = None,
-    host: Host | None = None,
 ) -> Policy:
     """Go on with an interrupted Ray run from its newest valid saved point, and return the policy.
 
@@ -106,7 +102,7 @@ def resume_ray(
     ):
         if old != new:
             logger.info("%s: %s, where the run had %s", name, new or "none", old or "none")
-    return _run(plan, host=host, resumes=True)
+    return _run(plan, resumes=True)
 
 
 def dry_run(
@@ -124,7 +120,7 @@ def dry_run(
     """
     arguments = RunArguments("ray", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
     plan = plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name, workers=workers, address=address)
-    settings, needs = plan.settings, wanted(plan.settings)
+    settings, needs = plan.settings, needs_of(plan.settings)
     lines = [plan_line(plan)]
     if not needs:
         return [*lines, *described(plan, NO_CLUSTER)], True
@@ -139,15 +135,10 @@ def dry_run(
     return [*lines, *described(plan, where), *found.table.splitlines()], found.fits
 
 
-def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
-    """Train to the end with workers on a host, or on a cluster that is opened for it; return the policy."""
+def _run(plan: RayPlan, *, resumes: bool = False) -> Policy:
+    """Train to the end with workers on a cluster that is opened for it; return the policy."""
     with clear_errors(), RunFolder() as folder, ExitStack() as opened:
-        if host is not None:
-            place = Place(host, "threads of this process" if isinstance(host, ThreadHost) else "a host that is open")
-        elif not wanted(plan.settings):
-            place = Place(opened.enter_context(closing(ThreadHost())), NO_CLUSTER)
-        else:
-            place = opened.enter_context(_on_ray(plan.settings))
+        place = opened.enter_context(_on_ray(plan.settings)) if needs_of(plan.settings) else Place(NO_CLUSTER)
         if not resumes:
             plan = plan.claimed(folder)
         if place.watch is not None:
@@ -161,17 +152,19 @@ def _run(plan: RayPlan, *, host: Host | None, resumes: bool = False) -> Policy:
 class Place(NamedTuple):
     """Say what a run's workers run on."""
 
-    host: Host
     words: str  # for the console
     logs: Path | None = None  # folder of what the workers wrote, if it goes with the cluster
     watch: ClusterWatch | None = None
-    lose: Callable[[str], None] = lambda why: None  # tells the host that its cluster is lost
 
 
 @contextmanager
 def _on_ray(settings: RaySettings) -> Iterator[Place]:
     """Open a cluster, see that the workers fit on it, and close it when the block ends."""
-    needs, amounts = wanted(settings), None
+    needs, amounts = needs_of(settings), None
+    if settings.address is None and load_ray().is_initialized():
+        open_cluster(needs)  # which checks that they fit
+        yield Place("the Ray cluster that this process is connected to")
+        return
     if settings.address is None:
         here, amounts = plan_here(needs)
         here.check()
@@ -180,11 +173,8 @@ def _on_ray(settings: RaySettings) -> Iterator[Place]:
         if not cluster.is_own:
             plan_on_cluster(needs).check()
         words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
-        with (
-            closing(RayHost(prepare=prepare_worker)) as host,
-            ClusterWatch(cluster, on_node_lost=host.lose) as watch,
-        ):
-            yield Place(host, words, cluster.folder, watch, host.lose)
+        with ClusterWatch(cluster, on_node_lost=ClusterLoss.note) as watch:
+            yield Place(words, cluster.folder, watch)
 
 
 def _keep_logs(
@@ -215,7 +205,7 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[],
         cfg,
         seed=arguments.seed,
         dynamic_seed=arguments.dynamic_seed,
-        collects=plan.settings.collect.workers == 0,
+        collects=collects_here(plan.settings),
         device=plan.settings.update.device,
     )
     with closing(parts):
@@ -225,12 +215,11 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[],
             cfg,
             parts,
             plan.settings,
-            place.host,
             seed=arguments.seed,
             log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
             dynamic_seed=arguments.dynamic_seed,
         )
-        runner = watched(make_runner, place.watch, place.lose)
+        runner = watched(make_runner, place.watch, ClusterLoss.note)
         said = described(plan, place.words)
         run_by(plan, parts, runner, said=said, resumes=resumes, on_begin=on_begin)
     return parts.policy

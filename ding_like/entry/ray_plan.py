@@ -11,7 +11,7 @@ from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
-from ding_like.pipeline.ray.settings import RaySettings, read_ray
+from ding_like.pipeline.ray.settings import RaySettings, read_ray, wanted
 
 RayPlan: TypeAlias = SystemPlan[RaySettings]
 
@@ -60,13 +60,15 @@ def described(plan: RayPlan, where: str) -> list[str]:
         if collect.fraction_samples < 1:
             part, done = f"{collect.fraction_samples:.0%}", f"{collect.fraction_workers:.0%}"
             ahead = f", ended at {part} of the rows once {done} of the workers are done"
-        workers, standby = _number(collect.workers, "worker"), _number(collect.standby, "standby")
-        pattern = _PATTERNS[collect.comm or "sync"]
-        lines = [f"collect     {workers} of {envs} envs each, {pattern}{ahead}; {standby}"]
-    kept = "this batch" if plan.cfg.policy.on_policy else "the replay buffer"
+        workers = _number(collect.workers, "worker") + (" for each gradient worker" if grad.workers > 1 else "")
+        lines = [f"collect     {workers}, of {envs} envs each, {_PATTERNS[collect.comm or 'sync']}{ahead}"]
+    kept = "batch" if plan.cfg.policy.on_policy else "replay buffer"
+    where_kept = f"each with a {kept} of its own" if grad.workers > 1 else f"which holds the {kept}"
+    if not collect.workers and grad.workers > 1:
+        lines = [f"collect     in each gradient worker, in {envs} envs"]
     at = "in this process" if grad.workers < 2 else f"{grad.workers} workers, {_PATTERNS[grad.comm]}"
     applied = "by all of them alike" if update.decentralized else "in this process"
-    lines.append(f"gradients   {at}; applied {applied}, which holds {kept}")
+    lines.append(f"gradients   {at}, {where_kept}; applied {applied}")
     return [*lines, f"runs on     {where}"]
 
 
@@ -74,14 +76,7 @@ def _number(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
-def wanted(settings: RaySettings) -> list[Need]:
+def needs_of(settings: RaySettings) -> list[Need]:
     """Return what the workers of a run ask a cluster for; empty where there are none elsewhere."""
-    collect, grad = settings.collect, settings.grad
-    gradient_workers = grad.workers if grad.workers > 1 else 0
-    needs = [
-        Need("collector", collect.workers, collect.resources),
-        Need("standby", collect.standby if collect.workers else 0, collect.resources),
-        Need("gradient worker", gradient_workers, grad.resources),
-        Need("gradient standby", collect.standby if gradient_workers else 0, grad.resources),
-    ]
-    return [need for need in needs if need.number]
+    parents = settings.grad.workers if settings.grad.workers > 1 else 0
+    return wanted(settings, settings.collect.workers, parents)

@@ -152,19 +152,31 @@ def rows_of(
     least_rows: int = 0,  # in the store before the first update
 ) -> LocalRows:
     """Return the way of a run's rows, from where its parts stand."""
-    collect, updates = cfg.policy.collect, 1 if parts.buffer is None else cfg.policy.learn.update_per_collect
+    return row_path(
+        cfg, store, newest=lambda: Version(attempt, parts.learner.train_iter), batch_size=batch_size,
+        counts_rows=counts_rows, env_step=parts.collector.envstep, least_rows=least_rows,
+        has_buffer=parts.buffer is not None,
+    )  # fmt: skip
+
+
+def row_path(
+    cfg: FrozenConfig, store: RowStore, *, newest: Callable[[], Version], batch_size: int, counts_rows: bool = False,
+    env_step: int = 0, least_rows: int = 0, has_buffer: bool | None = None,
+) -> LocalRows:  # fmt: skip
+    """Return the way of rows into a store, by the ratio of a config; without a buffer each batch is used once."""
+    has_buffer = not isinstance(store, BatchOnce) if has_buffer is None else has_buffer
+    collect, updates = cfg.policy.collect, cfg.policy.learn.update_per_collect if has_buffer else 1
     segment_rows = collect.get("n_sample") or collect.get("n_episode") or 1
-    counts = counts_rows and parts.buffer is not None
-    counts_rows, counts_episodes = counts and bool(collect.get("n_sample")), counts and not collect.get("n_sample")
+    counts = counts_rows and has_buffer
     return LocalRows(
         store,
         UpdateRatio.per_rows(updates, segment_rows) if counts else UpdateRatio.per_segment(updates),
         segment_rows=segment_rows,
         batch_size=batch_size,
-        newest=lambda: Version(attempt, parts.learner.train_iter),
-        env_step=parts.collector.envstep,
-        counts_rows=counts_rows,
-        counts_episodes=counts_episodes,
+        newest=newest,
+        env_step=env_step,
+        counts_rows=counts and bool(collect.get("n_sample")),
+        counts_episodes=counts and not collect.get("n_sample"),
         least_rows=least_rows,
     )
 

@@ -24,18 +24,17 @@ class Learner:
     def step(self) -> Mapping[str, Any]:
         """Take one turn and return what is said of it: of episodes, versions, lag, times and losses, by name."""
         if self._info is None:
-            for _ in self.scheme.collection.begin(self.scheme.end.random_rows):
-                pass  # all that it yields is counted where the rows are put
+            self.scheme.collect_random()
         self._info = self.scheme.update_worker.step()
         return self._info
 
     def done(self) -> bool:
         """Tell whether `target_steps` env steps were taken."""
-        return self.scheme.end.rows.env_step >= self.target_steps
+        return self.scheme.env_step >= self.target_steps
 
     def print_info(self) -> None:
         """Log what was said of the last turn."""
-        logger.info("env step %s: %s", f"{self.scheme.end.rows.env_step:,}", dict(self._info or {}))
+        logger.info("env step %s: %s", f"{self.scheme.env_step:,}", dict(self._info or {}))
 
     def save_model(self, fname: str = "model.pth.tar") -> None:
         """Write a checkpoint of the learner, whole or not at all."""

@@ -18,7 +18,6 @@ from tests.chaos.kills import run_kills
 from tests.chaos.lost_answers import run_lost_answers
 from tests.chaos.partitions import run_partitions
 from tests.chaos.pauses import run_pauses
-from tests.chaos.ray_kills import run_ray_kills
 from tests.chaos.report import REPORTS, Report
 from tests.chaos.restarts import run_restarts
 from tests.chaos.seed_kills import run_seed_kills
@@ -42,8 +41,6 @@ LONG: dict[str, Callable[[], Report]] = {
     "disk_faults_dqn_parallel": lambda: run_disk_faults(policy="dqn", mode="parallel"),
     "clock_jumps_dqn": lambda: run_clock_jumps(policy="dqn"),
     "clock_jumps_ppo": lambda: run_clock_jumps(policy="ppo"),
-    "ray_kills_sync": lambda: run_ray_kills(minutes=5, kills=30, stops=2, seed=0),
-    "ray_kills_async": lambda: run_ray_kills(minutes=5, kills=30, stops=2, seed=0, gradients="async"),
     "seed_kills": lambda: run_seed_kills(minutes=2, server_every_s=10, actor_kills=6, seed=0),
     "seed_slow_learner": lambda: run_seed_slow_learner(seconds=60, seed=0),
 }
@@ -60,8 +57,6 @@ SHORT: dict[str, Callable[[], Report]] = {
     "restarts_ppo": lambda: run_restarts(policy="ppo", routes=(), learner_kills=2, seed=0),
     "disk_faults_dqn": lambda: run_disk_faults(policy="dqn", faults=(("state disk full", 1.0), ("state locked", 5.0))),
     "clock_jumps_dqn": lambda: run_clock_jumps(policy="dqn", names=("learner", "coordinator"), jumps_s=(600.0,)),
-    "ray_kills_sync": lambda: run_ray_kills(minutes=0.5, kills=4, stops=1, seed=0, timed=False),
-    "ray_kills_async": lambda: run_ray_kills(minutes=0.5, kills=4, stops=1, seed=0, gradients="async", timed=False),
     "seed_kills": lambda: run_seed_kills(minutes=0.3, server_every_s=6, actor_kills=1, seed=0),
     "seed_slow_learner": lambda: run_seed_slow_learner(seconds=15, seed=0),
 }

@@ -49,7 +49,6 @@ class Transport:
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
     from tests.contracts import (
-        host_transport,
         local_transport,
         pipe_transport,
         rest_transport,
@@ -61,13 +60,10 @@ def transports() -> dict[str, Transport]:
         "pipe": pipe_transport.TRANSPORT,
         "rest": rest_transport.TRANSPORT,
         "rest over http": rest_transport.OVER_HTTP,
-        "workers in threads": host_transport.TRANSPORT,
-        "workers on ray": host_transport.OVER_RAY,
         "zmq": zmq_transport.TRANSPORT,
         # Encodings of the weights, by those that have one.
         "rest, bfloat16": rest_transport.weights_only(dtype="bfloat16"),
         "rest over http, bfloat16": rest_transport.weights_only(dtype="bfloat16", over_http=True),
         "rest over http, delta": rest_transport.weights_only(over_http=True, by_delta=True),
         "rest over http, bfloat16 delta": rest_transport.weights_only(dtype="bfloat16", over_http=True, by_delta=True),
-        "workers in threads, bfloat16": host_transport.BFLOAT16,
     }

@@ -1,4 +1,4 @@
-"""`ding -m ray`, from the command line down: on threads of this process, and marked `ray` on a cluster."""
+"""`ding -m ray`, from the command line down."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,6 @@ import pytest
 
 import ding_like
 from ding_like.comm.workers.raised import WorkerTracebackError
-from ding_like.comm.workers.threads import ThreadHost
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.ray_plan import plan_run
@@ -32,13 +29,6 @@ CONFIG = CARTPOLE / "cartpole_dqn_config.py"
 
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
-
-
-@pytest.fixture
-def host(in_tmp: Path) -> Iterator[ThreadHost]:
-    host = ThreadHost()
-    yield host
-    host.close()
 
 
 def status_of(*arguments: str) -> int:
@@ -120,10 +110,10 @@ def test_a_dry_run_says_what_would_run_where_and_starts_nothing(tmp_path: Path, 
     said = capsys.readouterr().out
     assert status == 0 and not list(tmp_path.iterdir())
     assert "dqn on CartPole-v1, seed 0, as cartpole_dqn_seed0/" in said
-    assert "3 workers of 8 envs each, asynchronous; 1 standby" in said
-    assert "gradients   2 workers, synchronous; applied in this process" in said
+    assert "3 workers for each gradient worker, of 8 envs each, asynchronous" in said
+    assert "gradients   2 workers, synchronous, each with a replay buffer of its own; applied in this process" in said
     assert [line.split()[:3] for line in said.splitlines() if line.startswith(("collector", "gradient w"))] == [
-        ["collector", "3", "1"],
+        ["collector", "6", "1"],
         ["gradient", "worker", "2"],
     ]
     assert said.splitlines()[-1] == "fits"
@@ -143,19 +133,21 @@ def test_a_run_without_workers_needs_no_cluster(capsys: Any) -> None:
     assert "no cluster: this process does it all" in capsys.readouterr().out
 
 
-# --- runs, on threads of this process
+# --- runs, on the cluster of the tests
 
 
 def slow(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_run(
-    host: ThreadHost, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "ding_like")
 
-    ray_pipeline(CONFIG, seed=3, max_env_step=1200, exp_name="exp", host=host)
+    ray_pipeline(CONFIG, seed=3, max_env_step=1200, exp_name="exp")
 
     result = result_of("exp")
     assert result["env_step"] >= 1200 and result["train_iter"] > 0
@@ -164,10 +156,12 @@ def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_ru
     assert Path("exp/ckpt/ckpt_best.pth.tar").is_file()
     assert list(Path("exp").rglob("events.out.tfevents.*")), "TensorBoard's file"
     assert Path("exp/metrics.jsonl").stat().st_size
-    assert "collect     2 workers of 8 envs each, asynchronous; 1 standby" in caplog.text
+    assert "collect     2 workers, of 8 envs each, asynchronous" in caplog.text
     assert "ding -m ray -c exp/total_config.py -s 1 -s 2" in caplog.text
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize(
     ("config", "overrides"),
     [
@@ -182,18 +176,20 @@ def test_a_serial_config_trains_with_workers_and_leaves_the_files_of_a_serial_ru
     ],
     ids=lambda value: value.stem.removesuffix("_config") if isinstance(value, Path) else "",
 )
-def test_any_serial_config_runs_as_it_is(config: Path, overrides: list[str], host: ThreadHost) -> None:
+def test_any_serial_config_runs_as_it_is(config: Path, overrides: list[str]) -> None:
     few = ["env.n_evaluator_episode=10", "env.evaluator_env_num=5"]
 
-    ray_pipeline(config, max_env_step=1500, exp_name="exp", overrides=[*overrides, *few], host=host)
+    ray_pipeline(config, max_env_step=1500, exp_name="exp", overrides=[*overrides, *few])
 
     result = result_of("exp")
     assert result["env_step"] >= 1500 and result["train_iter"] > 0
 
 
-def test_its_total_config_runs_again(host: ThreadHost) -> None:
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_its_total_config_runs_again() -> None:
     overrides = ["system.ray.collect.comm=sync", "policy.learn.batch_size=32", "system.ray.weights.interval=2"]
-    ray_pipeline(CONFIG, seed=3, max_env_step=400, exp_name="exp", overrides=overrides, workers=3, host=host)
+    ray_pipeline(CONFIG, seed=3, max_env_step=400, exp_name="exp", overrides=overrides, workers=3)
 
     for name in ("total_config.py", "formatted_total_config.py"):
         again = plan_run(f"exp/{name}", RunArguments("ray", 3, NO_LIMIT, NO_LIMIT, dynamic_seed=True))
@@ -204,26 +200,26 @@ def test_its_total_config_runs_again(host: ThreadHost) -> None:
         assert "ding -m ray -c" in Path("exp", name).read_text().splitlines()[0]
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_its_total_config_runs_again_without_collectors_unless_it_says_how_they_collect() -> None:
     arguments = RunArguments("ray", 0, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
     for name, given in (("exp", []), ("told", ["system.ray.collect.comm=async"])):
-        with closing(ThreadHost()) as host:
-            ray_pipeline(CONFIG, max_env_step=100, exp_name=name, overrides=given, host=host)
+        ray_pipeline(CONFIG, max_env_step=100, exp_name=name, overrides=given)
 
     assert plan_run("exp/total_config.py", arguments).settings.collect.comm == "async"
     assert plan_run("exp/total_config.py", arguments, workers=0).settings.collect.comm == "sync"
-    with pytest.raises(ConfigError, match="collect.comm .* changes nothing"):
-        plan_run("told/total_config.py", arguments, workers=0)
+    assert plan_run("told/total_config.py", arguments, workers=0).settings.collect.comm == "async"
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 def test_a_run_goes_on_with_other_workers_from_exact_counts(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "ding_like")
-    with closing(ThreadHost()) as host:
-        ray_pipeline(CONFIG, max_env_step=800, exp_name="exp", host=host)
+    ray_pipeline(CONFIG, max_env_step=800, exp_name="exp")
     before = result_of("exp")
 
-    with closing(ThreadHost()) as host:
-        monkeyed = ray_entry.resume_ray("exp", arguments_of("exp")._replace(max_env_step=1600), workers=3, host=host)
+    monkeyed = ray_entry.resume_ray("exp", arguments_of("exp")._replace(max_env_step=1600), workers=3)
 
     after = result_of("exp")
     assert monkeyed is not None and after["env_step"] >= 1600 > before["env_step"]
@@ -244,9 +240,11 @@ def test_a_serial_run_has_no_workers_to_go_on_with() -> None:
         resume_pipeline("exp", workers=3)
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_run_with_a_point_to_go_on_from(
-    number: signal.Signals, host: ThreadHost, caplog: pytest.LogCaptureFixture
+    number: signal.Signals, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "ding_like")
 
@@ -258,7 +256,7 @@ def test_a_signal_ends_the_run_with_a_point_to_go_on_from(
     user = threading.Thread(target=interrupt)
     user.start()
     with pytest.raises((SystemExit, KeyboardInterrupt)) as left:
-        ray_pipeline(CONFIG, exp_name="exp", overrides=["env.stop_value=1000"], host=host)
+        ray_pipeline(CONFIG, exp_name="exp", overrides=["env.stop_value=1000"])
     user.join()
 
     if number == signal.SIGTERM:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.ray.actors import ClusterLoss
 from ding_like.comm.ray.attached_cluster import AttachedCluster
 from ding_like.comm.ray.environment import RayEnvironment
 from ding_like.comm.ray.library import load_ray
+from ding_like.comm.ray.needs import Need, plan_here, plan_on_cluster
 from ding_like.comm.ray.own_cluster import Amounts, OwnCluster
 from ding_like.errors import CommError, ConfigError
 
@@ -34,6 +37,7 @@ class RayCluster:
             if _opened:
                 raise CommError("this process has a Ray cluster open, and Ray has one a process: close that first.")
             _opened.append(self)
+        ClusterLoss.why = None
         environment = RayEnvironment()
         try:
             self._held = _connect(address, amounts or Amounts(), environment, allow_open=allow_open)
@@ -85,6 +89,22 @@ class BorrowedCluster:
 
     def close(self, *, timeout_s: float) -> None:
         pass
+
+
+def open_cluster(needs: Sequence[Need]) -> RayCluster | None:
+    """Start a cluster for workers where this process has none; None where it is connected to one.
+
+    Raises ConfigError, having started nothing, for workers that no node has room for.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        plan = plan_on_cluster(needs)
+        if plan.unplaced:  # others' workers may end: what they use is no reason
+            plan.check()
+        return None
+    plan, amounts = plan_here(needs)
+    plan.check()
+    return RayCluster(amounts=amounts)
 
 
 def _connect(

@@ -23,7 +23,7 @@ _SLACK = 1e-6  # amounts are sums of fractions
 # Memory of a worker's process that it shares with no other: measured on a collector of CartPole, more with larger envs.
 _WORKER_BYTES = 180 * 2**20
 _FIX = (
-    "Lower the number of workers (--workers or system.ray.collect.workers, system.ray.collect.standby, "
+    "Lower the number of workers (--workers or system.ray.collect.workers, "
     "system.ray.grad.workers) or their resources (num_cpus may be a fraction), or add machines."
 )
 

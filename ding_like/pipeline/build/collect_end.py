@@ -16,7 +16,6 @@ import torch
 
 from ding_like.comm.channels import Order, Rows, RowSink, Segment, Version, WeightReader
 from ding_like.comm.workers.columns import pack_rows, unpack_rows
-from ding_like.comm.workers.last_action import LastAction
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import as_stats
@@ -35,8 +34,10 @@ from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager
+from ding_like.worker import SampleSerialCollector
 from ding_like.worker.collector.base import LoopCollector
 from ding_like.worker.collector.stop_rule import EnvSteps, StopRule
+from ding_like.worker.collector.stop_rule import Rows as RowsRule
 
 # What a collector returns beside its rows, by name; Any: numbers, texts, arrays and dicts of these.
 Info = dict[str, Any]
@@ -165,21 +166,19 @@ class CollectEnd:
         return self.role.collect(order, stop=stop)
 
     def stop_rule(self, order: Order, fraction: float, signals: Sequence[StopRule]) -> StopRule | None:
-        """Return the rule to stop at one of `signals` once `fraction` of the env steps for an order's rows are taken.
+        """Return the rule to stop at one of `signals` once `fraction` of an order's rows are there.
 
-        They count from now on. None: there is no signal, or all steps are to be taken.
+        None: there is no signal, or all rows are to be collected.
         """
         if fraction >= 1 or not signals:
             return None
-        # 1e-9: 0.07 * 100 is a little more than 7.
-        least = math.ceil(fraction * order.rows * steps_per_row(self._cfg.policy) - 1e-9)
-        taken = EnvSteps(max(least, 1), lambda: self.collector.envstep)
+        collector, least = self.collector, max(math.ceil(fraction * order.rows - 1e-9), 1)  # 0.07 * 100 is over 7
+        if isinstance(collector, SampleSerialCollector):
+            first = collector.num_surplus
+            taken: StopRule = RowsRule(least, lambda: first + collector.num_ready(), have=first + collector.num_ready())
+        else:
+            taken = EnvSteps(least * steps_per_row(self._cfg.policy), lambda: self.collector.envstep)
         return taken & reduce(lambda one, other: one | other, signals)
-
-    def note_actions(self, notes: LastAction | None) -> None:
-        """Note what the envs are about to be stepped with, where there are notes and the collector can tell."""
-        if notes is not None and isinstance(self.collector, LoopCollector):
-            self.collector.note_actions(notes.note)
 
     def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         collector = self.collector
@@ -206,6 +205,47 @@ class CollectEnd:
             "Observed": dict(segment.observed),
             "Setting": setting,
         }
+
+    def take(
+        self, *, seconds: float, test_return: float | None, compress: bool, device: torch.device | None
+    ) -> tuple[Any, Info]:
+        """Return (rows, info) of the segment that the role's storage holds, as `rows_to_send` does."""
+        segment: Segment = self.role.sink.take()  # type: ignore[attr-defined]  # of a collector that returns its rows
+        info = self.info(segment, seconds=seconds, test_return=test_return)
+        return rows_to_send(segment, info, compress=compress, device=device)
+
+    @property
+    def envstep(self) -> int:
+        """Number of env steps that the collector has taken."""
+        return int(self.collector.envstep)
+
+    @envstep.setter
+    def envstep(self, value: int) -> None:
+        self.collector.envstep = value
+
+    @property
+    def random_steps(self) -> int:
+        """Number of env steps of the run at whose begin actions are random."""
+        return self.role.random_steps
+
+    @random_steps.setter
+    def random_steps(self, value: int) -> None:
+        self.role.random_steps = value
+
+    @property
+    def num_collected(self) -> int:
+        """Number of rows that the role's storage holds."""
+        return int(self.role.sink.num_rows)  # type: ignore[attr-defined]  # of a collector that returns its rows
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        """Setting that the policy acted with last."""
+        return self.role.setting
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last episodes; NaN before the first."""
+        return float(self.collector.mean_return)
 
     # --- where the envs and the actor are
 

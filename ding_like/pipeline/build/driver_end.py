@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ding_like.comm.channels import Version, Weights
+from ding_like.comm.channels import Order, RowSink, Segment, Version, Weights
+from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
-from ding_like.comm.workers.host import WorkerHandle
-from ding_like.comm.workers.weights import HostWeightPublisher
 from ding_like.config import FrozenConfig
-from ding_like.pipeline.build.factories import Algorithm
+from ding_like.pipeline.build.collect_end import CollectEnd
+from ding_like.pipeline.build.factories import Algorithm, SchemeFactories
+from ding_like.pipeline.build.held_weights import HeldWeights
+from ding_like.pipeline.build.learn_rows import ATTEMPT, LearnRows
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.serial import Components
-from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.gradient_rounds import Driver, GradientSettings
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.roles.train import TrainRole
 from ding_like.pipeline.runner import collect_at_random, collect_role, has_priorities, rows_of, store_of
 from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
-from ding_like.types import Array, State
+from ding_like.types import Array, EnvManager, Info, State
+from ding_like.worker.collector.stop_rule import StopRule
 
-# Later than that of a policy as a collector has made it, so that even the first weights are taken.
-_ATTEMPT = 1
 _RANDOM_STEPS = 1_024  # env steps of a call at a run's begin: one call of all of them may take longer than it may
 _LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
@@ -37,7 +36,7 @@ class DriverEnd:
 
     def __init__(self, cfg: FrozenConfig, parts: Components, *, least_rows: int = 0) -> None:
         self._policy_cfg = cfg.policy
-        self._cfg = cfg
+        self.cfg = cfg
         self.parts = parts
         self.rows = rows_of(
             cfg,
@@ -45,16 +44,14 @@ class DriverEnd:
             store=store_of(parts),
             batch_size=cfg.policy.learn.batch_size,
             counts_rows=True,
-            attempt=_ATTEMPT,
+            attempt=ATTEMPT,
             least_rows=least_rows,
         )
-        self._published: Version | None = None
         self._first_iter = parts.learner.train_iter
 
     @classmethod
-    def of(cls, algo: Algorithm, *, collects: bool) -> DriverEnd:
-        """Return what the config says that an algorithm was made from; with `collects` the driver has envs for that."""
-        own = algo.factories
+    def of(cls, own: SchemeFactories, *, collects: bool) -> DriverEnd:
+        """Return what a config says that factories were made from; with `collects` the driver has envs for that."""
         parts = build_driver(
             own.cfg,
             seed=own.seed,
@@ -83,7 +80,7 @@ class DriverEnd:
     @property
     def least_share(self) -> int:
         """Return the fewest rows that a worker can collect at a time, or whole episodes: one in each lane."""
-        return int(self._cfg.env.collector_env_num) if self.collects_episodes else 1
+        return int(self.cfg.env.collector_env_num) if self.collects_episodes else 1
 
     @property
     def collects_episodes(self) -> bool:
@@ -105,17 +102,13 @@ class DriverEnd:
 
     def newest(self) -> Version:
         """Return the version of the learner's weights."""
-        return Version(_ATTEMPT, self.parts.learner.train_iter)
+        return Version(ATTEMPT, self.parts.learner.train_iter)
 
     # --- collecting
 
-    def collect_role(self) -> CollectRole:
-        """Return the role of the driver's own collector."""
-        return collect_role(self.parts, self.rows)
-
     def collect_at_random(self) -> None:
         """Fill the buffer with random actions by the driver's own collector."""
-        collect_at_random(self._cfg, self.parts)
+        collect_at_random(self.cfg, self.parts)
         self.rows.env_step = self.parts.collector.envstep
 
     def intake(self, *, max_policy_lag: int | None) -> Intake:
@@ -131,25 +124,6 @@ class DriverEnd:
             follows_episodes=self.parts.buffer is not None and self.parts.buffer.needs_env,
         )
 
-    def publish(
-        self, publisher: HostWeightPublisher, wait_s: float | None, *, interval: int, timeout_s: float
-    ) -> list[WorkerHandle]:
-        """Send the weights to all collectors after every `interval` updates, and wait for `wait_s` until they came.
-
-        Return the collectors that do not have them then. The first weights are waited for in any case: a collector
-        has none before.
-        """
-        update = self.parts.learner.train_iter
-        if self._published is None or update - self._published.update >= interval:
-            wait_s = timeout_s if self._published is None else wait_s
-            self._published = self.newest()
-            publisher.publish(self.acting(), wait_s=None)
-        return [] if wait_s is None else publisher.bring(wait_s=wait_s)
-
-    def oldest(self) -> Version | None:
-        """Return the version of the weights that rows of a round must be collected with; None: they may be of any."""
-        return self._published if self.is_on_policy else None
-
     def acting(self, *, with_statistics: bool = True) -> Weights:
         """Return all that an actor needs: the collect mode's state, and by what its envs are normalised.
 
@@ -162,12 +136,6 @@ class DriverEnd:
         """Return what the envs' wrappers have observed, by wrapper and field; empty where none learns anything."""
         statistics = self.parts.statistics
         return statistics.weights() if isinstance(statistics, MergedStatistics) else {}
-
-    def said(self) -> dict[str, Any]:
-        """Return what is said of the rows so far, by the names of a collector's info."""
-        collector = self.parts.collector
-        episodes = {"TrainReward": collector.mean_return, "TrainLength": collector.mean_length}
-        return {"Episodes": episodes, "EnvSteps": self.rows.env_step, "NumberSamples": self.rows.num_rows}
 
     def describe(self) -> dict[str, str]:
         """Return how collectors elsewhere fare: rows of a run's panel."""
@@ -184,10 +152,136 @@ class DriverEnd:
 
     def train_role(self) -> TrainRole:
         """Return the role that learns in this process, from the run's rows."""
-        return TrainRole(self.parts.learner, self.rows, with_priority=has_priorities(self._cfg, self.parts))
+        return TrainRole(self.parts.learner, self.rows, with_priority=has_priorities(self.cfg, self.parts))
 
-    def driver(self, collect: Callable[[], Mapping[str, Any]], settings: GradientSettings) -> Driver:
-        """Return what gradient strategies are given."""
-        parts = self.parts
-        priorities = has_priorities(self._cfg, parts)
-        return Driver(parts.learner, parts.policy, self.rows, collect, priorities, settings)
+    def learn_rows(self, max_policy_lag: int | None) -> RunRows:
+        """Return the run's rows as the storage of its local gradient worker."""
+        return RunRows(self, max_policy_lag)
+
+
+class RunRows(LearnRows):
+    """Storage of the gradient worker that a run's learner is in: the run's own rows."""
+
+    def __init__(self, end: DriverEnd, max_policy_lag: int | None) -> None:
+        parts, self._end = end.parts, end
+        has_remote = isinstance(parts.collector, RemoteCollectors)
+        learner, with_priority = parts.learner, has_priorities(end.cfg, parts)
+        super().__init__(
+            end.rows,
+            minibatches=lambda batch: learner.minibatches(batch, end.rows.env_step),
+            priority=lambda: learner.priority_info.get("priority") if with_priority else None,
+            version=lambda: learner.train_iter,
+            intake=end.intake(max_policy_lag=max_policy_lag) if has_remote else None,
+        )
+
+    def note_remote(self, infos: Iterable[Mapping[str, Any]], version: int) -> Mapping[str, Any]:
+        """Count what collectors of other gradient workers did; return what the envs' wrappers have observed by now."""
+        parts, rows = self._end.parts, self.rows
+        report, statistics = parts.collector, parts.statistics
+        assert isinstance(report, RemoteCollectors), "the parts were built for collectors elsewhere"
+        for info in infos:
+            stats = {**info["Setting"], "return": info["Episodes"]["TrainReward"]}
+            stats["length"] = info["Episodes"]["TrainLength"]
+            known = {name: each for name, each in stats.items() if each == each}
+            batch: Any = range(info["NumberSamples"])  # the rows are the other worker's
+            segment = Segment(batch, Version(*info["Version"]), info["EnvSteps"], known, info["Observed"])
+            report.note(info["Worker"], segment)
+            if isinstance(statistics, MergedStatistics) and segment.observed:
+                statistics.merge(segment.observed)
+            rows.env_step += segment.env_steps
+            rows.num_rows += len(batch)
+            report.envstep = rows.env_step
+            report.note_put(train_iter=version, version=segment.version.update, age_s=info["data_age_s"])
+        return self._end.statistics()
+
+
+class RunAlgorithm(Algorithm):
+    """Algorithm of a run's local gradient worker: its learner computes and applies, with its hooks and counts."""
+
+    keeps_parts = True  # what the run learns with is not replaced
+
+    def __init__(self, factories: SchemeFactories, end: DriverEnd) -> None:
+        self._end = end
+        super().__init__(factories, end.parts.policy)
+
+    @property
+    def num_updates(self) -> int:
+        """Number of updates of the learner."""
+        return self._end.parts.learner.train_iter
+
+    @num_updates.setter
+    def num_updates(self, value: int) -> None:
+        if self._end.parts.learner.train_iter < value:
+            self._end.parts.learner.last_iter.update(value)
+
+    def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
+        """Return the run's rows."""
+        return self._end.learn_rows(max_policy_lag)
+
+    def collect_end(
+        self, envs: EnvManager, index_worker: int, index_parent: int, weights: HeldWeights | None = None,
+        storage: RowSink | None = None,
+    ) -> CollectEnd:  # fmt: skip
+        """Return the run's own collector, which acts with the learner's policy."""
+        assert storage is not None, "a worker collects into its storage"
+        return RunCollectEnd(self.factories, self._end, storage)
+
+    def compute_gradients(self, minibatch: Any) -> tuple[None, Info]:
+        """Compute the gradient of a minibatch, which stays in the policy."""
+        return None, self._end.parts.learner.compute_gradients(minibatch)
+
+    def apply_gradients(self, gradients: State | None = None, info: Info | None = None) -> None:
+        """Take the step, and run the learner's hooks."""
+        if gradients is not None:
+            self.policy.load_gradient(gradients)
+        self._end.parts.learner.apply_gradients(info)
+
+    def count_update(self, info: Info) -> None:
+        """Count an update that other processes have applied, and run the learner's hooks."""
+        self._end.parts.learner.count_update(info)
+
+    def fetch_before_saving(self, fetch: Callable[[], None]) -> None:
+        """Have `fetch` bring what other processes have learned before the learner's state is read."""
+        learner = self._end.parts.learner
+        own, counts = learner.policy.state_dict, learner.state_dict()
+
+        def state_dict() -> State:
+            fetch()
+            return own()
+
+        learner.policy = learner.policy._replace(state_dict=state_dict)
+        learner.load_state_dict(counts)
+
+    def acting_weights(self, version: int, statistics: Mapping[str, Any]) -> Encoded:
+        """Return what collectors act with, and by what their envs normalise."""
+        return encode(self._end.acting())
+
+    def save_model(self, name: str) -> None:
+        """Write a checkpoint of the learner under this name."""
+        self._end.parts.learner.save_checkpoint(name)
+
+
+class RunCollectEnd(CollectEnd):
+    """Run's own collector, whose segments go to a worker's storage."""
+
+    def __init__(self, factories: SchemeFactories, end: DriverEnd, storage: RowSink) -> None:
+        parts = end.parts
+        self._cfg, self._folder, self._fitted = factories.cfg, None, factories.fitted
+        self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
+        self._role = collect_role(parts, storage)
+
+    def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
+        """Collect what an order wants."""
+        return self.role.collect(order, stop=stop)
+
+    @property
+    def random_steps(self) -> int:
+        """0: rows of random actions are collected before the first order."""
+        return 0
+
+    @random_steps.setter
+    def random_steps(self, value: int) -> None:
+        """Keep it."""
+
+    def close(self) -> None:
+        """Do nothing: the collector is the run's."""

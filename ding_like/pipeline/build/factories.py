@@ -9,7 +9,7 @@ import copy
 import math
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,10 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import Order, Segment
+from ding_like.comm.channels import RowSink, Version, Weights
+from ding_like.comm.weights.encode import Encoded, encode
+from ding_like.comm.weights.extract import state_of
+from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
@@ -26,15 +29,19 @@ from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.collect_end import CollectEnd, collector_name
 from ding_like.pipeline.build.envs import EnvSetting, build_eval_env, seeded_collect_env
+from ding_like.pipeline.build.held_weights import HeldWeights
+from ding_like.pipeline.build.learn_rows import ATTEMPT, LearnRows, SegmentStorage
 from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.learners.joined import pack_learn_state, restored
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.sample_unit import warmup_steps
-from ding_like.pipeline.statistics import adopt_statistics
+from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.device import device_named
-from ding_like.types import EnvManager
+from ding_like.policy.sharing import mean_gradient, weaken
+from ding_like.types import Array, EnvManager, Info, State
 from ding_like.utils.seeding import (
     MAX_SEED,
     global_rng_state,
@@ -190,6 +197,8 @@ class Algorithm:
         section = factories.cfg.policy
         self._factories = factories
         self.policy = policy
+        self.priority: Array | None = None  # of the rows of the last minibatch
+        self.num_updates = 0  # of the policy that computes here
         self._on_policy = bool(section.on_policy)
         self.update_every: int = int(section.collect.get("n_sample") or section.collect.get("n_episode") or 1)
         self.start_steps: int = warmup_steps(section)
@@ -243,11 +252,6 @@ class Algorithm:
         """Return the updates for each collection."""
         return self.num_mini_batch * (self.num_epochs if self._on_policy and hasattr(self, "num_epochs") else 1)
 
-    def is_test_due(self, num_collections: int) -> bool:
-        """Tell whether a multiple of `test_every` is among the updates that follow after so many collections."""
-        updates = num_collections * self.updates_per_iter
-        return -updates % self.test_every < self.updates_per_iter
-
     @property
     def gamma(self) -> float:
         """Return the discount of rewards."""
@@ -276,8 +280,15 @@ class Algorithm:
 
     # --- what a worker collects and evaluates with
 
-    def collect_end(self, envs: EnvManager, index_worker: int, index_parent: int) -> CollectEnd:
-        """Return what a worker collects with, in `envs`, which are closed with it."""
+    def hold_weights(self, actor: Policy) -> HeldWeights:
+        """Return what keeps the weights that the actor is sent."""
+        return HeldWeights(actor)
+
+    def collect_end(
+        self, envs: EnvManager, index_worker: int, index_parent: int, weights: HeldWeights | None = None,
+        storage: RowSink | None = None,
+    ) -> CollectEnd:  # fmt: skip
+        """Return what a worker collects with, in `envs`, which are closed with it; joined to weights and a storage."""
         own, seed = self._factories, self._factories.lane_seed(index_worker, index_parent)
         is_first = index_worker <= 1 and index_parent == 0
         place = () if is_first else (str(index_parent), str(index_worker))
@@ -288,7 +299,7 @@ class Algorithm:
         if not own.is_at_home and not Path(cfg.exp_name).is_dir():  # on another machine the run has no folder
             folder = TemporaryDirectory(prefix="ding-like-")
             cfg = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
-        return CollectEnd(
+        end = CollectEnd(
             cfg,
             envs,
             self.policy,
@@ -298,6 +309,60 @@ class Algorithm:
             rng=make_rng(own.seed, "collector", *place, *own.resumed),
             folder=folder,
         )
+        if weights is not None and storage is not None:
+            end.connect(weights, storage)
+            weights.tell_statistics(end.statistics.use)
+        return end
+
+    # --- what a gradient worker computes with
+
+    def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
+        """Return the rows of gradient worker `index_worker`, which begin empty."""
+        return LearnRows.of(self._factories, self, index_worker, max_policy_lag)
+
+    def compute_gradients(self, minibatch: Any) -> tuple[State | None, Info]:  # Any: of whatever the policy learns from
+        """Return (gradient, what the policy reports) of a minibatch; priorities are kept for the storage."""
+        info, self.priority = self.policy.learn_mode.grad(minibatch)
+        return self.policy.gradient(), info
+
+    def apply_gradients(self, gradients: State | None = None, info: Info | None = None) -> None:
+        """Take the optimizer's step with a gradient of `compute_gradients`; None: with the one computed here."""
+        if gradients is not None:
+            self.policy.load_gradient(gradients)
+        self.policy.learn_mode.apply()
+        self.num_updates += 1
+
+    def mean_gradients(self, gradients: Sequence[State]) -> State:
+        """Return the mean of what several workers computed."""
+        return mean_gradient(gradients, [1.0] * len(gradients))
+
+    def weaken_gradients(self, gradients: State, factor: float) -> State:
+        """Return gradients that count a share `factor`."""
+        return weaken(self.policy, gradients, factor)
+
+    def gradient_weights(self) -> State:
+        """Return what gradient workers compute with: parameters, targets, running statistics."""
+        return self.policy.grad_state()
+
+    def learned_state(self) -> tuple[Any, PackedState]:  # Any: of JSON
+        """Return all that was learned, the optimizer's state included."""
+        described, flat = pack_learn_state(self.policy.learn_mode.state_dict())
+        return described, pack_state(flat)
+
+    def load_learned_state(self, state: tuple[Any, PackedState]) -> None:
+        """Take over what `learned_state` returned."""
+        described, flat = state
+        self.policy.learn_mode.load_state_dict(restored(described, unpack_state(PackedState(*flat))))
+
+    def load_gradient_weights(self, state: State) -> None:
+        """Take over what `gradient_weights` of another process returned."""
+        self.policy.load_grad_state(state)
+
+    def acting_weights(self, version: int, statistics: Mapping[str, Any]) -> Encoded:
+        """Return what collectors act with, in version `version`, and by what their envs normalise."""
+        state = self.policy.collect_mode.state_dict()
+        whole = {**state, ENV_WRAPPERS: statistics} if statistics else state
+        return encode(Weights("policy", Version(ATTEMPT, version), state_of(whole)))
 
     def evaluate(self, envs: EnvManager, weights: LoadedWeights, *, number: int) -> EvalResult:
         """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
@@ -310,42 +375,6 @@ class Algorithm:
         adopt_statistics(seen, weights.statistics)
         rng = make_rng(own.seed, "evaluator", str(number))
         return play_episodes(seen, adapt_eval_mode(weights.policy.eval_mode), self.num_test_episodes, rng=rng)
-
-
-class SegmentStorage:
-    """Keep a collector's newest segment until it is taken: a RowSink for whoever returns rows to a caller.
-
-    `max_size` is the most rows that are collected at a time; None: as many as are ordered.
-    """
-
-    def __init__(self, max_size: int | None = None) -> None:
-        self.max_size = max_size
-        self._segment: Segment | None = None
-
-    @property
-    def num_rows(self) -> int:
-        """Return the rows that are still to be taken."""
-        return 0 if self._segment is None else len(self._segment.batch)
-
-    def put(self, segment: Segment) -> Order:
-        """Keep a segment, in place of one that nobody has taken."""
-        self._segment = segment
-        return self.order(timeout_s=0.0)
-
-    def order(self, *, timeout_s: float) -> Order:
-        """Return that nothing is wanted: whoever takes the segments gives the orders."""
-        return Order(False, 0, 0, None)
-
-    def take(self) -> Segment:
-        """Return the segment, once. Raises ConfigError where there is none."""
-        segment, self._segment = self._segment, None
-        if segment is None:
-            raise ConfigError("the storage holds no rows: collect_train_data comes first.")
-        return segment
-
-    def reset(self) -> None:
-        """Drop what nobody has taken."""
-        self._segment = None
 
 
 def no_envs(*_: object) -> None:

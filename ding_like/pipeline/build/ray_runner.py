@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.host import Host
 from ding_like.config import FrozenConfig
 from ding_like.pipeline.build import Components, EnvSetting
 from ding_like.pipeline.build.driver_end import DriverEnd
@@ -26,7 +25,6 @@ def ray_runner(
     cfg: FrozenConfig,
     parts: Components,
     settings: RaySettings,
-    host: Host,
     *,
     seed: int,
     log: FailureLog | None = None,
@@ -34,7 +32,7 @@ def ray_runner(
     model: torch.nn.Module | None = None,
     dynamic_seed: bool = True,
 ) -> Callable[[Callable[[], bool]], Runner]:
-    """Return what makes the runner of a run with these parts (`build_driver`), whose workers run on `host`."""
+    """Return what makes the runner of a run with these parts (`build_driver`), whose workers run on Ray."""
     fitted: Any = parts.policy.cfg
     made = SchemeFactories.of(
         cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
@@ -54,10 +52,8 @@ def ray_runner(
             grad_workers_communication=_COMMUNICATION[settings.grad.comm],
             decentralized_update_execution=settings.update.decentralized,
             local_device=settings.update.device,
-            col_actor_factory=factories.actor,
             settings=settings,
             end=DriverEnd(cfg, parts),
-            host=host,
             log=log,
             is_leaving=is_leaving,
         )

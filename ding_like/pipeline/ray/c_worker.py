@@ -1,41 +1,41 @@
-"""Define the worker that collects rows: a collect role that returns what it collected to whoever calls it."""
+"""Define the worker that collects: it acts in envs of its own, and returns what it collected to the caller."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 
 from ding_like.comm.channels import Order
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectionResult, Info, rows_to_send
-from ding_like.pipeline.build.collecting_parts import CollectingParts
+from ding_like.pipeline.build.collect_end import CollectionResult, Info
 from ding_like.pipeline.build.factories import COMPONENTS, no_envs
+from ding_like.pipeline.ray.step_collector import PlainWeights, StepCollector, mean_test_return
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.policy.device import device_named
-from ding_like.worker.collector.stop_rule import whole_number
+from ding_like.worker.collector.stop_rule import StopSignals, whole_number
 
 
-class CWorker(CollectingParts, Worker):
-    """Collect rows with an actor in envs of its own, and evaluate it; a worker without envs holds parameters.
+class CWorker(Worker):
+    """Worker that collects rows with an actor in envs of its own, and evaluates it; without envs it holds parameters.
 
     `set_weights` and `stop_collecting` may be called while it collects. `algo`, `actor`, `storage`, `envs_train` and
-    `envs_test` are as their factories made them. Source: PyTorchRL's CWorker.
+    `envs_test` are as their factories made them; docs/ray.md says what is called on each. Source: PyTorchRL's CWorker.
     """
 
-    # Any, here and below: a part is of any class that has what is used of it.
+    # Any, here and below: a part is of any class that has what is called on it.
     def __init__(
         self, index_worker: int, index_parent: int, algo_factory: Callable[..., Any], actor_factory: Callable[..., Any],
         storage_factory: Callable[..., Any], fraction_samples: float = 1.0, compress_data_to_send: bool = False,
         train_envs_factory: Callable[..., Any] = no_envs, test_envs_factory: Callable[..., Any] = no_envs,
-        initial_weights: Any = None, device: str | torch.device | None = None, *, notes: str | None = None,
+        initial_weights: Any = None, device: str | torch.device | None = None,
     ) -> None:  # fmt: skip
         """Make the parts: actor, algorithm, storage, envs; the actor computes on `device` (None: "cpu").
 
-        A collection that is told to stop does so once `fraction_samples` of its steps are taken; 1.0: it takes all.
-        `notes` is a folder for what `last_action` reads. Raises ConfigError for a device that is absent.
+        A collection that is stopped early has `fraction_samples` of its rows at least; 1.0: it is never stopped.
+        Raises ConfigError for a device that is absent. If a factory raises, nothing stays open.
         """
         super().__init__(index_worker)
         if not 0 < fraction_samples <= 1:
@@ -44,36 +44,73 @@ class CWorker(CollectingParts, Worker):
         self.compress_data_to_send = compress_data_to_send
         self.device = device_named(device or "cpu")
         self.iter = self.samples_collected = self._num_evals = 0
-        self._make_parts(
-            algo=algo_factory, actor=actor_factory, storage=storage_factory, train_envs=train_envs_factory,
-            test_envs=test_envs_factory, initial_weights=initial_weights, notes=notes,
-        )  # fmt: skip
+        self._signals = StopSignals()
+        self._end: Any = None  # what steps the train envs: a CollectEnd or a StepCollector
+        self.envs_train = self.envs_test = None
+        try:
+            self.actor = actor_factory(self.device)
+            self.algo = algo_factory(self.device, self.actor)
+            self.storage = storage_factory(self.device, self.actor, self.algo)
+            hold: Callable[..., Any] = getattr(self.algo, "hold_weights", PlainWeights)
+            self._weights = hold(self.actor)
+            if initial_weights is not None:
+                self.set_weights(_fetched(initial_weights))
+            self._use_envs(train_envs_factory(self.device, index_worker, index_parent))
+            self.envs_test = test_envs_factory(self.device, index_worker, index_parent, "test")
+        except BaseException:
+            self.stop()
+            raise
+
+    def _use_envs(self, envs: Any) -> None:
+        """Collect in these envs, from their first episodes on, in place of those before; None: nowhere."""
+        before, self._end, self.envs_train = self._end, None, envs
+        if before is not None:
+            before.close()
+        if envs is None:
+            return
+        if hasattr(self.algo, "collect_end"):
+            self._end = self.algo.collect_end(envs, self.index_worker, self.index_parent, self._weights, self.storage)
+        else:
+            seed = 10_000 * self.index_parent + 100 * self.index_worker
+            self._end = StepCollector(envs, self.algo, self.storage, self._weights, seed=seed)
+        if before is not None:
+            self._end.envstep = before.envstep
+
+    # --- collecting
 
     @property
     def update_every(self) -> int:
-        """Return the rows to collect between two stages of updates."""
+        """Number of rows to collect between two stages of updates."""
         return int(self.algo.update_every or self.storage.max_size)
 
     @property
     def updates_per_iter(self) -> int:
-        """Return the updates after each collection."""
-        return int(self.algo.updates_per_iter)
+        """Number of updates after each collection."""
+        algo = self.algo
+        own = getattr(algo, "updates_per_iter", None)
+        return int(algo.num_mini_batch * algo.num_epochs if own is None else own)
 
     def collect_data(
         self, listen_to: Iterable[str | tuple[str, int]] = (), data_to_cpu: bool = True, *, order: Order | None = None
     ) -> tuple[Any, Info]:
-        """Collect what `order` wants, by default `update_every` rows; return (rows, info) as `rows_to_send` does.
+        """Collect what `order` wants, by default `update_every` rows; return (rows, info).
 
-        `listen_to` has the keywords that may stop it, as (keyword, round) or alone: then the round is `iter`. Where
-        there are test envs, and `algo.is_test_due` before the updates that follow, it evaluates first.
+        Rows are columns by name, or with `compress_data_to_send` one frame. `listen_to` has the keywords that may stop
+        it, as (keyword, round) or alone: then the round is `iter`. Where there are test envs, and a multiple of
+        `algo.test_every` is among the updates that follow, it evaluates first.
         """
-        is_tested = self.envs_test is not None and self.algo.is_test_due(self.iter)
-        test_return = self.evaluate() if is_tested else None
+        test_return = self.evaluate() if self._is_test_due() else None
         seconds, _ = self.collect_train_data(None, listen_to, order=order)
-        segment, self.iter = self.storage.take(), self.iter + 1
-        info = self._collecting().info(segment, seconds=seconds, test_return=test_return)
-        device = None if data_to_cpu else self.device
-        return rows_to_send(segment, info, compress=self.compress_data_to_send, device=device)
+        self.iter += 1
+        found: tuple[Any, Info] = self._collecting().take(
+            seconds=seconds, test_return=test_return, compress=self.compress_data_to_send,
+            device=None if data_to_cpu else self.device,
+        )  # fmt: skip
+        return found
+
+    def _is_test_due(self) -> bool:
+        every, updates = int(getattr(self.algo, "test_every", None) or 0), self.updates_per_iter
+        return self.envs_test is not None and every > 0 and -self.iter * updates % every < max(updates, 1)
 
     def collect_train_data(
         self, num_steps: int | None = None, listen_to: Iterable[str | tuple[str, int]] = (), *,
@@ -82,14 +119,15 @@ class CWorker(CollectingParts, Worker):
         """Collect `num_steps` rows, or what `order` wants, into `storage`; open episodes go on from call to call."""
         end, started = self._collecting(), time.perf_counter()
         rows = whole_number("num_steps", self.update_every if num_steps is None else num_steps)
-        order = order or Order(False, rows, end.collector.envstep, None)
+        order = order or Order(False, rows, end.envstep, None)
         order = order._replace(rows=min(order.rows, self.storage.max_size or order.rows))
         with self._weights.in_use():
-            end.role.random_steps = self.algo.start_steps
-            rules = self._signals.rules(listen_to, self.iter)
-            end.collect(order, stop=end.stop_rule(order, self.fraction_samples, rules))
-        self.samples_collected += self.storage.num_rows
-        return CollectionResult(time.perf_counter() - started, end.collector.mean_return)
+            end.random_steps = getattr(self.algo, "start_steps", 0)
+            end.collect(
+                order, stop=end.stop_rule(order, self.fraction_samples, self._signals.rules(listen_to, self.iter))
+            )
+        self.samples_collected += end.num_collected
+        return CollectionResult(time.perf_counter() - started, end.mean_return)
 
     def evaluate(self) -> float:
         """Return the mean return of `algo.num_test_episodes` fresh episodes in the test envs, played greedily."""
@@ -97,15 +135,96 @@ class CWorker(CollectingParts, Worker):
             raise ConfigError(f"worker {self.index_worker} has no test envs, or was stopped: it cannot evaluate.")
         with self._weights.in_use():
             self._num_evals += 1
-            return float(self.algo.evaluate(self.envs_test, self._weights, number=self._num_evals).mean)
+            if hasattr(self.algo, "evaluate"):
+                return float(self.algo.evaluate(self.envs_test, self._weights, number=self._num_evals).mean)
+            return mean_test_return(self.envs_test, self.algo, int(self.algo.num_test_episodes))
 
     def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
-        """Put what the factory makes, called as the constructor calls it, in place of a part; True if there is one.
+        """Replace a part by what the factory makes, called as the constructor calls it; return whether there is one.
 
         `component_name` is an attribute or a key of COMPONENTS. Envs that are replaced are closed.
         """
         name = COMPONENTS.get(component_name, component_name)
         if name not in COMPONENTS.values():
             return super().replace_agent_component(name, new_component_factory)
-        self._replace_part(name, new_component_factory)
+        place = self.index_worker, self.index_parent
+        given = dict(algo=(self.actor,), storage=(self.actor, self.algo), envs_train=place, envs_test=(*place, "test"))
+        new, before = new_component_factory(self.device, *given.get(name, ())), getattr(self, name)
+        setattr(self, name, new)
+        if name == "envs_train":
+            self._use_envs(new)
+        elif name == "envs_test" and before is not None:
+            before.close()
+        elif name == "actor" and isinstance(self._weights, PlainWeights):
+            self._weights = PlainWeights(new)
+        elif name == "actor":
+            self._weights.use_policy(new)
+            self.algo.policy = new
+        if self._end is not None and isinstance(self._end, StepCollector):
+            self._end.algo, self._end.storage = self.algo, self.storage
+        elif self._end is not None and name in ("actor", "storage"):
+            self._end.use_policy(self.actor, self.storage)
         return True
+
+    # --- what may be called while it collects
+
+    def set_weights(self, actor_weights: Any) -> None:
+        """Take weights unless they are older: now, or before the next collection if one is under way.
+
+        They are {"version": int, "weights": the actor's state dict}, or what a gradient worker sends. Raises CommError
+        that names the first tensor which does not fit.
+        """
+        self._weights.put(actor_weights)
+
+    @property
+    def actor_version(self) -> int:
+        """Number of updates of the actor's weights."""
+        return int(self._weights.version.update)
+
+    def stop_collecting(self, round_id: int, keyword: str = "sync") -> None:
+        """Stop collections of round `round_id`, and of those before it, that listen to `keyword`."""
+        self._signals.stop(round_id, keyword)
+
+    # --- where it is
+
+    @property
+    def setting(self) -> Mapping[str, Any]:
+        """Setting that the policy acted with last: exploration, say."""
+        found: Mapping[str, Any] = getattr(self._end, "setting", {})
+        return found
+
+    @property
+    def obs(self) -> Any:
+        """Newest observation of each train env [E, O...], a tensor or a dict of them; None without envs."""
+        return None if self._end is None else self._end.obs
+
+    @property
+    def rhs(self) -> Any:
+        """Recurrent state of the actor by name [E, S...], empty for one without; None without train envs."""
+        return None if self._end is None else self._end.recurrent_state
+
+    @property
+    def done(self) -> torch.Tensor | None:
+        """Bool[E], the train envs that begin an episode next; None without any."""
+        return None if self._end is None else self._end.done
+
+    def _collecting(self) -> Any:
+        if self._end is None:
+            raise ConfigError(f"worker {self.index_worker} has no train envs, or was stopped: it cannot collect.")
+        return self._end
+
+    def stop(self) -> None:
+        """Close the envs and what else the worker has opened; may be called again."""
+        for part in (self._end, self.envs_train, self.envs_test):
+            if part is not None:
+                part.close()
+        self._end = self.envs_train = self.envs_test = None
+
+
+def _fetched(weights: Any) -> Any:
+    """Return weights that were given by a reference of Ray's."""
+    if type(weights).__name__ != "ObjectRef":
+        return weights
+    from ding_like.comm.ray.actors import check_cluster
+
+    return check_cluster().get(weights, timeout=60.0)

@@ -1,133 +1,377 @@
-"""Define the worker that computes gradients: in the driver a train role, elsewhere a replica that holds no rows."""
+"""Define the worker that computes gradients: it has collectors, a storage of their rows, and a policy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-from ding_like.comm.workers.host import Host
+import numpy as np
+
+from ding_like.comm.workers.columns import unpack_rows
+from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.errors import ConfigError
-from ding_like.pipeline.ray.gradients import DecentralisedUpdates, Gradients, choose_gradients
+from ding_like.pipeline.ray.collector_thread import CollectorThread
+from ding_like.pipeline.ray.rank_group import RankGroup
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.pipeline.ray.worker_set import WorkerSet
-from ding_like.pipeline.roles.gradient_replica import GradientReplica
-from ding_like.pipeline.roles.gradient_rounds import Driver
-from ding_like.pipeline.roles.over_workers import OverCollectors
-from ding_like.pipeline.roles.turn_info import turn_info
 
-# (device, initial weights, index of the parent) -> CWorkerSet. Any: of the collectors' module.
+logger = logging.getLogger(__name__)
+
+_END = object()  # of minibatches
+
+# (device, initial weights, index of the parent) -> CWorkerSet
 CWorkersFactory = Callable[[Any, Any, int], Any]
 
 
-class GWorker(OverCollectors, GradientReplica, Worker):
-    """Compute gradients; the local worker, of index 0, has the rows, the optimizer and the collectors.
+class GradientResult(NamedTuple):
+    """Gradient of a minibatch, None where it is in the worker's policy, and what is known of it and its rows."""
 
-    A remote worker is a replica of the policy: it is sent its rows of a minibatch and what has changed of what a
-    gradient depends on, and returns the gradient; so it takes no row with it when it dies. Source: PyTorchRL's GWorker.
+    gradients: PackedState | None
+    info: dict[str, Any]  # numbers in nested mappings, and "Collected": infos of the collections before it
+
+
+class GWorker(Worker):
+    """Worker that collects rows, computes gradients of minibatches of them, and applies gradients.
+
+    It has the collectors that `col_workers_factory(device, initial_weights, index_worker)` makes; their local worker's
+    `actor` and `algo` are its own. The local GWorker of a scheme applies all updates. Source: PyTorchRL's GWorker.
     """
 
     def __init__(
         self, index_worker: int, col_workers_factory: CWorkersFactory, col_communication: str = "synchronous",
         compress_grads_to_send: bool = False, col_execution: str = "Central", col_fraction_workers: float = 1.0,
-        initial_weights: Any = None, device: str | None = None,  # Any: as `CWorker.set_weights` takes them
+        initial_weights: Any = None, device: str | None = None, *, broadcast_interval: int = 1,
+        max_queue_size: int = 100, segment_rows: int | None = None, least_rows: int = 1,
+        max_policy_lag: int | None = None,
     ) -> None:  # fmt: skip
+        """Make the collectors. Raises ConfigError for words that do not fit them."""
         super().__init__(index_worker)
         self.col_communication, self.col_execution = col_communication, col_execution
         self.col_fraction_workers, self.compress_grads_to_send = col_fraction_workers, compress_grads_to_send
         self.device = device
-        self.driver: Driver | None = None  # of the local one
-        self.gradients: Gradients | None = None
         self.c_workers = col_workers_factory(device, initial_weights, index_worker)
-        local = self.c_workers.local_worker()
-        self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
+        try:
+            local = self.c_workers.local_worker()
+            self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
+            self._check_words()
+            if hasattr(self.algo, "learning_storage"):
+                self.storage = self.algo.learning_storage(index_worker, max_policy_lag)
+        except BaseException:
+            self.c_workers.stop()
+            raise
+        self.collector = CollectorThread(
+            self.c_workers, col_communication=col_communication, col_fraction_workers=col_fraction_workers,
+            get_weights=self._weights_of_collectors, broadcast_interval=broadcast_interval,
+            max_queue_size=max_queue_size, segment_rows=segment_rows, least_rows=least_rows,
+        )  # fmt: skip
+        self._batches: Iterator[Any] = iter(())
+        self._batch: Any = None  # the next one, drawn already
+        self._gradients: Any = None  # computed here last, where the policy does not keep them
+        self.is_between_batches = True
+        self._collected: list[dict[str, Any]] = []  # infos of collections that were not reported yet
+        self._failures_told = 0
+        self._statistics: Mapping[str, Any] = {}  # of the envs' wrappers, as the update worker has merged them
+        self._signals: tuple[tuple[str, int], ...] = ()
+        self._version, self._ranks, self._is_stopped = 0, RankGroup(), False
+
+    def _check_words(self) -> None:
+        if self.col_communication not in ("synchronous", "asynchronous"):
+            raise ConfigError(
+                f"col_communication is {self.col_communication!r}; expected 'synchronous' or 'asynchronous'."
+            )
+        if self.col_execution not in ("Central", "Parallel", "Parallelised"):
+            raise ConfigError(f"col_execution is {self.col_execution!r}; expected 'Central' or 'Parallel'.")
+        if self.col_execution == "Central" and self.c_workers.has_remote:
+            raise ConfigError(
+                f"col_execution is 'Central', but there are {self.c_workers.num_workers} remote collectors: give "
+                "'Parallel', or num_workers=0."
+            )
+        if not 0 < self.col_fraction_workers <= 1:
+            raise ConfigError(f"col_fraction_workers is {self.col_fraction_workers}; expected more than 0, at most 1.")
+        if self.col_fraction_workers < 1 and (self.col_communication, self.col_execution) != (
+            "synchronous",
+            "Parallel",
+        ):
+            raise ConfigError("col_fraction_workers below 1 ends a round of parallel, synchronous collectors early.")
 
     @property
     def actor_version(self) -> int:
-        """Return the number of updates of the policy that computes here."""
-        return self._version if self.driver is None else self.driver.learner.train_iter
+        """Number of updates of the policy that computes here."""
+        return int(getattr(self.algo, "num_updates", self._version))
 
-    # --- in the driver
+    # --- the chain: rows, gradient, update
 
-    @property
-    def learns_here(self) -> bool:
-        """Tell whether the run's own policy learns here."""
-        return self.driver is not None
+    def step(
+        self, distribute_gradients: bool = False, *, env_step: int | None = None,
+        listen_to: tuple[tuple[str, int], ...] = (),
+    ) -> GradientResult:  # fmt: skip
+        """Collect if the minibatches are used up, and compute the gradient of the next one.
 
-    def learn_by(self, workers: GWorkerSet, execution: str, communication: str, *, decentralized: bool) -> Gradients:
-        """Choose how gradients are computed and applied; see `choose_gradients`."""
-        self.gradients = choose_gradients(
-            self._driven(), workers.host, workers.pool, execution, communication, decentralized=decentralized
-        )
-        return self.gradients
-
-    def _driven(self) -> Driver:
-        if self.driver is None:
-            raise ConfigError(
-                f"gradient worker {self.index_worker} has no rows and no learner: set `driver` of the local one."
-            )
-        return self.driver
-
-    def get_data(self) -> Mapping[str, Any]:
-        """Have the rows of one turn collected, and return what is said of them."""
-        return self._driven().collect()
-
-    def step(self, distribute_gradients: bool | None = None) -> Mapping[str, Any]:
-        """Take one turn: collect what is ordered and train on what came; return what is said of both.
-
-        `distribute_gradients` says whether all ranks apply gradients themselves, which was chosen before; None: as it
-        was. Raises ConfigError where it was chosen otherwise.
+        With `distribute_gradients` it is averaged over all ranks and applied on each. A remote worker returns its
+        gradient; it collects until there is a minibatch. The local one keeps it in its policy, and returns
+        `info["HasGradient"]` False where the rows allow no update yet. `env_step` counts the run's env steps, and
+        `listen_to` has signals that may end a collection early.
         """
-        info, gradients, learner = self.get_data(), self.gradients, self._driven().learner
-        if gradients is None or distribute_gradients not in (None, isinstance(gradients, DecentralisedUpdates)):
-            raise ConfigError("how gradients are applied is chosen by UWorker(decentralized_update_execution=...).")
-        return turn_info(info, learner, gradients.train_ready(), gradients.measures())
+        self._signals = listen_to
+        if env_step is not None and hasattr(self.storage, "run_env_step"):
+            self.storage.run_env_step = env_step
+        if not self.has_batch():
+            self.get_data()
+            while not self.has_batch() and self.index_worker and not self._is_stopped:
+                self.get_data()
+        if not self.has_batch():
+            return GradientResult(None, {**self._info_of_collections(), "HasGradient": False})
+        found = self.get_grads()
+        if distribute_gradients:
+            self._ranks.average(self.actor.grad_vectors())
+            self.apply_gradients()
+            self._ranks.compare(self.actor, self.actor_version)
+            return GradientResult(None, found.info)
+        return found
+
+    def get_data(self) -> None:
+        """Collect the rows of one iteration into the storage, unless updates are behind, and begin on minibatches."""
+        order = self.storage.order_round() if hasattr(self.storage, "order_round") else None
+        if order is None or order.rows:
+            found = self.collector.step(order, listen_to=self._signals)
+            self._insert(found)
+            if found:
+                self.storage.before_gradients()
+        self.begin_batches()
+
+    def begin_batches(self) -> None:
+        """Begin on the minibatches that the rows in the storage allow."""
+        algo = self.algo
+        sizes = [getattr(algo, name, 1) for name in ("num_mini_batch", "mini_batch_size", "num_epochs")]
+        self._batches = iter(self.storage.generate_batches(*sizes))
+
+    def _insert(self, found: Sequence[Any]) -> None:
+        for data, info in found:
+            columns = data
+            if isinstance(data, bytes) and not hasattr(self.algo, "learning_storage"):
+                columns = dict(unpack_rows(data)[0].columns)
+            observed = self.storage.insert_data_slice(columns, info)
+            age_s = time.monotonic() - info["CameS"]
+            self._collected.append({**info, "Observed": observed or {}, "data_age_s": age_s})
+
+    def collect_random(self, rows: int) -> dict[str, Any]:
+        """Collect `rows` rows of random actions into the storage; return their info, with "NumRandom"."""
+        order = self.storage.order_round()._replace(rows=rows, env_step=0)
+        self._insert(self.collector.collect_round(order))
+        return {**self._info_of_collections(), "NumRandom": self.storage.insert_random()}
+
+    def has_batch(self) -> bool:
+        """Draw the next minibatch, unless it was drawn; return whether there is one."""
+        while self._batch is None:
+            found = next(self._batches, _END)
+            if found is _END:
+                return False
+            self._batch = found  # None: a batch was learned from to its end
+        self.is_between_batches = False
+        return True
+
+    def get_grads(self) -> GradientResult:
+        """Compute the gradient of the minibatch that was drawn."""
+        batch, self._batch = self._batch, None
+        began_s = time.monotonic()
+        gradients, losses = self.algo.compute_gradients(batch)
+        version = self.actor_version
+        info = {**losses, **self._info_of_collections(), "HasGradient": True}
+        info["Time"] = {**info.get("Time", {}), "GradientCompute": time.monotonic() - began_s}
+        info["ActorVersion"] = {"DataCollection": _mean_version(batch, version), "GradientCompute": version}
+        if self.index_worker == 0 or self._ranks.is_joined:
+            self._gradients = gradients
+            return GradientResult(None, info)
+        packed = pack_state({"gradients": gradients, "losses": dict(losses)}, compress=self.compress_grads_to_send)
+        return GradientResult(packed, {name: each for name, each in info.items() if name not in losses})
+
+    def apply_gradients(self, gradients: Any = None, info: Mapping[str, Any] | None = None) -> None:
+        """Take a step with a gradient, by default the one computed here last; `info` is what was reported of it."""
+        if gradients is None and not hasattr(self.algo, "learning_storage"):
+            gradients = self._gradients
+        extra = {} if info is None else {"info": info}
+        self.algo.apply_gradients(gradients, **extra)
+        self._version += 1
+        self._batch = next(self._batches, None)  # of the same batch: None follows its last one
+        self.is_between_batches = self._batch is None
+
+    def _info_of_collections(self) -> dict[str, Any]:
+        """Return the mean of what was reported of collections since the last call, and the workers that failed."""
+        collected, self._collected = self._collected, []
+        info: dict[str, Any] = merge_infos(collected) if collected else {}
+        rows = self.c_workers.log.rows if self.index_worker else []
+        failures, self._failures_told = rows[self._failures_told :], len(rows)
+        kept = ("Episodes", "Time", "NumberSamples", "EnvSteps", "data_age_s")
+        found = {name: info[name] for name in kept if name in info}
+        return found if self.index_worker == 0 else {**found, "Collected": collected, "Failures": failures}
+
+    def note_remote(self, info: Mapping[str, Any]) -> None:
+        """Count what another gradient worker's collectors did, and the workers that it lost."""
+        if hasattr(self.storage, "note_remote"):
+            self._statistics = self.storage.note_remote(info.get("Collected", ()), self.actor_version)
+        for row in info.get("Failures", ()):
+            self.c_workers.log.note(row.worker, how=row.how, detail=row.detail, rows_lost=row.rows_lost, role=row.role)
+
+    # --- weights
+
+    def get_weights(self) -> dict[str, Any]:
+        """Return what other gradient workers compute with: {"version", "weights"}."""
+        own = getattr(self.algo, "gradient_weights", None)
+        weights = _arrays(self.actor.state_dict()) if own is None else pack_state(own())
+        return {"version": self.actor_version, "weights": weights, "statistics": self._statistics}
+
+    def set_weights(self, actor_weights: Mapping[str, Any]) -> None:
+        """Take over what `get_weights` of another gradient worker returned; its collectors get it before they act."""
+        if isinstance(actor_weights["weights"], tuple):
+            self.algo.load_gradient_weights(unpack_state(PackedState(*actor_weights["weights"])))
+            self.algo.num_updates = actor_weights["version"]
+        else:
+            self.c_workers.local_worker().set_weights(
+                {"version": actor_weights["version"], "weights": actor_weights["weights"]}
+            )
+        self._version, self._statistics = actor_weights["version"], actor_weights.get("statistics", {})
+
+    def _weights_of_collectors(self) -> tuple[int, Any] | None:
+        """Return (version, what makes the weights of the collectors); None where they act with this very policy."""
+        if self.c_workers.shares_actor:
+            return None
+        version, statistics = self.actor_version, self._statistics
+        acting = getattr(self.algo, "acting_weights", None)
+        if acting is not None:
+            return version, partial(acting, version, statistics)
+        return version, lambda: {"version": version, "weights": _arrays(self.actor.state_dict())}
+
+    # --- decentralised updates
+
+    def ready(self) -> Mapping[str, Any]:
+        """Return where the worker runs, and a port that is free there."""
+        return {**super().ready(), **self._ranks.own_place()}
+
+    def join_ranks(self, host: str, port: int, rank: int, world_size: int, timeout_s: float) -> None:
+        """Join the other gradient workers, which average gradients with one another."""
+        self._ranks.join(host, port, rank, world_size, timeout_s=timeout_s)
+
+    def learned_state(self) -> Any:  # Any: of JSON, and packed bytes
+        """Return all that was learned, the optimizer's state included."""
+        return self.algo.learned_state()
+
+    def load_learned_state(self, state: Any, version: int) -> None:
+        """Go on from what `learned_state` of another worker returned."""
+        self.algo.load_learned_state(state)
+        self.algo.num_updates = self._version = version
+
+    # --- changes
+
+    def stop_collecting(self, round_id: int, keyword: str = "sync") -> None:
+        """Stop collections of round `round_id`, and of those before it, that listen to `keyword`."""
+        self.c_workers.control("stop_collecting", round_id, keyword)
+
+    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
+        """Set an attribute of `algo` here and in the collectors; return whether all have it."""
+        return self._everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
+
+    def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
+        """Set an attribute of `storage` here and in the collectors; return whether all have it."""
+        return self._everywhere("update_storage_parameter", parameter_name, new_parameter_value)
+
+    def _everywhere(self, method: str, *args: Any) -> bool:
+        is_set = bool(getattr(self.c_workers.local_worker(), method)(*args))
+        return bool(self.c_workers.tell(method, *args)) and is_set
+
+    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
+        """Replace a part of the workers that collect by what a factory makes; return whether all have it."""
+        if self.c_workers.has_remote:
+            return bool(self.c_workers.tell("replace_agent_component", component_name, new_component_factory))
+        if getattr(self.algo, "keeps_parts", False) and not component_name.startswith(("envs_", "TrainEnv", "TestEnv")):
+            logger.warning("'%s' is what the run learns with: it stays as it is.", component_name)
+            return False
+        return bool(self.c_workers.serving.replace_agent_component(component_name, new_component_factory))
 
     def save_model(self, fname: str) -> None:
-        """Write a checkpoint of the learner under this name, whole or not at all, where its other checkpoints are."""
-        self._driven().learner.save_checkpoint(fname)
+        """Write a checkpoint of the learner under this name, whole or not at all."""
+        self.algo.save_model(fname)
 
     def stop(self) -> None:
-        """Leave the ranks and end the collectors; may be called again."""
-        self.leave_ranks()
-        if self.gradients is not None:
-            self.gradients.close()
+        """End the collectors and leave the ranks; may be called again."""
+        self._is_stopped = True
+        self._ranks.close()
+        self.collector.stop()
         self.c_workers.stop()
+        if hasattr(self.storage, "close"):
+            self.storage.close()
 
 
 class GWorkerSet(WorkerSet):
-    """Hold the local GWorker and `num_workers` remote ones, each with the collectors that a factory makes it.
+    """Set of the local GWorker, which applies updates, and `num_workers` remote ones with collectors of their own.
 
-    `local_col_workers_factory` makes those of the local one, if given. The keywords behind are WorkerSet's.
+    `local_params` replace parameters of the local one. The keywords behind are GWorker's in `worker_options`, and
+    WorkerSet's. Source: PyTorchRL's GWorkerSet.
     """
 
     def __init__(
         self, num_workers: int, index_parent: int, local_device: str | None, col_execution: str,
         col_communication: str, col_workers_factory: CWorkersFactory, col_fraction_workers: float = 1.0,
         grad_worker_resources: Mapping[str, Any] | None = None, compress_grads_to_send: bool = False,
-        initial_weights: Any = None, *, local_col_workers_factory: CWorkersFactory | None = None,
-        worker_class: type[GWorker] = GWorker, host: Host | None = None, **settings: Any,  # Any: of WorkerSet
+        initial_weights: Any = None, *, local_params: Mapping[str, Any] | None = None,
+        worker_options: Mapping[str, Any] | None = None, worker_class: type[GWorker] = GWorker,
+        **settings: Any,  # Any: of WorkerSet
     ) -> None:  # fmt: skip
         self.index_parent = index_parent
-        own_factory = local_col_workers_factory or col_workers_factory
         device = "cuda" if float((grad_worker_resources or {}).get("num_gpus", 0)) > 0 else None
         params = dict(
             col_workers_factory=col_workers_factory, col_communication=col_communication,
             compress_grads_to_send=compress_grads_to_send, col_execution=col_execution,
             col_fraction_workers=col_fraction_workers, initial_weights=initial_weights, device=device,
+            **(worker_options or {}),
         )  # fmt: skip
-        local = {"device": local_device, "col_workers_factory": own_factory}
-        settings = dict(remote_config=grad_worker_resources, local_params=local, host=host, kind="gradient", **settings)
-        super().__init__(worker_class, params, num_workers=num_workers, **settings)
-        self.host = cast(Host, self._own_host if host is None else host)  # a set without a host has one of its own
-
-    @property
-    def local_gradient_worker(self) -> GWorker:
-        """Return the local worker."""
-        local = self.local_worker()
-        assert isinstance(local, GWorker), "worker_class says so"
-        return local
+        local: dict[str, Any] = {"device": local_device, **(local_params or {})}
+        if num_workers:  # it has no collectors
+            local |= dict(col_communication="synchronous", col_execution="Central", col_fraction_workers=1.0)
+        super().__init__(
+            worker_class, params, num_workers=num_workers, local_params=local, remote_config=grad_worker_resources,
+            kind="gradient", note_restart=_note_empty, **settings,
+        )  # fmt: skip
 
     @classmethod
     def create_factory(cls, num_workers: int, **settings: Any) -> Callable[[Any, int], GWorkerSet]:
         """Return a function of (device, index of the parent) that makes such sets."""
         return lambda device, index: cls(num_workers, index_parent=index, local_device=device, **settings)
+
+
+def _note_empty(name: str) -> None:
+    logger.warning("%s was restarted: its storage is empty, and what its collectors had brought is lost", name)
+
+
+def merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the mean of infos by name, in nested mappings too; numbers of samples and env steps are summed."""
+    merged: dict[str, Any] = {}
+    for name in dict.fromkeys(name for info in infos for name in info):
+        values = [info[name] for info in infos if name in info]
+        if isinstance(values[0], Mapping):
+            merged[name] = merge_infos(values)
+        elif name in ("NumberSamples", "EnvSteps"):
+            merged[name] = sum(values)
+        elif isinstance(values[0], list):
+            merged[name] = [each for value in values for each in value]
+        elif isinstance(values[0], bool) or not hasattr(values[0], "__truediv__"):
+            merged[name] = values[-1]
+        else:
+            known = [value for value in values if getattr(value, "ndim", 0) or value == value]  # NaN: no episode yet
+            merged[name] = sum(known) / len(known) if known and not getattr(values[0], "ndim", 0) else values[-1]
+    return merged
+
+
+def _mean_version(batch: Any, version: int) -> float:
+    """Return the mean version of the weights that collected a batch; `version` where its rows do not say."""
+    columns = getattr(batch, "columns", batch if isinstance(batch, Mapping) else {})
+    collected = columns.get("policy_version")
+    return (
+        float(version) if collected is None or not len(collected) else float(np.add.reduce(collected) / len(collected))
+    )
+
+
+def _arrays(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.detach().cpu().numpy() if hasattr(value, "detach") else value for name, value in state.items()}

@@ -1,84 +1,122 @@
-"""Take a run's turns by a scheme: collect by one strategy, learn by another."""
+"""Run the iterations of a run by a scheme's update worker."""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.ray.scheme import Scheme
+from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.types import Setting, State
+from ding_like.utils.interval import Interval
+
+_METRICS_S = 1.0
+_MEASURES = ("PolicyLag", "GradientAsynchrony", "data_age_s")
 
 
 class RayRunner:
-    """Take turns as `Turns` says, by the strategies of a scheme, in the caller's thread."""
+    """Runner whose iterations are steps of a UWorker: rows are collected, and every update that they allow is made."""
 
     def __init__(self, scheme: Scheme) -> None:
-        self._scheme = scheme
-        self._gradients = scheme.gradients
-        self._random_rows = scheme.end.random_rows  # that are still to be collected
+        self._scheme, self._worker = scheme, scheme.update_worker
+        self._measures: dict[str, deque[float]] = {name: deque(maxlen=100) for name in _MEASURES}
+        self._metrics_due = Interval(_METRICS_S, starts_due=True)
 
     @property
     def setting(self) -> Setting:
-        """Return what collectors were told last."""
-        return self._scheme.collection.setting
+        """Setting that collectors were sent last."""
+        end = self._scheme.end
+        assert end is not None, "a run has parts"
+        if isinstance(end.parts.collector, RemoteCollectors):
+            return end.parts.collector.setting
+        found: Setting = self._worker.local_worker.c_workers.local_worker().setting
+        return found
 
     def start(self) -> None:
         """Collect the rows of random actions."""
-        self._or_lost(self._collect_at_random)
-
-    def _collect_at_random(self) -> None:
-        for rows in self._scheme.collection.begin(self._random_rows):
-            self._random_rows -= rows
+        self._translate_errors(self._scheme.collect_random)
 
     def step(self) -> None:
-        """Collect what is ordered, unless updates are behind, and learn from what there is."""
-        self._or_lost(self._scheme.collect)
-        self._or_lost(self._learn)
+        """Run one iteration: updates until the minibatches of its rows are used up. Raises RunnerLostError."""
+        self._translate_errors(self._step)
 
-    def _learn(self) -> None:
-        self._gradients.train_ready(is_leaving=self._scheme.is_leaving)
+    def _step(self) -> None:
+        local, goes_on = self._worker.local_worker, True
+        while goes_on:
+            self._note(self._worker.step())
+            goes_on = self._worker.is_stepped_here and not (
+                local.is_between_batches and (self._scheme.is_leaving() or not local.has_batch())
+            )
+
+    def _note(self, info: Mapping[str, Any]) -> None:
+        for name, values in self._measures.items():
+            if name in info:
+                values.append(float(info[name]))
+        end = self._scheme.end
+        if end is not None and end.parts.metrics is not None and info.get("HasGradient") and self._metrics_due.pass_s():
+            numbers = {name: value for name, value in self._means().items() if not math.isnan(value)}
+            learner = end.parts.learner
+            end.parts.metrics.write("updates", numbers, env_step=self._scheme.env_step, train_iter=learner.train_iter)
+
+    def _means(self) -> dict[str, float]:
+        return {name: sum(values) / len(values) if values else math.nan for name, values in self._measures.items()}
 
     def flush(self) -> None:
-        """Apply the gradients that are under way; rows that are still to come are put after."""
-        self._or_lost(self._gradients.settle)
+        """Wait for the update under way, and fetch what other processes have learned."""
+        self._translate_errors(self._worker.settle)
 
     def rescue(self) -> bool:
-        """Settle with whoever is left; decentralised updates that nobody can tell of leave the parts torn."""
+        """Return whether a point can be saved after RunnerLostError: what decentralised ranks have learned is lost."""
+        if self._scheme.is_decentralized:
+            return False
         try:
-            self._gradients.settle()
+            self._worker.settle()
         except (CommError, TrainingError):
-            return not self._scheme.is_decentralized
+            return False
         return True
 
     def workers(self) -> Mapping[str, str]:
-        """Return how the workers stand, for the run's panel."""
-        return self._scheme.describe()
+        """Return how the workers fare, for the run's panel."""
+        measured = {name: f"{value:.3g}" for name, value in self._means().items() if value == value and value}
+        return {**self._scheme.describe(), **measured}
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._scheme.end.rows_state(), "random_rows": self._random_rows}
+        end = self._scheme.end
+        assert end is not None, "a run has parts"
+        return {"rows": end.rows_state(), "random_rows": self._scheme.random_rows}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned: collect what is left of the random actions, make the updates due."""
-        if state:
-            self._scheme.end.rows.load_state_dict(state["rows"])
-        self._random_rows = max(0, state.get("random_rows", 0))
-        if self._random_rows:
-            self.start()
-        self._or_lost(self._learn)
+        """Go on from what `state_dict` returned: collect what is left of the random actions."""
+        end = self._scheme.end
+        if state and end is not None:
+            end.rows.load_state_dict(state["rows"])
+        self._scheme.random_rows = max(0, state.get("random_rows", 0))
+        self.start()
+        self._translate_errors(self._finish)
+
+    def _finish(self) -> None:
+        """Make the updates that were due when the point was saved."""
+        if self._worker.is_stepped_here:
+            self._worker.local_worker.begin_batches()
+            if self._worker.local_worker.has_batch():
+                self._step()
 
     def close(self) -> None:
-        """End the strategies and the workers."""
+        """End the workers."""
         self._scheme.stop()
 
-    def _or_lost(self, act: Callable[[], object]) -> None:
-        """Do it. Raises RunnerLostError where the workers or their host are lost."""
+    def _translate_errors(self, act: Callable[[], object]) -> None:
+        """Call `act`. Raises RunnerLostError where the workers or their cluster are lost."""
         try:
             act()
         except CommError as error:
             raise RunnerLostError(str(error)) from error
         except TrainingError as error:
-            if self._scheme.has_lost_workers:
+            if self._scheme.has_failed_workers:
                 raise RunnerLostError(str(error)) from error
             raise

@@ -6,13 +6,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ding_like.comm.ray.needs import Need
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.comm.workers.host import Resources
 from ding_like.config.override import Override
 from ding_like.config.ray_section import faults_together, ray_section
 from ding_like.config.report import config_error
 from ding_like.config.section import check_section
+from ding_like.errors import ConfigError, RegistryError
+from ding_like.pipeline import ray as schemes
 from ding_like.pipeline.build.workers import faults_of_sections, faults_of_workers
+from ding_like.utils.registry import Registry
+
+_CLASSES = {"c_worker": "CWorker", "g_worker": "GWorker", "u_worker": "UWorker"}
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,6 @@ class CollectSettings:
     fraction_workers: float = 1.0
     segment_rows: int = 0
     max_policy_lag: int | None = None
-    standby: int = 1
     compress: str | bool = "auto"
     resources: Resources = field(default_factory=Resources)
 
@@ -60,6 +65,13 @@ class WeightSettings:
 
 
 @dataclass(frozen=True)
+class ClassSettings:
+    """Class of a worker: "module:Class", a subclass of the documented one; None: that itself."""
+
+    type: str | None = None
+
+
+@dataclass(frozen=True)
 class RaySettings:
     """Hold the section `ray`; `read_ray` checks it."""
 
@@ -70,6 +82,9 @@ class RaySettings:
     update: UpdateSettings = field(default_factory=UpdateSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)
     failure: FailurePolicy = field(default_factory=FailurePolicy)
+    c_worker: ClassSettings = field(default_factory=ClassSettings)
+    g_worker: ClassSettings = field(default_factory=ClassSettings)
+    u_worker: ClassSettings = field(default_factory=ClassSettings)
 
 
 def read_ray(
@@ -88,4 +103,38 @@ def read_ray(
     collect["resources"], grad["resources"] = Resources(**collect["resources"]), Resources(**grad["resources"])
     update, weights = UpdateSettings(**values["update"]), WeightSettings(**values["weights"])
     groups = CollectSettings(**collect), GradSettings(**grad), update, weights, FailurePolicy(**values["failure"])
-    return RaySettings(values["address"], values["allow_open"], *groups)
+    classes = [ClassSettings(**values[kind]) for kind in _CLASSES]
+    for kind, each in zip(_CLASSES, classes, strict=True):
+        if each.type is not None:
+            worker_class(kind, each)
+    return RaySettings(values["address"], values["allow_open"], *groups, *classes)
+
+
+def worker_class(kind: str, settings: ClassSettings) -> Any:  # Any: a class of the kind's module
+    """Return the class of a kind of workers, "c_worker" say. Raises ConfigError for what is no subclass of it."""
+    base = getattr(schemes, _CLASSES[kind])
+    if settings.type is None:
+        return base
+    registry: Registry[Any] = Registry(kind, "ding_like.pipeline.ray")
+    try:
+        found = registry.get(settings.type)
+    except RegistryError as error:
+        raise ConfigError(f"system.ray.{kind}.type: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(f"system.ray.{kind}.type is '{settings.type}', which is no subclass of {_CLASSES[kind]}.")
+    return found
+
+
+def collects_here(settings: RaySettings) -> bool:
+    """Return whether a run's own process collects, with the policy that learns."""
+    collect = settings.collect
+    return collect.workers == 0 and collect.comm != "async" and settings.grad.workers < 2
+
+
+def wanted(settings: RaySettings, collectors: int, parents: int) -> list[Need]:
+    """Return what workers ask a cluster for: `collectors` of each of `parents` gradient workers (0: of the driver)."""
+    needs = [
+        Need("collector", collectors * max(parents, 1), settings.collect.resources),
+        Need("gradient worker", parents, settings.grad.resources),
+    ]
+    return [need for need in needs if need.number]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ding_like import __version__
@@ -41,11 +41,6 @@ class Worker:
     def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
         """Put what `new_component_factory(device)` makes in the place of an attribute that there is."""
         return self._set(self, component_name, lambda: new_component_factory(getattr(self, "device", None)))
-
-    def make_changes(self, changes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
-        """Call methods of these names and arguments, in order; tell whether all returned True. See `Changes`."""
-        done = [bool(getattr(self, method)(*args)) for method, args in changes]
-        return all(done)
 
     def stop(self) -> None:
         """Release what the worker holds; may be called again."""

@@ -1,104 +1,395 @@
-"""Define a set of equal workers: a local one, and remote ones wherever a host runs them."""
+"""Define a set of equal workers: a local one, and Ray actors, of which failed ones are left out until they are back."""
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from ding_like.comm.workers.changes import Changes
-from ding_like.comm.workers.failures import FailureLog, FailurePolicy
-from ding_like.comm.workers.host import Call, Host, WorkerHandle
-from ding_like.comm.workers.pool import WorkerPool
+from ding_like.comm.ray.actors import (
+    Raised,
+    WorkerDiedError,
+    check_cluster,
+    kill_actors,
+    start_actor,
+    value_of,
+    wait_first,
+)
+from ding_like.comm.ray.cluster import open_cluster
+from ding_like.comm.ray.needs import Need
+from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget, describe_spent
+from ding_like.comm.workers.raised import place_raised
 from ding_like.comm.workers.resources import resources_of
-from ding_like.comm.workers.threads import ThreadHost
+from ding_like.errors import CommError, ConfigError, SchemaError, TrainingError
+from ding_like.pipeline.build.process import prepare_worker
 from ding_like.pipeline.ray.worker import Worker
+
+logger = logging.getLogger(__name__)
+
+_LEAVE_S = 5.0  # for calls under way when a run is to end
+
+
+@dataclass(eq=False)
+class RemoteWorker:
+    """Handle of a remote worker: its actor, the call under way, and what it is sent before the next one."""
+
+    name: str
+    index: int
+    actor: Any  # Ray's handle
+    is_healthy: bool = False
+    is_killed: bool = False  # as it hung: its call under way fails next
+    info: Any = None  # what its `ready` returned
+    outbox: dict[str, tuple[str, tuple[Any, ...]]] = field(default_factory=dict)  # the newest of each kind
+    sent: list[Any] = field(default_factory=list)  # calls of the outbox, done before `pending`
+    pending: Any = None  # reference of the call under way
+    begun_s: float = 0.0
+    rows: int = 0  # that are lost with the call
+    failure: FailureRow | None = None
+    failed_s: float = 0.0
+
+
+class Reply(NamedTuple):
+    """Value that a worker returned; `worker` is None for the local one."""
+
+    worker: RemoteWorker | None
+    value: Any  # whatever the method returns
 
 
 class WorkerSet:
-    """Hold a local worker, of index 0, and `num_workers` remote ones on a host: threads here if none is given.
+    """Set of a local worker, of index 0, and `num_workers` Ray actors, which are called together or one by one.
 
-    Workers are `worker_class(index_worker=..., **worker_params)`; `local_params` stand in place of params of the local
-    one. `remote_config` says what a remote one is given, see `resources_of`. The other settings are `WorkerPool`'s.
+    Workers are `worker_class(index_worker=..., **worker_params)`; `local_params` replace params of the local one, and
+    `remote_config` has the resources of a remote one (see `resources_of`). Without remote workers, calls go to the
+    local one. Without a connection to Ray a cluster is started on this machine, and ended by `stop`.
+
+    A worker whose process dies, that does not answer for `policy.step_timeout_s`, or that raises, is marked unhealthy,
+    recorded in `log`, and left out; Ray restarts it, and before its next call it is sent what was broadcast before.
+    Each failure takes one restart of the budget: when that is spent, TrainingError is raised ("stop"), or the worker is
+    removed ("shrink"). ConfigError and SchemaError of a worker are raised: another worker would raise them as well.
     """
 
     def __init__(
         self, worker_class: type[Worker], worker_params: Mapping[str, Any], *, num_workers: int = 1,
         remote_config: Mapping[str, Any] | None = None, local_params: Mapping[str, Any] | None = None,
-        host: Host | None = None, kind: str = "worker", standby: int = 0, policy: FailurePolicy | None = None,
-        log: FailureLog | None = None, prepare: Callable[[WorkerHandle], Call | None] | None = None,
-        last_action: Callable[[WorkerHandle], str] | None = None,
+        kind: str = "worker", policy: FailurePolicy | None = None, log: FailureLog | None = None,
+        is_leaving: Callable[[], bool] = lambda: False, note_restart: Callable[[str], None] | None = None,
     ) -> None:  # fmt: skip
-        # Any: arguments of any class, options of Ray's
-        self.worker_class = worker_class
-        self.worker_params = dict(worker_params)
-        self.remote_config = dict(remote_config or {})
-        ignored = () if num_workers else ("object_store_memory",)  # what nobody is given needs no warning
-        resources = resources_of({key: value for key, value in self.remote_config.items() if key not in ignored})
-        self._local = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
-        self._own_host: ThreadHost | None = None
-        if host is None:
-            host = self._own_host = ThreadHost()
-        self.has_remote, self._changes = num_workers > 0, Changes()
-        place, patience_s = host, (policy or FailurePolicy()).step_timeout_s
+        """Make the local worker and start the others.
 
-        def catch_up(worker: WorkerHandle) -> Call | None:
-            call = self._changes.catch_up(worker)
-            if prepare is None or (call is not None and not place.wait([call], timeout_s=patience_s)):
-                return call  # the pool waits for it, and knows what to do where it does not come
-            if call is not None:
-                call.result()
-            return prepare(worker)
-
+        Raises ConfigError for resources that cannot be had, what a worker's constructor raised, and TrainingError if
+        the workers are not ready in time; then nothing is left.
+        """
+        self.worker_class, self.worker_params = worker_class, dict(worker_params)
+        self.remote_config, self.kind = dict(remote_config or {}), kind
+        self.policy, self.log = policy or FailurePolicy(), log if log is not None else FailureLog()
+        self.is_leaving, self._note_restart = is_leaving, note_restart
+        # What nobody is given needs no warning.
+        config = {k: v for k, v in self.remote_config.items() if num_workers or k != "object_store_memory"}
+        self._resources = resources_of(config)
+        self._budget = RestartBudget(self.policy.restarts_per_10min)
+        self._workers: list[RemoteWorker] = []
+        self._next_index, self._guard = 1, threading.Lock()
+        self._latest: dict[str, tuple[str, tuple[Any, ...]]] = {}  # what was broadcast, by kind
+        self.num_asked = num_workers
+        self._cluster = open_cluster([Need(kind, num_workers, self._resources)]) if num_workers else None
+        self._local: Any = None  # of `worker_class`
+        self.serving: Any = None  # the worker that is called where there is no remote one
         try:
-            self.pool = WorkerPool(
-                host, self._make, kind=kind, number=num_workers, resources=resources,
-                standby=standby if num_workers else 0, policy=policy, log=log or FailureLog(), prepare=catch_up,
-                last_action=last_action,
-            )  # fmt: skip
+            self._local = self.serving = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
+            self.add_workers(num_workers)
         except BaseException:
-            self._stop_local()
+            self.stop()
             raise
 
-    def _make(self, index: int) -> Callable[[], object]:
-        return partial(self.worker_class, index_worker=index, **self.worker_params)
+    # --- members
 
     @property
     def num_workers(self) -> int:
-        """Return the number of remote workers that work now."""
-        return len(self.pool.workers)
+        """Number of remote workers."""
+        return len(self._workers)
 
-    def local_worker(self) -> Worker:
+    @property
+    def has_remote(self) -> bool:
+        """Whether calls go to remote workers."""
+        return bool(self._workers)
+
+    def local_worker(self) -> Any:  # Any: of `worker_class`
         """Return the worker of this process."""
         return self._local
 
-    def remote_workers(self) -> list[WorkerHandle]:
-        """Return the remote workers that work now."""
-        return self.pool.workers
+    def remote_workers(self) -> list[RemoteWorker]:
+        """Return the handles of the remote workers, unhealthy ones included."""
+        return list(self._workers)
 
-    def tell(self, method: str, *args: Any, in_turn: bool = False, timeout_s: float = 10.0) -> bool:
-        """Call a method of the remote workers, and of all that take over from them or are added; see `Changes`."""
-        return self._changes.tell(self.pool, method, *args, in_turn=in_turn, timeout_s=timeout_s)
+    def add_workers(self, num_workers: int) -> list[RemoteWorker]:
+        """Start more remote workers, with indexes that none had before, and return them when they are ready."""
+        started: list[RemoteWorker] = []
+        try:
+            for index in range(self._next_index, self._next_index + num_workers):
+                make = partial(self.worker_class, index_worker=index, **self.worker_params)
+                actor = start_actor(make, resources=self._resources, prepare=prepare_worker)
+                started.append(RemoteWorker(f"{self.kind}{index}", index, actor, outbox=dict(self._latest)))
+                self._next_index += 1
+            self._await_started(started)
+        except BaseException:
+            kill_actors([worker.actor for worker in started], restarts=False)
+            raise
+        self._workers += started
+        return started
 
-    def add_workers(self, num_workers: int) -> list[WorkerHandle]:
-        """Start more remote workers, with indexes of their own, and return them when they are ready."""
-        self.has_remote = True
-        return self.pool.add(num_workers)
+    def _await_started(self, started: list[RemoteWorker]) -> None:
+        end_s = time.monotonic() + self.policy.start_timeout_s
+        refs = {worker.actor.call.remote("ready"): worker for worker in started}
+        while refs and not self.is_leaving():
+            for ref in wait_first(list(refs), timeout_s=end_s - time.monotonic()):
+                worker, value = refs.pop(ref), value_of(ref)
+                if isinstance(value, Raised):
+                    raise value.to_error(worker.name)
+                worker.info, worker.is_healthy = value, True
+            if refs and time.monotonic() >= end_s:
+                names = ", ".join(worker.name for worker in refs.values())
+                raise TrainingError(
+                    f"{names} did not start within failure.start_timeout_s={self.policy.start_timeout_s:g} s: raise "
+                    "it, or see what holds them up (imports, envs, a cluster without room)."
+                )
 
     def remove_workers(self, names: Iterable[str]) -> None:
-        """Stop remote workers, by name."""
-        self.pool.remove(names)
-
-    def replace(self, worker: WorkerHandle, *, how: str = "replaced on request") -> WorkerHandle | None:
-        """End a remote worker and return the one that has its place; see `WorkerPool.lost`."""
-        return self.pool.lost(worker, how=how)
+        """Stop remote workers, by name. Raises ConfigError for names that none has."""
+        found = {worker.name: worker for worker in self._workers}
+        names = list(names)
+        unknown = [name for name in names if name not in found]
+        if unknown:
+            raise ConfigError(f"no worker is named {', '.join(unknown)}; there are {', '.join(found) or 'none'}.")
+        self._end([found[name] for name in names], timeout_s=5.0)
 
     def stop(self, *, timeout_s: float = 10.0) -> None:
-        """End all workers, and the threads that this set has started; may be called again."""
-        self.pool.stop(timeout_s=timeout_s)
-        self._stop_local()
+        """Stop all workers, and the cluster that this set has started; may be called again."""
+        self._end(self._workers, timeout_s=timeout_s / 2)
+        if self._local is not None:
+            self._local.stop()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.close(timeout_s=timeout_s / 2)
 
-    def _stop_local(self) -> None:
-        self._local.stop()
-        if self._own_host is not None:
-            self._own_host.close(timeout_s=1.0)
+    def _end(self, workers: Iterable[RemoteWorker], *, timeout_s: float) -> None:
+        """Call `stop` of workers beside what they do, wait for it, and end their processes."""
+        workers = list(workers)
+        self._workers = [worker for worker in self._workers if worker not in workers]
+        try:
+            check_cluster()
+            refs, end_s = [worker.actor.control.remote("stop") for worker in workers], time.monotonic() + timeout_s
+            while refs and time.monotonic() < end_s:
+                done = wait_first(refs, timeout_s=end_s - time.monotonic())
+                refs = [ref for ref in refs if ref not in done]
+        except (CommError, ConfigError) as error:  # no cluster, no workers
+            logger.debug("workers were not stopped: %s", error)
+        kill_actors([worker.actor for worker in workers], restarts=False, timeout_s=timeout_s)
+
+    # --- calls
+
+    def call(
+        self, method: str, *args: Any, quorum: float = 1.0, on_quorum: Callable[[], None] | None = None,
+        least: int = 1, timeout_s: float | None = None,
+        each: Callable[[int, int], Mapping[str, Any] | None] | None = None, **kwargs: Any,
+    ) -> list[Reply]:  # fmt: skip
+        """Call a method of all healthy workers and return their replies in order; failed workers are left out.
+
+        Once the fraction `quorum` of them has replied, `on_quorum` is called (to end the others' work early), and all
+        are waited for. After `timeout_s`, `least` replies are enough, and late ones are dropped.
+        `each(place, number)` returns further keyword arguments of a worker, None to leave it out.
+        """
+        if not self.has_remote:
+            return [Reply(None, self._call_local(method, args, {**kwargs, **((each and each(0, 1)) or {})}))]
+        present, replies, is_told = self._present(), {}, False
+        for place, worker in enumerate(present):
+            own = each(place, len(present)) if each else {}
+            if own is not None:
+                self._begin(worker, method, args, {**kwargs, **own})
+        asked = [worker for worker in present if worker.pending is not None]
+        needed, begun_s, leave_s = math.ceil(quorum * len(asked) - 1e-9), time.monotonic(), math.inf
+        while (waiting := [w for w in asked if w.pending is not None]) and time.monotonic() < leave_s:
+            for worker, value in self._done(waiting):
+                replies[worker.index] = Reply(worker, value)
+            if self.is_leaving():
+                leave_s = min(leave_s, time.monotonic() + _LEAVE_S)
+            goes_on = any(worker.pending is not None for worker in asked)
+            if on_quorum and goes_on and not is_told and (len(replies) >= needed or leave_s < math.inf):
+                is_told = True
+                on_quorum()
+            if timeout_s is not None and time.monotonic() - begun_s > timeout_s and len(replies) >= least:
+                break
+        return [replies[index] for index in sorted(replies)]
+
+    def next_ready(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Reply | None:
+        """Keep one call under way in each healthy worker, and return the first reply; None: none came in time."""
+        if not self.has_remote:
+            return Reply(None, self._call_local(method, args, kwargs))
+        end_s = time.monotonic() + timeout_s
+        while True:
+            self._done([w for w in self._workers if not w.is_healthy and w.pending is not None], wait=False)
+            for worker in self._workers:
+                if worker.is_healthy and worker.pending is None:
+                    self._begin(worker, method, args, kwargs)
+            for worker, value in self._done(self._workers, most=1):
+                return Reply(worker, value)
+            if time.monotonic() >= end_s or self.is_leaving():
+                return None
+
+    def broadcast(self, method: str, *args: Any) -> None:
+        """Have every worker called before its next call; of several broadcasts of a kind it gets the newest alone.
+
+        Workers that are restarted or added get it too. Kinds are told apart by method and, of parameters, name.
+        """
+        self.send(None, method, *args)
+
+    def send(self, worker: RemoteWorker | None, method: str, *args: Any) -> None:
+        """Do what `broadcast` does for one worker; others that are restarted or added get it too."""
+        if not self.has_remote:
+            self._call_local(method, args, {})
+            return
+        # Arrays are stored once, whoever reads them.
+        args = tuple(check_cluster().put(arg) if isinstance(arg, tuple | dict) else arg for arg in args)
+        key = f"{method}/{args[0]}" if args and isinstance(args[0], str) else method
+        with self._guard:
+            self._latest[key] = method, args
+            for each in self._workers if worker is None else [worker]:
+                each.outbox[key] = method, args
+
+    def tell(self, method: str, *args: Any, in_turn: bool = False) -> bool:
+        """Call a method of all workers, beside or (`in_turn`) after the call under way; return whether all said True.
+
+        Workers that are restarted or added are called too, before they work.
+        """
+        if not self.has_remote:
+            return self.serving is self._local or bool(self._call_local(method, args, {}))
+        key = f"{method}/{args[0]}"
+        with self._guard:
+            self._latest[key] = method, args
+            told = [worker for worker in self._workers if worker.is_healthy]
+            for worker in self._workers:
+                if worker not in told:
+                    worker.outbox[key] = method, args
+        refs = [(each.actor.call if in_turn else each.actor.control).remote(method, *args) for each in told]
+        end_s, answers = time.monotonic() + self.policy.step_timeout_s, []
+        while refs and time.monotonic() < end_s:
+            for ref in wait_first(refs, timeout_s=end_s - time.monotonic()):
+                refs.remove(ref)
+                with suppress(WorkerDiedError):  # it is told when it is back
+                    answers.append(value_of(ref))
+        for answer in answers:
+            if isinstance(answer, Raised):
+                raise answer.to_error(self.kind)
+        return not refs and all(answers)
+
+    def control(self, method: str, *args: Any) -> None:
+        """Call a method beside the calls under way; no answer is waited for."""
+        if not self.has_remote:
+            self._call_local(method, args, {})
+        for worker in self._workers:
+            worker.actor.control.remote(method, *args)
+
+    def _call_local(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        return getattr(self.serving, method)(*args, **kwargs)
+
+    # --- health
+
+    def _present(self) -> list[RemoteWorker]:
+        """Return the healthy workers without a call; wait for the first to come back where there is none."""
+        while True:
+            self._done(self._workers, wait=False)
+            present = [worker for worker in self._workers if worker.is_healthy and worker.pending is None]
+            if present or self.is_leaving():
+                return present
+            self._done(self._workers)
+
+    def _begin(self, worker: RemoteWorker, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        with self._guard:
+            outbox, worker.outbox = worker.outbox, {}
+        worker.sent = [worker.actor.call.remote(name, *given) for name, given in outbox.values()]
+        order = kwargs.get("order")
+        worker.rows, worker.begun_s = 0 if order is None else order.rows, time.monotonic()
+        worker.pending = worker.actor.call.remote(method, *args, **kwargs)
+
+    def _done(
+        self, workers: Iterable[RemoteWorker], *, wait: bool = True, most: int | None = None
+    ) -> list[tuple[RemoteWorker, Any]]:
+        """Return (worker, value) of the calls that are done, `most` of them; those of failed workers are not there."""
+        refs = {worker.pending: worker for worker in workers if worker.pending is not None}
+        if not refs:
+            return []
+        found = []
+        for ref in wait_first(list(refs), timeout_s=1.0 if wait else 0.0)[:most]:
+            worker = refs.pop(ref)
+            worker.pending = None
+            try:
+                value = next((v for v in map(value_of, worker.sent) if isinstance(v, Raised)), None) or value_of(ref)
+            except WorkerDiedError as error:
+                self._note_death(worker, str(error))
+                continue
+            worker.sent = []
+            if isinstance(value, Raised):
+                self._note_error(worker, value)
+            elif worker.is_healthy:
+                found.append((worker, value))
+            else:
+                self._take_back(worker, value)
+        for worker in refs.values():
+            limit_s = self.policy.step_timeout_s if worker.is_healthy else self.policy.start_timeout_s
+            if time.monotonic() - worker.begun_s > limit_s and not worker.is_killed:
+                worker.is_killed = self._fail(worker, f"no answer for {limit_s:g} s")
+                kill_actors([worker.actor], restarts=worker.is_killed)
+        return found
+
+    def _note_death(self, worker: RemoteWorker, detail: str) -> None:
+        """Ask a worker whose process has died when it is ready again: Ray restarts it.
+
+        Calls may fail until it has, which is no failure of its own before `start_timeout_s` are over.
+        """
+        is_restarting = worker.failure is not None and time.monotonic() - worker.failed_s < self.policy.start_timeout_s
+        if is_restarting or self._fail(worker, "process died", detail):
+            worker.is_killed = False
+            worker.pending, worker.begun_s = worker.actor.call.remote("ready"), time.monotonic()
+
+    def _note_error(self, worker: RemoteWorker, raised: Raised) -> None:
+        """Have a worker that raised an error made anew. Raises errors that it would raise again."""
+        error = raised.to_error(worker.name)
+        if isinstance(error, ConfigError | SchemaError):
+            raise error
+        place = place_raised(error)
+        at = f" (raised at {place})" if place else ""
+        if self._fail(worker, "raised an error", f"{type(error).__name__}: {error}{at}"):
+            worker.pending, worker.begun_s = worker.actor.remake.remote(), time.monotonic()
+
+    def _fail(self, worker: RemoteWorker, how: str, detail: str = "") -> bool:
+        """Mark a worker unhealthy and record it; return whether it may be restarted, else it is removed."""
+        role = "working" if worker.is_healthy else "starting"
+        row = self.log.note(worker.name, how=how, detail=detail, rows_lost=worker.rows, role=role)
+        logger.warning("%s failed: %s%s; the others go on", worker.name, how, f" ({detail})" if detail else "")
+        if worker.failure is None:
+            worker.failed_s = time.monotonic()
+        worker.is_healthy, worker.sent, worker.rows, worker.failure = False, [], 0, row
+        with self._guard:
+            worker.outbox = dict(self._latest)
+        if self._budget.spend():
+            return True
+        if self.policy.when_spent == "stop" or len(self._workers) == 1:
+            raise TrainingError(describe_spent(row, self.policy, least=1))
+        logger.warning("%s is removed: failure.restarts_per_10min is spent", worker.name)
+        worker.pending = None
+        self._end([worker], timeout_s=0.0)
+        return False
+
+    def _take_back(self, worker: RemoteWorker, info: Any) -> None:
+        worker.is_healthy, worker.info = True, info
+        failure, worker.failure = worker.failure, None
+        if failure is not None:
+            took_ms = 1000 * (time.monotonic() - worker.failed_s)
+            self.log.amend(failure, replaced_by=worker.name, replaced_ms=round(took_ms, 1))
+        if self._note_restart is not None:
+            self._note_restart(worker.name)

@@ -65,10 +65,15 @@ class RemoteCollectors:
             fare.taken.popleft()
         self.setting = {name: value for name, value in setting.items() if not name.startswith(PREFIX)}
 
-    def note_put(self, *, train_iter: int, version: int, came_s: float) -> None:
-        """Take note of rows that were put, which came at `came_s` and were collected by the weights of `version`."""
+    def note_put(
+        self, *, train_iter: int, version: int, came_s: float | None = None, age_s: float | None = None
+    ) -> None:
+        """Take note of rows that were put, collected by the weights of `version`.
+
+        They came at `came_s`, or, put by another process, are `age_s` old.
+        """
         self._lags.append(train_iter - version)
-        self._ages_s.append(self._clock() - came_s)
+        self._ages_s.append(self._clock() - (came_s or 0.0) if age_s is None else age_s)
         if self._metrics is not None and self._metrics_due.pass_s():
             self._metrics.write("collector", self._numbers(), env_step=self.envstep, train_iter=train_iter)
 

@@ -188,6 +188,16 @@ class SampleSerialCollector(LoopCollector):
         """Collect exactly `rows` samples, as `collect` does."""
         return self.collect(rows, train_iter=train_iter, policy_kwargs=policy_kwargs, stop=stop)
 
+    @property
+    def num_surplus(self) -> int:
+        """Number of samples of the last call that lead the next one."""
+        return 0 if self._surplus is None else len(self._surplus)
+
+    def num_ready(self) -> int:
+        """Return the number of samples that the steps taken so far would make, beside a surplus."""
+        loop, policy = self._parts()
+        return loop.num_ready(policy.num_ready)
+
     def state_dict(self) -> State:
         """Return everything that an exact resume needs, the env manager's journal included."""
         surplus = self._surplus

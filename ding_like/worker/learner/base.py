@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -214,6 +214,11 @@ class BaseLearner(Configurable):
         self._mode: LearnMode | None = None
         self._takes_rows = False
         self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
+        self._last_info: dict[str, Any] = {}  # of that minibatch
+        self._trained_on: Any = None  # what the minibatches under way are of
+        self._num_minibatches = 0  # of it so far
+        self._grad_kwargs: Mapping[str, Any] = {}  # of the caller of `train`, for the policy's `grad`
+        self._started_s = perf_counter()
         if policy is not None:
             self.policy = policy
 
@@ -227,35 +232,64 @@ class BaseLearner(Configurable):
         DI-engine's style, to its `forward`). Reported values may be tensors that are still being computed.
         Raises ConfigError if priorities come with more than one minibatch.
         """
+        infos: list[dict[str, Any]] = []
+        for minibatch in self.minibatches(data, envstep, policy_kwargs):
+            infos.append(self.compute_gradients(minibatch))
+            self.apply_gradients()
+        return infos
+
+    def minibatches(
+        self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
+    ) -> Iterator[Any]:  # Any: of whatever the policy learns from
+        """Yield the policy's minibatches of `data`, each for `compute_gradients` and then `apply_gradients`.
+
+        Runs the `before_iter` hooks first. The arguments are those of `train`, which is a loop over the three.
+        """
         mode = self._mode_or_fail()
         if envstep >= 0:
             self._collector_envstep = envstep
         batch = data if self._takes_rows else as_batch(data)
-        infos: list[dict[str, Any]] = []
-        self._priority_info = {}
+        self._priority_info, self._trained_on, self._num_minibatches = {}, data, 0
         self.call_hook("before_iter")
-        started = perf_counter()
+        self._started_s = perf_counter()
         kwargs = policy_kwargs or {}
         # The adapter of a policy in DI-engine's style calls `forward` to make the minibatches.
-        for_forward, for_grad = (kwargs, {}) if self._takes_rows else ({}, kwargs)
-        for minibatch in mode.minibatches(data if batch is None else batch, self._rng, **for_forward):
-            self._last_minibatch = minibatch
-            info, priority = mode.grad(minibatch, **for_grad)
-            self._reducer.reduce()
-            mode.apply()
-            infos.append(info)
-            if priority is not None:
-                self._priority_info = _priority_info(priority, data)
-            if self._priority_info and len(infos) > 1:
-                raise ConfigError(
-                    f"the policy gave priorities in a train call of {len(infos)} or more minibatches; they can only "
-                    "be matched to the batch where there is one. Set policy.priority=False, or one minibatch a call."
-                )
-            self._record(info, perf_counter() - started)
-            self.call_hook("after_iter")
-            self._last_iter.val += 1
-            started = perf_counter()
-        return infos
+        for_forward, self._grad_kwargs = (kwargs, {}) if self._takes_rows else ({}, kwargs)
+        yield from mode.minibatches(data if batch is None else batch, self._rng, **for_forward)
+        self._trained_on = None
+
+    def compute_gradients(self, minibatch: Any) -> dict[str, Any]:
+        """Compute the gradient of a minibatch, which stays in the policy, and return what the policy reported.
+
+        Raises ConfigError if priorities come with more than one minibatch.
+        """
+        self._last_minibatch = minibatch
+        self._last_info, priority = self._mode_or_fail().grad(minibatch, **self._grad_kwargs)
+        self._num_minibatches += 1
+        if priority is not None:
+            self._priority_info = _priority_info(priority, self._trained_on)
+        if self._priority_info and self._num_minibatches > 1:
+            raise ConfigError(
+                f"the policy gave priorities in a train call of {self._num_minibatches} or more minibatches; they can "
+                "only be matched to the batch where there is one. Set policy.priority=False, or one minibatch a call."
+            )
+        return self._last_info
+
+    def apply_gradients(self, info: Mapping[str, Any] | None = None) -> None:
+        """Reduce and apply the gradient that the policy holds, run the `after_iter` hooks, and count the iteration.
+
+        `info` is what the policy reported of it, where another process computed it.
+        """
+        self._reducer.reduce()
+        self._mode_or_fail().apply()
+        self.count_update(self._last_info if info is None else info)
+
+    def count_update(self, info: Mapping[str, Any]) -> None:
+        """Log what the policy reported of an update that was applied, run the `after_iter` hooks, and count it."""
+        self._record(info, perf_counter() - self._started_s)
+        self.call_hook("after_iter")
+        self._last_iter.val += 1
+        self._started_s = perf_counter()
 
     def _record(self, info: Mapping[str, Any], train_time_s: float) -> None:
         """Keep what the policy reported; the prefixes '[scalars]' and '[histogram]' say of which kind a value is."""

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.ray.actors import start_actor, value_of, wait_first
 from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.host import RayHost
 from ding_like.comm.ray.leftovers import find_processes
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.own_cluster import Amounts
@@ -46,12 +46,16 @@ def variables() -> dict[str, str]:
     return dict(os.environ)
 
 
-def start_worker(host: RayHost) -> dict[str, Any]:
-    worker = host.start(Worker, name="worker", resources=Resources())
-    call = worker.call("describe")
-    host.wait([call], timeout_s=60.0)
-    described: dict[str, Any] = call.result()
+def start_worker() -> dict[str, Any]:
+    ref = start_actor(Worker, resources=Resources(), prepare=None).call.remote("describe")
+    kept.append(ref)
+    while not wait_first([ref], timeout_s=60.0):
+        pass
+    described: dict[str, Any] = value_of(ref)
     return described
+
+
+kept: list[Any] = []
 
 
 def open_to_others(folder: Path) -> list[str]:
@@ -74,7 +78,7 @@ def life() -> None:
         cluster = RayCluster(amounts=AMOUNTS)
         assert cluster.folder is not None
         if number == 0:
-            worker = start_worker(RayHost())
+            worker = start_worker()
             os.kill(os.getpid(), signal.SIGTERM)
             second = refusal(lambda: RayCluster())
             pids = find_processes(cluster.folder)
@@ -107,7 +111,7 @@ def hold() -> None:
     cluster = RayCluster(amounts=AMOUNTS)
     told = threading.Event()
     watch = ClusterWatch(cluster, interval_s=1.0, on_lost=told.set)
-    worker = start_worker(RayHost())
+    worker = start_worker()
     held: Any = cluster._held  # Any: what the keeper is is nobody else's
     say(
         folder=str(cluster.folder), address=cluster.address, processes=cluster.processes, worker=worker,

@@ -33,8 +33,8 @@ def test_where_ray_is_missing_the_error_says_how_to_install_it(monkeypatch: pyte
         load_ray()
 
 
-def test_hosts_and_their_workers_load_without_ray() -> None:
-    code = "import sys, ding_like.comm.ray.host, ding_like.comm.workers.weights; print('ray' in sys.modules)"
+def test_schemes_and_their_workers_load_without_ray() -> None:
+    code = "import sys, ding_like.comm.ray.actors, ding_like.pipeline.ray.scheme; print('ray' in sys.modules)"
 
     assert run(code) == "False\n"
 

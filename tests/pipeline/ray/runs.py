@@ -1,4 +1,4 @@
-"""Small runs, serial and by a scheme on threads of this process."""
+"""Small runs, serial and by a scheme."""
 
 from __future__ import annotations
 
@@ -8,15 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.workers.host import Host
-from ding_like.comm.workers.threads import ThreadHost
+from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.serial_entry import load_config
 from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.ray_runner import ray_runner
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
-from ding_like.pipeline.ray.settings import RaySettings
+from ding_like.pipeline.ray.settings import RaySettings, collects_here
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole
 from ding_like.pipeline.training_loop import TrainingLoop
@@ -90,15 +89,16 @@ def settings(
 
 def scheme(
     configs: Any, chosen: RaySettings, *, seed: int = 0, max_train_iter: float = 1e10, max_env_step: float = 1e10,
-    exp_name: str = "scheme", resumes: bool = False, host: Host | None = None, wrap: Any = lambda turns: turns,
+    exp_name: str = "scheme", resumes: bool = False, wrap: Any = lambda turns: turns,
 ) -> Policy:  # fmt: skip
-    """Train by a scheme whose workers run on `host`, by default in threads of this process."""
+    """Train by a scheme whose workers run on Ray: the tests' cluster where there is one."""
     if resumes:
         cfg = load_config(Path(exp_name, "total_config.py"), seed=seed, exp_name=exp_name, save=False, renew_dir=False)
     else:
         cfg = load_config(configs, seed=seed, exp_name=exp_name)
-    with training_process(), closing(ThreadHost() if host is None else host) as place:
-        parts = build_driver(cfg, seed=seed, collects=chosen.collect.workers == 0)
+    with training_process():
+        parts = build_driver(cfg, seed=seed, collects=collects_here(chosen))
+        log = FailureLog(Path(cfg.exp_name) / FAILURES_FILE)
         with closing(parts):
             TrainingLoop(
                 cfg,
@@ -107,7 +107,7 @@ def scheme(
                 console=NoConsole(),
                 checkpointer=Checkpointer(cfg, parts, arguments={}),
                 saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
-                make_runner=wrap(ray_runner(cfg, parts, chosen, place, seed=seed)),
+                make_runner=wrap(ray_runner(cfg, parts, chosen, seed=seed, log=log)),
             ).run()
     return parts.policy
 

@@ -51,10 +51,12 @@ def assert_equal(one: Any, other: Any) -> None:
 @pytest.mark.parametrize(
     ("configs", "workers"),
     [
-        (runs.dqn, 1),
-        (runs.ppo, 1),
         (runs.dqn, 0),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((runs.ppo, 0), (runs.sac, 0), (runs.sac, 1))),
+        (runs.ppo, 0),
+        pytest.param(runs.dqn, 1, marks=pytest.mark.ray),
+        pytest.param(runs.ppo, 1, marks=pytest.mark.ray),
+        pytest.param(runs.sac, 0, marks=pytest.mark.slow),
+        pytest.param(runs.sac, 1, marks=[pytest.mark.ray, pytest.mark.slow]),
     ],
 )
 def test_one_synchronous_worker_equals_serial(configs, workers):
@@ -68,6 +70,7 @@ def test_one_synchronous_worker_equals_serial(configs, workers):
     assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
 
 
+@pytest.mark.ray
 def test_random_rows_that_are_collected_by_several_calls_are_those_of_one_call(monkeypatch):
     monkeypatch.setattr("ding_like.pipeline.build.driver_end._RANDOM_STEPS", 18)  # not all 4 envs alike
     alone = runs.serial(runs.dqn(), seed=3, max_train_iter=60, exp_name="alone")
@@ -78,6 +81,7 @@ def test_random_rows_that_are_collected_by_several_calls_are_those_of_one_call(m
     assert runs.result("scheme")["env_step"] == runs.result("alone")["env_step"]
 
 
+@pytest.mark.ray
 def test_random_whole_episodes_are_as_many_as_a_serial_run_plays():
     def configs() -> Any:
         collect = dict(n_episode=4, collector=dict(get_train_sample=True, collect_print_freq=1000))
@@ -92,6 +96,7 @@ def test_random_whole_episodes_are_as_many_as_a_serial_run_plays():
     assert runs.result("scheme")["env_step"] == runs.result("alone")["env_step"]
 
 
+@pytest.mark.ray
 @pytest.mark.parametrize("configs", [runs.dqn, pytest.param(runs.ppo, marks=pytest.mark.slow)])
 def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_the_same_order(configs):
     fed: list[tuple[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Schemes on a real cluster: what the same schemes do in threads of one process."""
+"""Schemes on a cluster reach the optimum of a toy env, and one synchronous collector equals a serial run."""
 
 from __future__ import annotations
 
@@ -13,32 +13,39 @@ from tests.pipeline.ray.match_env import BEST
 from tests.pipeline.ray.test_equality import assert_equal
 from tests.pipeline.ray.test_scheme import COLLECTION, GRADIENTS, dqn, ppo
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_tmp", "no_pictures")]
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_tmp", "no_pictures", "ray_cluster")]
 
 
 @pytest.mark.parametrize(
     ("collect", "grad", "configs"),
     [
         ("rounds that end early", "central", ppo),
-        pytest.param("each at its pace", "each its own", dqn, marks=pytest.mark.slow),
-        pytest.param("central", "shared", ppo, marks=pytest.mark.slow),
-        pytest.param("rounds", "decentralised", dqn, marks=pytest.mark.slow),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("rounds", "central", dqn),
+                ("each at its pace", "each its own", dqn),
+                ("central", "shared", ppo),
+                ("rounds", "shared", ppo),
+                ("rounds", "decentralised", dqn),
+            )
+        ),
     ],
 )
-def test_every_legal_combination_reaches_the_optimum(ray_host: Any, collect: str, grad: str, configs: Any) -> None:
+def test_every_legal_combination_reaches_the_optimum(collect: str, grad: str, configs: Any) -> None:
     chosen = runs.settings(**COLLECTION[collect], **GRADIENTS[grad])
 
-    runs.scheme(configs(), chosen, seed=1, max_env_step=8000, host=ray_host)
+    runs.scheme(configs(), chosen, seed=1, max_env_step=16000)
 
     found = runs.result("scheme")
     assert found["stop"] and found["eval_value"] == BEST
 
 
 @pytest.mark.parametrize("configs", [runs.dqn, pytest.param(runs.ppo, marks=pytest.mark.slow)])
-def test_one_synchronous_worker_equals_serial(ray_host: Any, configs: Any) -> None:
+def test_one_synchronous_worker_equals_serial(configs: Any) -> None:
     alone = runs.serial(configs(), seed=3, max_train_iter=200, exp_name="alone")
 
-    by_scheme = runs.scheme(configs(), runs.settings(1), seed=3, max_train_iter=200, host=ray_host)
+    by_scheme = runs.scheme(configs(), runs.settings(1), seed=3, max_train_iter=200)
 
     assert_equal(alone, by_scheme)
 

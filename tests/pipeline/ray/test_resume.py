@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ding_like.errors import CheckpointError
+from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.worker import ReplayBuffer
 from tests.pipeline.ray import runs
+from tests.pipeline.ray.collecting import small_config
 from tests.pipeline.ray.test_run import endless
 from tests.pipeline.ray.test_scheme import dqn
 
-pytestmark = pytest.mark.usefixtures("in_tmp")
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("in_tmp", "ray_cluster")]
 
 
 # --- other numbers of workers
@@ -81,17 +86,9 @@ def slow_start(rows: int) -> Any:
     return main, create
 
 
-def cut(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """Have a round of random actions bring at most so many rows."""
-    from ding_like.pipeline.roles.collect_rounds import CollectRounds
-
-    collect = CollectRounds.collect
-    monkeypatch.setattr(CollectRounds, "collect", lambda self, asked, **given: collect(self, min(asked, rows), **given))
-
-
 @pytest.mark.parametrize("comm", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_run_interrupted_in_its_random_actions_goes_on_with_them(comm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut(monkeypatch, 32)
+    monkeypatch.setattr(DriverEnd, "random_share", 16)
     at_random(3, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)
     with pytest.raises(SystemExit):
         runs.scheme(slow_start(320), runs.settings(2, comm), max_env_step=9000)
@@ -106,21 +103,9 @@ def test_a_run_interrupted_in_its_random_actions_goes_on_with_them(comm: str, mo
 # --- seeds
 
 
-def test_a_run_that_goes_on_meets_other_episodes_than_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ding_like.pipeline.build.factories import SchemeFactories
+def test_a_run_that_goes_on_meets_other_episodes_than_it_began_with(tmp_path: Path) -> None:
+    factories = SchemeFactories.of(small_config(tmp_path), seed=3)
+    first, second = ([replace(factories, begun_at=at).lane_seed(index, 0) for index in (1, 2)] for at in (0, 200))
 
-    seeds: list[int] = []
-    lane_seed = SchemeFactories.lane_seed
-
-    def noted(self: SchemeFactories, index_worker: int, index_parent: int) -> int:
-        seeds.append(lane_seed(self, index_worker, index_parent))
-        return seeds[-1]
-
-    monkeypatch.setattr(SchemeFactories, "lane_seed", noted)
-    runs.scheme(endless(dqn()), runs.settings(2), max_env_step=200, seed=3)
-    first = set(seeds)
-    seeds.clear()
-    runs.scheme(None, runs.settings(2), max_env_step=400, seed=3, resumes=True)
-
-    assert 3 in first and len(set(seeds)) == len(first)
-    assert np.abs(np.subtract.outer(list(first), seeds)).min() >= 4, "of 4 envs each, none has a seed of before"
+    assert first[0] == 3
+    assert np.abs(np.subtract.outer(first, second)).min() >= 4, "of 4 envs each, none has a seed of before"

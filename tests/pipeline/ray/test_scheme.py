@@ -20,12 +20,14 @@ pytestmark = pytest.mark.usefixtures("in_tmp")
 
 COLLECTION = {
     "central": dict(workers=0),
+    "ahead": dict(workers=0, comm="async"),
     "rounds": dict(workers=2),
     "rounds that end early": dict(workers=2, fraction_workers=0.5, fraction_samples=0.5),
     "each at its pace": dict(workers=2, comm="async"),
 }
 GRADIENTS: dict[str, dict[str, Any]] = {
     "central": dict(),
+    "ahead": dict(grad_comm="async"),
     "shared": dict(grad_workers=2),
     "each its own": dict(grad_workers=2, grad_comm="async"),
     "decentralised": dict(grad_workers=2, decentralized=True),
@@ -58,22 +60,17 @@ def ppo() -> Any:
     return main, create
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("collect", "grad", "configs"),
     [
         ("central", "central", dqn),
-        ("rounds", "central", ppo),
-        ("rounds", "shared", dqn),
-        ("rounds that end early", "decentralised", ppo),
-        ("each at its pace", "each its own", dqn),
-        ("each at its pace", "shared", ppo),
+        ("ahead", "central", dqn),
+        ("central", "ahead", dqn),
+        pytest.param("ahead", "ahead", ppo, marks=pytest.mark.slow),
     ],
 )
-def test_a_legal_combination_reaches_the_optimum(collect, grad, configs):
-    chosen = runs.settings(**COLLECTION[collect], **GRADIENTS[grad])
-
-    runs.scheme(configs(), chosen, seed=1, max_env_step=8000)
+def test_a_combination_without_remote_workers_reaches_the_optimum(collect, grad, configs):
+    runs.scheme(configs(), runs.settings(**COLLECTION[collect], **GRADIENTS[grad]), seed=1, max_env_step=12000)
 
     found = runs.result("scheme")
     assert found["stop"] and found["eval_value"] == BEST
@@ -121,7 +118,7 @@ def test_an_on_policy_policy_with_a_replay_buffer_is_refused():
 
 
 def test_what_a_refused_scheme_had_opened_is_closed():
-    # tests/leaks.py looks for the threads of its host.
+    # tests/leaks.py looks for threads.
     with pytest.raises(ConfigError):
         made(ppo(), num_col_workers=2, decentralized_update_execution=True)
 
@@ -140,12 +137,9 @@ def made(configs: Any, *, settings: Any = None, **words: Any) -> Scheme:
 @pytest.mark.parametrize(
     "words",
     [
-        dict(num_col_workers=2),
-        pytest.param(dict(col_workers_communication="asynchronous"), marks=pytest.mark.slow),  # central, ahead
-        pytest.param(
-            dict(num_col_workers=2, col_workers_communication="asynchronous", num_grad_workers=2),
-            marks=pytest.mark.slow,
-        ),
+        dict(col_workers_communication="asynchronous"),
+        dict(grad_workers_communication="asynchronous"),
+        pytest.param(dict(num_col_workers=2), marks=[pytest.mark.ray, pytest.mark.slow]),
     ],
     ids=lambda words: "-".join(map(str, words.values())),
 )
@@ -154,18 +148,19 @@ def test_a_learner_trains_by_a_scheme_until_its_target_of_env_steps(words):
     try:
         rewards = []
         while not learner.done():
-            rewards.append(learner.step()["Episodes"]["TrainReward"])
+            info = learner.step()
+            rewards += [info["Episodes"]["TrainReward"]] if "Episodes" in info else []
         learner.scheme.update_worker.settle()
-        assert learner.scheme.end.rows.env_step >= 1500
+        assert learner.scheme.env_step >= 1500
         assert learner.scheme.update_worker.actor_version > 300
-        assert np.nanmean(rewards[-5:]) > np.nanmean(rewards[:5]), "episodes get better"
+        assert np.nanmean(rewards[-9:]) > np.nanmean(rewards[:9]), "episodes get better"
     finally:
         learner.stop()
 
 
 def test_a_learner_saves_prints_and_changes_parameters_while_it_runs(caplog):
     caplog.set_level("INFO", logger="ding_like")
-    learner = Learner(made(dqn(), num_col_workers=1), target_steps=500)
+    learner = Learner(made(dqn()), target_steps=500)
     try:
         learner.step()
         learner.print_info()

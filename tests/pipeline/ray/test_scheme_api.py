@@ -12,7 +12,6 @@ from ding_like.pipeline import ray
 from ding_like.pipeline.build.factories import SchemeFactories
 from tests.pipeline.ray.api_check import compare_attributes, compare_class, read_table
 from tests.pipeline.ray.collecting import make_worker, small_config
-from tests.pipeline.ray.gradient_cases import Run
 
 COLLECTION, UPDATES = read_table("collection_api.json"), read_table("updates_api.json")
 
@@ -28,19 +27,20 @@ def test_classes_are_as_on_the_pages() -> None:
     assert not faults, "\n" + "\n".join(faults)
 
 
+@pytest.mark.usefixtures("in_tmp")
 def test_instances_have_the_attributes_of_the_pages(tmp_path: Path) -> None:
     factories = SchemeFactories.of(small_config(tmp_path), seed=0)
     worker = make_worker(factories, tests=True)
-    workers = ray.CWorkerSet(1, 0, factories.algo, factories.actor, factories.storage)
-    with Run("dqn", tmp_path) as run:
-        faults = [
-            *compare_attributes(worker, COLLECTION["CWorker"]),
-            *compare_attributes(workers, COLLECTION["CWorkerSet"]),
-            *compare_attributes(run.u_worker, UPDATES["UWorker"]),
-            *compare_attributes(run.u_worker.updater, UPDATES["UpdaterThread"]),
-        ]
-    worker.stop()
-    workers.stop()
+    workers = ray.CWorkerSet(0, 0, factories.algo, factories.actor, factories.storage)
+    scheme = ray.Scheme(factories.algo, factories.learning_actor, factories.storage, factories.train_envs)
+    faults = [
+        *compare_attributes(worker, COLLECTION["CWorker"]),
+        *compare_attributes(workers, COLLECTION["CWorkerSet"]),
+        *compare_attributes(scheme.update_worker, UPDATES["UWorker"]),
+        *compare_attributes(scheme.update_worker.updater, UPDATES["UpdaterThread"]),
+    ]
+    for each in (worker, workers, scheme):
+        each.stop()
 
     assert not faults, "\n" + "\n".join(faults)
 

@@ -44,7 +44,7 @@ def faults_of(cfg: FrozenConfig | None = None, system: Mapping[str, Any] | None 
 def test_without_a_section_two_workers_collect() -> None:
     found = read_ray({}, dqn())
 
-    assert (found.collect.workers, found.grad.workers, found.collect.standby) == (2, 1, 1)
+    assert (found.collect.workers, found.grad.workers) == (2, 1)
     assert found.address is None and found.failure.restarts_per_10min == 3
 
 
@@ -117,18 +117,19 @@ NO_EFFECT = [
     (dict(collect=dict(comm="sync", fraction_workers=0.5)), "collect.fraction_workers", "fraction_samples below 1 too"),
     (dict(collect=dict(comm="sync", segment_rows=64)), "collect.segment_rows", "share n_sample"),
     (dict(collect=dict(comm="sync", max_policy_lag=3)), "collect.max_policy_lag", "newest weights"),
-    (dict(collect=dict(workers=0, standby=2)), "collect.standby", "no workers elsewhere"),
-    (dict(collect=dict(workers=0, compress=True)), "collect.compress", "this process collects"),
-    (dict(collect=dict(workers=0, resources=dict(num_gpus=1))), "collect.resources.num_gpus", "this process collects"),
-    (dict(collect=dict(workers=0), weights=dict(interval=2)), "weights.interval", "this process collects"),
+    (dict(collect=dict(workers=0, compress=True)), "collect.compress", "no collectors elsewhere"),
+    (
+        dict(collect=dict(workers=0, resources=dict(num_gpus=1))),
+        "collect.resources.num_gpus",
+        "no collectors elsewhere",
+    ),
+    (dict(collect=dict(workers=0), weights=dict(interval=2)), "weights.interval", "no collectors elsewhere"),
     (dict(collect=dict(workers=0), failure=dict(step_timeout_s=9)), "failure.step_timeout_s", "no workers elsewhere"),
     (dict(collect=dict(workers=0), address="host:1"), "address", "no workers elsewhere"),
     (dict(grad=dict(compress=True)), "grad.compress", "this process computes the gradients"),
     (dict(grad=dict(resources=dict(num_gpus=1))), "grad.resources.num_gpus", "this process computes the gradients"),
     (dict(grad=dict(workers=2, max_staleness=3)), "grad.max_staleness", "set grad.comm='async'"),
     (dict(allow_open=True), "allow_open", "set address"),
-    (dict(grad=dict(comm="async")), "grad.comm", "this process computes the gradients"),
-    (dict(collect=dict(workers=0, comm="async")), "collect.comm", "this process collects"),
     (dict(grad=dict(workers=2, staleness="down_weight")), "grad.staleness", "set grad.comm='async'"),
     (dict(grad=dict(workers=2, comm="async", staleness="down_weight")), "grad.staleness", "set grad.max_staleness"),
     (dict(grad=dict(workers=2, comm="async", round_timeout_s=3.0)), "grad.round_timeout_s", "set grad.comm='sync'"),
@@ -240,14 +241,14 @@ def test_the_line_of_a_fault_in_a_file_is_named(tmp_path: Path) -> None:
 
 def test_overrides_of_the_system_part_are_taken_out_and_win() -> None:
     faults: list[Fault] = []
-    tree = {"system": {"ray": {"collect": {"workers": 8, "standby": 0}}}}
+    tree = {"system": {"ray": {"collect": {"workers": 8}}}}
     texts = ["policy.cuda=False", "system.ray.collect.workers=3", "system.ray.address=127"]
 
     others, applied = take_overrides(texts, tree, faults, section="system")
     found = read_ray(tree["system"], dqn(), overrides=applied)
 
     assert others == ["policy.cuda=False"] and not faults
-    assert (found.collect.workers, found.collect.standby, found.address) == (3, 0, "127")
+    assert (found.collect.workers, found.address) == (3, "127")
 
 
 def test_a_fault_of_an_override_names_it() -> None:
@@ -256,3 +257,15 @@ def test_a_fault_of_an_override_names_it() -> None:
 
     with pytest.raises(ConfigError, match=r"expected int, got str 'many' \(override system\.ray\.grad\.workers=many\)"):
         read_ray(tree["system"], dqn(), overrides=applied)
+
+
+def test_one_process_may_collect_or_update_ahead() -> None:
+    found = read(collect=dict(workers=0, comm="async"), grad=dict(comm="async"))
+
+    assert (found.collect.comm, found.grad.comm) == ("async", "async")
+
+
+def test_a_class_of_workers_is_a_subclass_of_the_documented_one() -> None:
+    with pytest.raises(ConfigError, match=r"system.ray.c_worker.type is 'collections:Counter', .* no subclass of CWor"):
+        read(c_worker=dict(type="collections:Counter"))
+    assert read(g_worker=dict(type="ding_like.pipeline.ray.g_worker:GWorker")).g_worker.type is not None

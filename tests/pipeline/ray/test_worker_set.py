@@ -1,17 +1,23 @@
-"""Sets of workers, and what all workers share; over threads of this process."""
+"""A worker set calls its workers together or one by one, and leaves failed ones out until they are back."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from ding_like.comm.workers.threads import ThreadHost
-from ding_like.errors import ConfigError
+from ding_like.comm.workers.failures import FailureLog, FailurePolicy
+from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.ray.worker import Worker
-from ding_like.pipeline.ray.worker_set import WorkerSet
+from ding_like.pipeline.ray.worker_set import RemoteWorker, WorkerSet
+from tests.support import wait_until
+
+MakeSet = Callable[..., WorkerSet]
 
 
 class Algorithm:
@@ -21,189 +27,185 @@ class Algorithm:
 
 
 class Plain(Worker):
-    """Worker with an algorithm and without a storage that notes that it was stopped."""
+    """Worker that computes, sleeps, raises and exits on request."""
 
-    def __init__(self, index_worker: int, factor: int, stopped: list[int], envs: str | None = "envs") -> None:
+    def __init__(self, index_worker: int, factor: int = 3) -> None:
         super().__init__(index_worker)
-        self.algo = Algorithm()
-        self.factor = factor
-        self.envs = envs
-        self.device = "cpu"
-        self._stopped = stopped
+        self.algo, self.factor, self.weights, self.device = Algorithm(), factor, 0, "cpu"
+        self._is_told = False
 
-    def product(self) -> int:
+    def product(self, order: Any = None) -> int:
         return self.index_worker * self.factor
 
-    def stop(self) -> None:
-        if self.index_worker not in self._stopped:
-            self._stopped.append(self.index_worker)
+    def state(self) -> tuple[int, float]:
+        return self.weights, self.algo.lr
 
+    def set_weights(self, weights: int) -> None:
+        self.weights = weights
 
-class Made:
-    """Factory of sets that stops them in the end."""
+    def wait(self, seconds: float) -> int:
+        """Sleep in worker 1 until told to stop; return at once in the others."""
+        end_s = time.monotonic() + (seconds if self.index_worker == 1 else 0.0)
+        while time.monotonic() < end_s and not self._is_told:
+            time.sleep(0.01)
+        return self.index_worker
 
-    def __init__(self) -> None:
-        self.stopped: list[int] = []
-        self._sets: list[WorkerSet] = []
+    def stop_waiting(self) -> None:
+        self._is_told = True
 
-    def __call__(self, **named: Any) -> WorkerSet:
-        self._sets.append(WorkerSet(Plain, {"factor": 3, "stopped": self.stopped}, **named))
-        return self._sets[-1]
-
-    def stop(self) -> None:
-        for each in self._sets:
-            each.stop()
-
-
-@pytest.fixture
-def make_set() -> Iterator[Made]:
-    made = Made()
-    yield made
-    made.stop()
-
-
-def results(workers: WorkerSet, method: str, host: ThreadHost) -> list[Any]:
-    calls = [worker.call(method) for worker in workers.remote_workers()]
-    pending = list(calls)
-    while pending:
-        done = host.wait(pending, timeout_s=60.0)
-        assert done, "no answer"
-        pending = [call for call in pending if call not in done]
-    return [call.result() for call in calls]
-
-
-# --- sets
-
-
-def test_the_local_worker_has_index_0_and_the_remote_ones_the_next() -> None:
-    host = ThreadHost()
-    workers = WorkerSet(Plain, {"factor": 3, "stopped": []}, num_workers=3, host=host)
-
-    found = results(workers, "product", host)
-
-    local = workers.local_worker()
-    workers.stop()
-    host.close()
-    assert found == [3, 6, 9]
-    assert local.index_worker == 0
-
-
-def test_params_of_the_local_worker_may_differ(make_set: Made) -> None:
-    workers = make_set(num_workers=1, local_params={"envs": None})
-
-    local: Any = workers.local_worker()
-    assert local.envs is None and local.factor == 3
-    assert workers.worker_params["factor"] == 3 and "envs" not in workers.worker_params
-
-
-def test_stop_stops_all_workers_and_may_be_called_again(make_set: Made) -> None:
-    workers = make_set(num_workers=2, standby=1)
-    assert workers.pool.wait_ready(timeout_s=60.0)
-
-    workers.stop()
-    workers.stop()
-
-    assert sorted(make_set.stopped) == [0, 1, 2, 3]
-    assert workers.num_workers == 0
-
-
-def test_a_remote_worker_that_cannot_be_made_leaves_nothing(make_set: Made) -> None:
-    class Broken(Plain):
-        def __init__(self, index_worker: int, **named: Any) -> None:
-            if index_worker == 2:
-                raise OSError("no display")
-            super().__init__(index_worker, **named)
-
-    with pytest.raises(OSError, match="no display"):
-        WorkerSet(Broken, {"factor": 1, "stopped": make_set.stopped}, num_workers=2)
-
-    assert 0 in make_set.stopped
-
-
-def test_resources_that_make_no_sense_are_refused_before_anything_is_made() -> None:
-    stopped: list[int] = []
-
-    with pytest.raises(ConfigError, match="there is no 'cpus'"):
-        WorkerSet(Plain, {"factor": 1, "stopped": stopped}, num_workers=1, remote_config={"cpus": 1})
-
-
-# --- what workers are told while they work
-
-
-class Rated(Plain):
-    def rate(self) -> float:
-        return self.algo.lr * self.factor
-
-
-def test_workers_that_take_over_or_are_added_are_told_of_all_changes_in_order() -> None:
-    host = ThreadHost()
-    workers = WorkerSet(Rated, {"factor": 1, "stopped": []}, num_workers=2, standby=1, host=host)
-    assert workers.pool.wait_ready(timeout_s=60.0)
-    assert workers.tell("update_algorithm_parameter", "lr", 0.5)
-    assert workers.tell("replace_agent_component", "algo", lambda device: Algorithm(), in_turn=True)
-    assert workers.tell("update_algorithm_parameter", "lr", 0.3)
-    assert workers.tell("replace_agent_component", "factor", lambda device: 10, in_turn=True)
-
-    replacements = []
-    for _ in range(2):
-        assert workers.pool.wait_ready(timeout_s=60.0)
-        found = workers.replace(workers.remote_workers()[0])
-        replacements.append(found and found.name)
-    workers.add_workers(1)
-    rates = results(workers, "rate", host)
-    workers.stop()
-    host.close()
-
-    assert replacements == ["worker3", "worker4"], "who stood by when they were told, and who was made after"
-    assert rates == [3.0, 3.0, 3.0]
-
-
-# --- workers
+    def fail(self, how: str) -> int:
+        if self.index_worker == 1:
+            if how == "exit":
+                raise SystemExit(3)
+            raise {"config": ConfigError("wrong config"), "env": RuntimeError("broken env")}[how]
+        return self.index_worker
 
 
 @pytest.fixture
-def worker() -> Plain:
-    return Plain(5, factor=1, stopped=[])
+def make_set() -> Iterator[MakeSet]:
+    made: list[WorkerSet] = []
+
+    def make(num_workers: int, **named: Any) -> WorkerSet:
+        made.append(WorkerSet(Plain, {}, num_workers=num_workers, remote_config={"num_cpus": 0.5}, **named))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.stop()
 
 
-def test_a_parameter_that_there_is_is_set(worker: Plain) -> None:
-    assert worker.update_algorithm_parameter("lr", 0.5) is True
-    assert worker.algo.lr == 0.5
+def kill(worker: RemoteWorker) -> None:
+    os.kill(worker.info["pid"], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("name", ["momentum", "_secret"])
-def test_a_parameter_that_there_is_not_is_refused_and_warned_of(
-    worker: Plain, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "ding_like"):
-        assert worker.update_algorithm_parameter(name, 0.5) is False
-
-    assert f"worker 5: there is no '{name}' of Algorithm" in caplog.text
-    assert worker.algo._secret == 1 and not hasattr(worker.algo, "momentum")
+def values(workers: WorkerSet, method: str, *args: Any, **kwargs: Any) -> list[Any]:
+    return [reply.value for reply in workers.call(method, *args, **kwargs)]
 
 
-def test_a_worker_without_a_storage_says_so(worker: Plain, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "ding_like"):
-        assert worker.update_storage_parameter("max_size", 10) is False
-
-    assert "there is no such part to set" in caplog.text
+def are_all_back(workers: WorkerSet, number: int) -> Callable[[], bool]:
+    return lambda: len(workers.call("product")) == number
 
 
-def test_a_component_is_replaced_by_what_its_factory_makes(worker: Plain) -> None:
-    assert worker.replace_agent_component("envs", lambda device: f"new ones on {device}") is True
-    assert worker.envs == "new ones on cpu"
+# --- without remote workers
 
 
-def test_an_unknown_component_is_not_made(worker: Plain) -> None:
-    made: list[object] = []
+def test_without_remote_workers_all_calls_go_to_the_local_one(make_set: MakeSet) -> None:
+    workers = make_set(0)
 
-    assert worker.replace_agent_component("actor", made.append) is False
-    assert not made and not hasattr(worker, "actor")
+    workers.broadcast("set_weights", 7)
+    assert values(workers, "state") == [(7, 0.1)]
+    reply = workers.next_ready("product", timeout_s=0.0)
+    assert reply is not None and reply.value == 0 and reply.worker is None
+    assert (workers.num_workers, workers.remote_workers(), workers.local_worker().index_worker) == (0, [], 0)
 
 
-def test_a_worker_says_where_it_runs(worker: Plain, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "ding_like"):
-        worker.print_worker_info()
+def test_attributes_that_there_are_are_set_and_others_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="ding_like")
+    worker = Plain(3)
 
-    assert set(worker.ready()) == {"pid", "node", "version"}
-    assert f"worker 5: {dict(worker.ready())}" in caplog.text
+    assert worker.update_algorithm_parameter("lr", 0.5) and worker.algo.lr == 0.5
+    assert worker.replace_agent_component("factor", lambda device: 9) and worker.factor == 9
+    for said in (
+        worker.update_algorithm_parameter("nothing", 1),
+        worker.update_algorithm_parameter("_secret", 2),
+        worker.update_storage_parameter("max_size", 2),
+        worker.replace_agent_component("nothing", lambda device: 1),
+    ):
+        assert said is False
+    assert caplog.text.count("worker 3") == 4 and worker.algo._secret == 1
+
+
+# --- on Ray
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+class TestOnRay:
+    def test_replies_come_in_order_and_a_set_grows_and_shrinks(self, make_set: MakeSet) -> None:
+        workers = make_set(2)
+
+        assert values(workers, "product") == [3, 6]
+        workers.broadcast("set_weights", 5)
+        assert [worker.name for worker in workers.add_workers(1)] == ["worker3"]
+        assert values(workers, "state") == [(5, 0.1)] * 3
+        workers.remove_workers(["worker1"])
+        assert values(workers, "product") == [6, 9]
+        with pytest.raises(ConfigError, match="no worker is named worker1; there are worker2, worker3"):
+            workers.remove_workers(["worker1"])
+
+    def test_a_killed_worker_is_left_out_and_comes_back_with_weights_and_parameters(self, make_set: MakeSet) -> None:
+        log = FailureLog()
+        workers = make_set(2, log=log)
+        workers.broadcast("set_weights", 1)
+        assert workers.tell("update_algorithm_parameter", "lr", 0.5)
+        workers.broadcast("set_weights", 2)
+
+        kill(workers.remote_workers()[0])
+        assert values(workers, "product") == [6], "the round goes on without it"
+        workers.broadcast("set_weights", 3)
+        wait_until(are_all_back(workers, 2), "the worker that Ray restarts")
+
+        assert values(workers, "state") == [(3, 0.5)] * 2
+        (row,) = log.rows
+        assert (row.worker, row.how, row.replaced_by) == ("worker1", "process died", "worker1")
+
+    def test_one_call_each_is_under_way_and_the_first_that_is_done_is_returned(self, make_set: MakeSet) -> None:
+        workers = make_set(2)
+
+        found = [workers.next_ready("wait", 1.0, timeout_s=30.0) for _ in range(3)]
+
+        assert [reply.value for reply in found if reply] == [2, 2, 2]
+        kill(workers.remote_workers()[0])
+        again = {reply.value for _ in range(200) if (reply := workers.next_ready("wait", 0.02, timeout_s=30.0))}
+        assert again <= {1, 2} and 2 in again
+
+    def test_once_a_quorum_has_replied_the_others_are_stopped_early(self, make_set: MakeSet) -> None:
+        workers, began_s = make_set(2), time.monotonic()
+
+        found = values(workers, "wait", 60.0, quorum=0.5, on_quorum=lambda: workers.control("stop_waiting"))
+
+        assert found == [1, 2] and time.monotonic() - began_s < 50.0
+
+    def test_a_worker_that_hangs_is_restarted(self, make_set: MakeSet) -> None:
+        workers = make_set(2, policy=FailurePolicy(step_timeout_s=1.0))
+
+        assert values(workers, "wait", 60.0) == [2]
+        wait_until(are_all_back(workers, 2), "the worker that hung")
+        assert [row.how for row in workers.log.rows] == ["no answer for 1 s"]
+
+    def test_a_round_that_is_late_goes_on_with_the_least_that_is_enough(self, make_set: MakeSet) -> None:
+        workers = make_set(2)
+
+        assert values(workers, "wait", 3.0, timeout_s=0.5, least=1) == [2]
+        wait_until(are_all_back(workers, 2), "the end of the late call")
+        assert not workers.log.rows
+
+    @pytest.mark.parametrize(("how", "said"), [("env", "RuntimeError: broken env"), ("exit", "called exit(3)")])
+    def test_a_worker_that_raises_is_made_anew(self, make_set: MakeSet, how: str, said: str) -> None:
+        workers = make_set(2)
+        workers.broadcast("set_weights", 4)
+
+        assert values(workers, "fail", how) == [2]
+        wait_until(are_all_back(workers, 2), "the worker that raised")
+        assert values(workers, "state") == [(4, 0.1)] * 2
+        (row,) = workers.log.rows
+        assert said in row.detail and "test_worker_set.py" in row.detail
+
+    def test_an_error_that_all_would_raise_is_raised(self, make_set: MakeSet) -> None:
+        with pytest.raises(ConfigError, match="wrong config"):
+            make_set(1).call("fail", "config")
+
+    def test_a_spent_budget_ends_the_work_or_makes_the_set_smaller(self, make_set: MakeSet) -> None:
+        policy = FailurePolicy(restarts_per_10min=0)
+        with pytest.raises(TrainingError, match="worker1 .* was lost: process died"):
+            workers = make_set(2, policy=policy)
+            kill(workers.remote_workers()[0])
+            workers.call("product")
+        shrinking = make_set(2, policy=FailurePolicy(restarts_per_10min=0, when_spent="shrink"))
+        kill(shrinking.remote_workers()[0])
+
+        assert values(shrinking, "product") == [6] and shrinking.num_workers == 1
+
+    def test_a_share_of_a_gpu_that_no_node_has_is_refused_at_once(self) -> None:
+        with pytest.raises(ConfigError, match="1 of 1 workers .*GPU each.*: no node has that"):
+            WorkerSet(Plain, {}, remote_config={"num_gpus": 99})

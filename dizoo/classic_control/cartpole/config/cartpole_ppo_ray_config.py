@@ -54,7 +54,7 @@ system_config = EasyDict(
         ray=dict(
             # A machine that is slow or busy holds nobody up: once three of four have their rows, the fourth stops at
             # the next step after half of its own.
-            collect=dict(workers=4, comm="sync", fraction_samples=0.5, fraction_workers=0.75, standby=1),
+            collect=dict(workers=4, comm="sync", fraction_samples=0.5, fraction_workers=0.75),
             # Machines go away now and then.
             failure=dict(restarts_per_10min=20, when_spent="shrink"),
         )

@@ -1,0 +1,185 @@
+"""Run workers as Ray actors, and read what became of a call.
+
+A worker is a plain object: the actor around it makes it where it runs, does one call after another, and answers control
+calls beside them. What a method raises is returned, not raised: Ray would give it another type.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import platform
+import re
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ding_like.comm.ray.library import load_ray
+from ding_like.comm.workers.host import Resources
+from ding_like.comm.workers.raised import WorkerTracebackError
+from ding_like.errors import CommError, TrainingError
+
+logger = logging.getLogger(__name__)
+
+_LONGEST = 300  # characters of what Ray says
+_SLICE_S = 0.5  # of a wait: the loss of a cluster ends no call, so that it is looked at
+
+
+class Raised(NamedTuple):
+    """Error of a worker's method, with its traceback as text."""
+
+    error: BaseException
+    where: str
+
+    def to_error(self, worker: str) -> BaseException:
+        """Return the error, with the worker's traceback as its cause."""
+        self.error.__cause__ = WorkerTracebackError(f"in worker {worker!r}:\n{self.where}")
+        return self.error
+
+
+class ActorShell:
+    """Ray actor around a worker, which `make` makes at the first call after `prepare` has set the process up.
+
+    After a restart of the process the next call makes it anew.
+    """
+
+    def __init__(self, make: Callable[[], object], prepare: Callable[[], None] | None) -> None:
+        self._make, self._prepare = make, prepare
+        self._worker: object = None
+
+    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:  # Any: of whatever method
+        """Call a method of the worker; return what it returns, or what it raises as Raised."""
+        try:
+            if self._worker is None:
+                if self._prepare is not None:
+                    self._prepare()
+                self._worker = self._make()
+            return getattr(self._worker, method)(*args, **kwargs)
+        except SystemExit as error:  # would end the process without a message
+            return _raised(TrainingError(f"the worker's code called exit({error.code!r})"), error)
+        except Exception as error:  # a user's code may raise anything; the caller raises it
+            return _raised(error, error)
+
+    def remake(self) -> Any:
+        """Stop the worker and make it anew; return what its `ready` returns, or Raised."""
+        stopped = None if self._worker is None else self.call("stop")
+        if isinstance(stopped, Raised):
+            logger.warning("a worker did not stop by itself: %s", stopped.error)
+        self._worker = None
+        return self.call("ready")
+
+    def control(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+        """Call a method beside the call under way; None where the worker is not made yet."""
+        return None if self._worker is None else self.call(method, *args, **kwargs)
+
+    def describe(self) -> tuple[int, str]:
+        """Return process id and hostname."""
+        return os.getpid(), platform.node()
+
+
+def _raised(error: BaseException, origin: BaseException) -> Raised:
+    where = "".join(traceback.format_exception(type(origin), origin, origin.__traceback__)).rstrip()
+    try:
+        return Raised(copy.deepcopy(error), where)
+    except Exception as reason:  # copying a user's exception may raise anything; its text is sent
+        return Raised(CommError(f"{type(error).__name__}: {error} (told in words: {reason})"), where)
+
+
+def start_actor(make: Callable[[], object], *, resources: Resources, prepare: Callable[[], None] | None) -> Any:
+    """Start a worker as an actor that Ray restarts whenever its process dies; return its handle (Any: Ray's own).
+
+    Raises CommError where `make` cannot be sent.
+    """
+    ray = check_cluster()
+    shell = type("Shell", (ActorShell,), {})
+    for method, group in dict(call="work", remake="work", control="control", describe="control").items():
+        setattr(shell, method, ray.method(concurrency_group=group)(getattr(ActorShell, method)))
+    actor = ray.remote(concurrency_groups={"work": 1, "control": 1}, max_restarts=-1, max_task_retries=0)(shell)
+    needs: dict[str, Any] = dict(num_cpus=resources.num_cpus, num_gpus=resources.num_gpus, memory=resources.memory)
+    try:
+        return actor.options(**needs, resources=dict(resources.custom)).remote(make, prepare)
+    except (ray.exceptions.RayError, TypeError, ValueError) as error:
+        raise CommError(f"a worker cannot be started: {_brief(error)}") from error
+
+
+def wait_first(refs: list[Any], *, timeout_s: float) -> list[Any]:  # Any: ray.ObjectRef
+    """Return the references whose calls are done; wait for the first, for at most `timeout_s` and half a second."""
+    ray = check_cluster()
+    try:
+        ready, others = ray.wait(refs, num_returns=1, timeout=max(min(timeout_s, _SLICE_S), 0.0))
+        if ready and others:
+            ready += ray.wait(others, num_returns=len(others), timeout=0)[0]
+    except ray.exceptions.RayError as error:
+        raise CommError(f"Ray cannot be asked any more: {_brief(error)}") from error
+    return list(ready)
+
+
+def value_of(ref: Any) -> Any:  # Any: whatever the method returns
+    """Return the value of a call that is done; Raised for what it raised. Raises WorkerDiedError if the worker died."""
+    ray = check_cluster()
+    try:
+        return ray.get(ref, timeout=60.0)
+    except ray.exceptions.RayError as error:
+        raise WorkerDiedError(_brief(error)) from error
+
+
+class WorkerDiedError(CommError):
+    """Death of a worker's process during a call."""
+
+
+def check_cluster() -> Any:  # Any: the module ray
+    """Return the module ray. Raises CommError where this process has no connection to a cluster, or has lost it."""
+    ray = load_ray()
+    if ClusterLoss.why is not None:
+        raise CommError(f"the Ray cluster is lost: {ClusterLoss.why}")
+    if not ray.is_initialized():
+        raise CommError("this process is not connected to a Ray cluster.")
+    return ray
+
+
+class ClusterLoss:
+    """Reason for which the cluster of this process is lost: a call of Ray could end the process. None: it is there."""
+
+    why: str | None = None
+
+    @classmethod
+    def note(cls, why: str) -> None:
+        """Have no more calls of Ray made."""
+        cls.why = cls.why or why
+
+
+def kill_actors(actors: list[Any], *, restarts: bool, timeout_s: float = 5.0) -> None:
+    """End actors' processes, which Ray starts again if `restarts`.
+
+    A thread asks Ray: a cluster whose head has died does not answer.
+    """
+    if not actors or ClusterLoss.why is not None or not load_ray().is_initialized():
+        return
+    thread = threading.Thread(target=_kill, args=(actors, restarts), name="kill", daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    if thread.is_alive():
+        logger.warning("Ray has not ended %d workers within %g s: its head may be gone", len(actors), timeout_s)
+
+
+def _kill(actors: list[Any], restarts: bool) -> None:
+    ray = load_ray()
+    for actor in actors:
+        try:
+            ray.kill(actor, no_restart=not restarts)
+        except (ray.exceptions.RayError, ValueError) as error:  # it has ended, or the cluster is gone
+            logger.debug("an actor was not killed: %s", error)
+
+
+def _brief(error: Exception) -> str:
+    """Return what an exception of Ray's says has happened, out of a page that lists what may have."""
+    text = " ".join(str(error).split())
+    exit_told = re.search(r"Worker exit type: (\w+) Worker exit detail: (.*?)(?= Some common causes|$)", text)
+    if exit_told:
+        return f"its process has died ({exit_told[1]}: {exit_told[2]})."
+    if "is unavailable" in text:
+        return "its connection broke, as its process ended"
+    unsent = re.search(r"serialization: (?:\x1b\S+)?(.*?)(?= Inspecting| Detected|$)", text)
+    return (unsent[1] if unsent else text)[:_LONGEST]

@@ -1,0 +1,168 @@
+"""Collect with a user's own parts: actors, algorithms, storages and vector envs. docs/ray.md has their protocol."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding_like.comm.channels import Order, Version
+from ding_like.comm.workers.columns import pack_rows
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError
+from ding_like.types import Array
+from ding_like.worker.collector.stop_rule import EnvSteps, StopRule, episode_shares, whole_number
+
+_RECENT = 100  # episodes whose returns are averaged
+
+
+class PlainWeights:
+    """Weights of a plain actor, set by any thread, and loaded while the actor is not in use."""
+
+    def __init__(self, actor: Any) -> None:  # Any: has `state_dict` and `load_state_dict`
+        self.version = Version(0, 0)
+        self._actor, self._busy = actor, threading.Lock()
+        self._newest: tuple[Version, Mapping[str, Any]] | None = None
+
+    def put(self, given: Any) -> None:
+        """Take {"version": int, "weights": state dict} unless it is older.
+
+        Raises CommError for anything else, and for names or shapes that the actor does not have.
+        """
+        if not isinstance(given, Mapping) or not {"version", "weights"} <= set(given):
+            raise CommError(
+                f"a worker was given {type(given).__name__} as weights; expected a dict of version and weights."
+            )
+        version, state = Version(1, whole_number("version", given["version"], least=0)), given["weights"]
+        own = {name: np.shape(value) for name, value in self._actor.state_dict().items()}
+        for name in {*own, *state}:
+            if name not in own or name not in state or own[name] != np.shape(state[name]):
+                got = np.shape(state[name]) if name in state else "nothing"
+                raise CommError(f"weights '{name}' have shape {got}, and the actor's {own.get(name, 'are not there')}.")
+        if self._newest is None or version > self._newest[0]:
+            self._newest = version, state
+        if self._busy.acquire(blocking=False):  # else they are loaded before the actor's next use
+            try:
+                self._load()
+            finally:
+                self._busy.release()
+
+    def _load(self) -> None:
+        if self._newest is not None and self._newest[0] > self.version:
+            version, state = self._newest
+            # Arrays that came through Ray are read-only, and not this process's own.
+            self._actor.load_state_dict({name: torch.as_tensor(value).clone() for name, value in state.items()})
+            self.version = version
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Use the actor with the newest weights; those that come meanwhile are loaded before its next use."""
+        with self._busy:
+            self._load()
+            yield
+
+
+class StepCollector:
+    """Loop of a plain algorithm's `acting_step` over a gymnasium vector env; it fills a storage."""
+
+    def __init__(self, envs: Any, algo: Any, storage: Any, weights: PlainWeights, *, seed: int) -> None:
+        self._envs, self.algo, self.storage, self._weights = envs, algo, storage, weights
+        self.envstep, self.random_steps = 0, 0
+        self.obs, _ = envs.reset(seed=seed)
+        self.done = torch.ones(envs.num_envs, dtype=torch.bool)
+        self.recurrent_state: Any = None
+        self._returns = np.zeros(envs.num_envs)
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._last = 0, Version(0, 0)  # rows, and the version that acted
+
+    @property
+    def num_collected(self) -> int:
+        """Number of rows of the last collection."""
+        return self._last[0]
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last 100 episodes; NaN before the first."""
+        return sum(self._recent) / len(self._recent) if self._recent else math.nan
+
+    def stop_rule(self, order: Order, fraction: float, signals: Sequence[StopRule]) -> StopRule | None:
+        """Return the rule to stop at a signal once `fraction` of an order's rows are collected; None: there is none."""
+        if fraction >= 1 or not signals:
+            return None
+        least = max(math.ceil(fraction * order.rows - 1e-9), 1)  # 0.07 * 100 is a little more than 7
+        return EnvSteps(least, lambda: self.envstep) & reduce(lambda one, other: one | other, signals)
+
+    def collect(self, order: Order, *, stop: StopRule | None = None) -> None:
+        """Collect an order's rows into the storage, one of each env a step, or fewer if `stop` is met before."""
+        first = self.envstep
+        while self.envstep - first < order.rows and not (stop is not None and stop.is_met):
+            self._step()
+        self._last = self.envstep - first, self._weights.version
+
+    def _step(self) -> None:
+        obs, done = self.obs, self.done
+        if self.envstep < self.random_steps:
+            action, rhs, extras = self._envs.action_space.sample(), self.recurrent_state, {}
+        else:
+            action, rhs, extras = self.algo.acting_step(obs, self.recurrent_state, done, deterministic=False)
+        next_obs, reward, terminated, truncated, _ = self._envs.step(_array(action))
+        ended = np.logical_or(terminated, truncated)
+        self.storage.insert_transition(
+            {"obs": obs, "action": _array(action), "reward": np.asarray(reward, np.float32), "next_obs": next_obs,
+             "terminated": np.asarray(terminated), "truncated": np.asarray(truncated), **extras}
+        )  # fmt: skip
+        self.obs, self.recurrent_state, self.done = next_obs, rhs, torch.as_tensor(ended)
+        self.envstep += self._envs.num_envs
+        self._returns += reward
+        self._recent.extend(self._returns[ended].tolist())
+        self._returns[ended] = 0.0
+
+    def take(
+        self, *, seconds: float, test_return: float | None, compress: bool, device: torch.device | None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Return (rows, info) of the collection: columns, or one compressed frame of them."""
+        data, (rows, version) = self.storage.get_data(), self._last
+        episodes = {"TrainReward": self.mean_return}
+        info = {
+            "Episodes": episodes if test_return is None else {**episodes, "TestReward": test_return},
+            "Time": {"DataCollection": seconds},
+            "ActorVersion": {"DataCollection": version.update},
+            "NumberSamples": rows,
+            "EnvSteps": rows,
+        }
+        if compress:
+            return pack_rows(TransitionBatch({name: _array(column) for name, column in data.items()})), info
+        move: Callable[[Any], Any] = _array if device is None else lambda it: torch.as_tensor(it, device=device)
+        return {name: move(column) for name, column in data.items()}, info
+
+    def close(self) -> None:
+        """Close the envs."""
+        self._envs.close()
+
+
+def mean_test_return(envs: Any, algo: Any, episodes: int) -> float:
+    """Return the mean return of `episodes` fresh episodes, of which each env plays its share."""
+    lacking = np.array(episode_shares(episodes, envs.num_envs))
+    (obs, _), rhs, done = envs.reset(), None, torch.ones(envs.num_envs, dtype=torch.bool)
+    running, returns = np.zeros(envs.num_envs), []
+    while (lacking > 0).any():
+        action, rhs, _ = algo.acting_step(obs, rhs, done, deterministic=True)
+        obs, reward, terminated, truncated, _ = envs.step(_array(action))
+        ended = np.logical_or(terminated, truncated)
+        running += reward
+        returns += running[ended & (lacking > 0)].tolist()
+        lacking[ended] -= 1
+        running[ended], done = 0.0, torch.as_tensor(ended)
+    return float(np.mean(returns))
+
+
+def _array(value: Any) -> Array:  # Any: a tensor or an array
+    found: Array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    return found
