@@ -16,9 +16,10 @@ from ding_like.pipeline.build.learn_rows import ATTEMPT, LearnRows
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.roles.intake import Intake
+from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.pipeline.runner import collect_at_random, collect_role, has_priorities, rows_of, store_of
+from ding_like.pipeline.runner import collect_at_random, has_priorities, rows_of, store_of
 from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.types import Array, EnvManager, Info, State
@@ -268,7 +269,10 @@ class RunCollectEnd(CollectEnd):
         parts = end.parts
         self._cfg, self._folder, self._fitted = factories.cfg, None, factories.fitted
         self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
-        self._role = collect_role(parts, storage)
+        self._role = CollectRole(
+            parts.own_collector, LoadedWeights(parts.policy), sink=storage, stats=self._stats,
+            settings=lambda _: parts.commander.step(),
+        )  # fmt: skip
 
     def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
         """Collect what an order wants."""
