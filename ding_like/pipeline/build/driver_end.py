@@ -15,6 +15,7 @@ from ding_like.pipeline.build.held_weights import HeldWeights
 from ding_like.pipeline.build.learn_rows import ATTEMPT, LearnRows
 from ding_like.pipeline.build.scheme import build_driver
 from ding_like.pipeline.build.serial import Components
+from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.intake import Intake
 from ding_like.pipeline.roles.loaded_weights import LoadedWeights
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
