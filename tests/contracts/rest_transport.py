@@ -26,8 +26,7 @@ from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.data.schema import Schema
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio

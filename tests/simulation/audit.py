@@ -12,9 +12,8 @@ from ding_like.comm.rest.batch_source import BatchReader
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.weights.files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.ledger import SegmentLedger
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
 from ding_like.pipeline.parallel.core.tasks import LEASED
 from ding_like.pipeline.update_ratio import UpdateRatio
 from tests.simulation.patches import Patches, replace_everywhere

@@ -1,4 +1,4 @@
-"""Work for a coordinator: register, send heartbeats, claim tasks, do them, report their results."""
+"""Worker agent: registers, sends heartbeats, claims tasks, runs them and reports their results."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def host_name() -> str:
 
 
 class TaskLeftError(CommError):
-    """Say that a worker leaves before its task is done: another is to do it."""
+    """A worker leaves before its task is done: the task goes back into the queue."""
 
 
 class TaskHandle:
-    """Show a task what the coordinator said last; heartbeats write it from their own thread."""
+    """Latest news of the coordinator about one task; heartbeats write it from their own thread."""
 
     def __init__(self, task: m.Task) -> None:
         self._task = task
@@ -84,7 +84,7 @@ class TaskHandle:
 
 
 class WorkerAgent:
-    """Claim task after task from a coordinator until the run is over or `stop` is called."""
+    """Client loop of a worker: claims task after task until the run is over or `stop` is called."""
 
     def __init__(
         self,

@@ -40,21 +40,21 @@ class _Late(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Hold one reply and the segments that it named, read."""
+    """One reply and the columns of the segments that it named."""
 
     segments: list[ReadOne]
     batches: m.Batches | None
 
 
 class _Drawn(NamedTuple):
-    """Hold the numbers of the batch that was given out last."""
+    """Row numbers of the batch that was returned last."""
 
     places: Array
     unique_ids: Array
 
 
 class BatchReader:
-    """Turn row numbers into batches: take segments into the mirror, then gather.
+    """Reader that gathers batches from the mirror by their row numbers.
 
     All batches of a reply have as many rows. With `on_policy` the mirror takes memory as rows come, and lanes are
     numbered anew, so that the rows of each segment have lanes of their own: collectors number theirs alike.
@@ -119,7 +119,7 @@ def _lanes_by_segment(lane: Array, unique_ids: Array) -> Array:
 
 
 class RestBatchSource:
-    """Give batches in the order in which the coordinator drew them; a thread fetches the next ones meanwhile.
+    """Source of batches in the order in which the coordinator drew them; a thread fetches the next ones.
 
     A reply's segments enter the mirror when all batches of earlier replies are drawn, so that no row is overwritten
     that a batch still waits for. `next` raises what went wrong in the thread.

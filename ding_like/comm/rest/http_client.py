@@ -41,19 +41,19 @@ _AT_START = ("bad_key", "wrong_protocol")
 
 
 class _TryAgainError(CommError):
-    """Say that a request may work a little later."""
+    """The request may work a little later."""
 
 
 class _UnsignedError(_TryAgainError):
-    """Say that an answer is not the coordinator's."""
+    """The answer is not the coordinator's."""
 
 
 class _BadClockError(_TryAgainError):
-    """Say that the coordinator's clock has jumped."""
+    """The coordinator's clock has jumped."""
 
 
 class _Asked(NamedTuple):
-    """Hold one request, as often as it has to be sent; `worker` signs it with its own key, `turn` numbers it."""
+    """One request, sent until it is answered; `worker` signs it with its own key, `turn` numbers it."""
 
     method: str
     path: str
@@ -71,7 +71,7 @@ class _Answer(NamedTuple):
 
 
 class HttpCoordinator(CoordinatorService):
-    """Send messages to the coordinator at `url`, signed with the key of a role, trying again for `retry_s`.
+    """HTTP client of the coordinator at `url`; requests are signed with the key of a role and retried for `retry_s`.
 
     Raises RefusedError for what the coordinator refuses, CommError if it cannot be reached, or if what is reached does
     not hold the key: answers that it has not signed are not believed. Threads may share one. `clock` only grows.

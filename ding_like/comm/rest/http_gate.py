@@ -23,7 +23,7 @@ _TURN = re.compile(r"(?P<channel>[A-Za-z0-9][A-Za-z0-9._-]{0,63}):(?P<number>[1-
 
 
 class Caller(NamedTuple):
-    """Say who asks. Without keys that is not known, and `role` is None."""
+    """Sender of a request. Without keys it is not known, and `role` is None."""
 
     role: str | None
     worker: str  # id, of a registered worker
@@ -32,7 +32,7 @@ class Caller(NamedTuple):
 
 
 class Gate:
-    """Let requests of a run's workers in. `hosts` are the names that it may be called by, None for any."""
+    """Check of requests of a run's workers. `hosts` are the names that the server may be called by, None for any."""
 
     def __init__(
         self,

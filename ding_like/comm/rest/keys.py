@@ -1,4 +1,4 @@
-"""Keep the keys of a run, one for each role, in a file that only its owner can read."""
+"""Keys of a run, one for each role, in a file that only its owner can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hold the rows that a coordinator's index numbers, so that a batch is one gather."""
+"""Mirror of the rows that a coordinator's index numbers, so that a batch is one gather."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIRST_ROWS = 1024  # of a mirror that grows
 
 
 class Mirror:
-    """Keep `size` rows at the places that the index gave them, each with its unique id.
+    """Columns of `size` rows at the places that the index gave them, each with its unique id.
 
     A row may be a sequence: it has one place. Columns are those of `schema`; without it, those of the first segment
     that is taken in. With `grows` memory is taken for as many rows as there were at once, up to `size`.

@@ -1,4 +1,4 @@
-"""The one way in which a request is refused, on both sides of the wire."""
+"""Errors of refused requests, on both sides of the wire."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RETRYABLE = {"quota", "not_ready", "storage_full"}
 
 
 class RefusedError(CommError):
-    """Say why a request was refused; `code` is one of STATUS."""
+    """The coordinator refuses a request; `code` is one of STATUS."""
 
     def __init__(
         self, code: str, message: str, *, retry_after_s: float | None = None, details: dict[str, Any] | None = None
@@ -49,4 +49,4 @@ class RefusedError(CommError):
 
 
 class UnreachableError(CommError):
-    """Say that the coordinator has not answered for as long as it was asked."""
+    """The coordinator has not answered for `retry_s`."""

@@ -18,7 +18,7 @@ _LARGEST = 4e9
 
 
 class RowCheck:
-    """Refuse rows that no env of these spaces gives: other shapes, actions out of range, numbers no loss can take.
+    """Check for rows that no env of these spaces gives: other shapes, actions out of range, numbers no loss can take.
 
     Those are NaN, infinity and what is beyond 4e9, whose losses or gradients overflow. `schema` says which columns
     there are, and of what shape: where rows are sequences, [T, ...]. Without it rows are single steps, and the columns

@@ -1,4 +1,4 @@
-"""Take a collector's segments: they are written as files, then announced to the coordinator."""
+"""Sink of a collector's segments: they are written as files, then announced to the coordinator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ding_like.errors import CommError, ConfigError
 
 
 class RestRowSink(TaskUser):
-    """Put segments and ask for orders, for one task of a collector after another; `begin` comes first.
+    """Sink of a collector's segments, for one task after another; `begin` comes first.
 
     A segment that is written but could not be announced is announced with the next one, by the next task if need be.
     """

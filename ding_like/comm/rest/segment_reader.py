@@ -34,7 +34,7 @@ def load_segment(path: str, meta: dict[str, Any], decompressor: Any = None) -> d
 
 
 class SegmentReader:
-    """Return the columns of a segment, once: this process's own copy is deleted."""
+    """Reader of new segments: fetches the file, loads and checks its columns, and deletes this process's own copy."""
 
     def __init__(
         self,

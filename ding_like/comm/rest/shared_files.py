@@ -8,7 +8,6 @@ import os
 import shutil
 import weakref
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -29,17 +28,18 @@ logger = logging.getLogger(__name__)
 _MEMORY = Path("/dev/shm")
 
 
-class SharedFiles(Protocol):
-    """Say where files are written and read, and upload and fetch them where needed."""
+class SharedFiles:
+    """Folders of segments and weights that all processes of a run see: there is nothing to transfer."""
 
-    segments: Path
-    weights: Path
+    def __init__(self, segments: Path, weights: Path) -> None:
+        self.segments = segments
+        self.weights = weights
 
     def share_segment(self, name: str) -> None:
-        """Let others read a segment that was written."""
+        """Let other processes read a segment that was written."""
 
     def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
-        """Let others read weights that were written."""
+        """Let other processes read weights that were written."""
 
     def fetch_segment(self, name: str, *, nbytes: int, sha256: str) -> None:
         """Bring a segment that will be read."""
@@ -48,34 +48,14 @@ class SharedFiles(Protocol):
         """Bring weights that will be read. Raises WeightsGoneError if they are not kept any more."""
 
     def forget_segment(self, name: str) -> None:
-        """Let go of this process's copy of a segment."""
+        """Delete this process's own copy of a segment."""
 
     def close(self) -> None:
-        """Let go of all copies."""
+        """Delete all copies."""
 
 
-class SharedFolder:
-    """Have all processes see the same folders: there is nothing to transfer."""
-
-    def __init__(self, segments: Path, weights: Path) -> None:
-        self.segments = segments
-        self.weights = weights
-
-    def share_segment(self, name: str) -> None: ...
-
-    def share_weights(self, policy_id: str, attempt: int, version: int) -> None: ...
-
-    def fetch_segment(self, name: str, *, nbytes: int, sha256: str) -> None: ...
-
-    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None: ...
-
-    def forget_segment(self, name: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class StreamedFiles:
-    """Carry files through the coordinator, by way of a temporary folder of this process's own."""
+class StreamedFiles(SharedFiles):
+    """Files that travel through the coordinator, by way of a temporary folder of this process's own."""
 
     def __init__(
         self, client: HttpCoordinator, *, folder: str | os.PathLike[str] | None = None, asks_for_delta: bool = False
@@ -90,8 +70,7 @@ class StreamedFiles:
         where = folder or (_MEMORY if _MEMORY.is_dir() else None)
         self._folder = make_own_folder("ding-files-", where=where)
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self.segments = self._folder / "segments"
-        self.weights = self._folder / "weights"
+        super().__init__(self._folder / "segments", self._folder / "weights")
         self._held: dict[str, tuple[int, int]] = {}  # version of the weights that are here, one of a policy
 
     def share_segment(self, name: str) -> None:

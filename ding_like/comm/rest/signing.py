@@ -33,7 +33,7 @@ Clock = Callable[[], float]
 
 
 class Head(NamedTuple):
-    """Hold all that a request says before its body, which is there by length and hash."""
+    """Signed fields of a request; the body is signed by length and hash."""
 
     method: str
     path: str  # with the query
@@ -45,7 +45,7 @@ class Head(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """Hold what a signature says, once it is verified."""
+    """Fields of a verified signature."""
 
     role: str
     ts: int  # seconds of the coordinator's clock
@@ -87,7 +87,7 @@ def steady_clock(wall: Clock = time.time, monotonic: Clock = time.monotonic) -> 
 
 
 class Signer:
-    """Sign the requests of one client, and see whether answers are signed. Threads may share one.
+    """Signer of one client's requests, which also verifies answers. Threads may share one.
 
     Times are those of `clock`, which only grows, and `offset_s`, which a signed hello of the coordinator gives.
     """
@@ -139,7 +139,7 @@ class Signer:
 
 
 class Verifier:
-    """Check what was signed, with the keys of a run and its own steady clock."""
+    """Verifier of requests, with the keys of a run and its own steady clock."""
 
     def __init__(self, keys: Keys, *, clock: Clock) -> None:
         self._keys = dict(keys)

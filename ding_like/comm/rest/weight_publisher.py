@@ -22,7 +22,7 @@ _TO = ("coordinator",)  # who takes weights, for all readers
 
 
 class RestWeightPublisher:
-    """Write the newest weights as a file and announce them to the coordinator, in a thread of its own.
+    """Publisher that writes the newest weights as a file and announces them, in a thread of its own.
 
     It is for one attempt at a task: one that is over is raised as RefusedError. What the thread raises is raised by the
     next call. `dtype` says how numbers travel, as `Layout.of` does.

@@ -18,7 +18,7 @@ _TRIES = 5  # to read the newest weights before newer ones take their place
 
 
 class RestWeightReader(TaskUser):
-    """Read the newest weights for one task of a worker after another; `begin` comes first.
+    """Reader of the newest weights, for one task of a worker after another; `begin` comes first.
 
     A task of kind 'eval' has the weights that it asks for, however many come since.
     """

@@ -16,7 +16,7 @@ from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.keys import load_keys
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import CoordinatorService
-from ding_like.comm.rest.shared_files import SharedFiles, SharedFolder, StreamedFiles
+from ding_like.comm.rest.shared_files import SharedFiles, StreamedFiles
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
 from ding_like.utils.full_disk import when_there_is_room
@@ -43,7 +43,7 @@ def is_shared(folder: Path, run_id: str) -> bool:
 
 
 class WorkerLink:
-    """Dial in to a coordinator.
+    """Link of a worker to its coordinator: client, agent and files.
 
     Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
     folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
@@ -170,7 +170,7 @@ class WorkerLink:
 
 
 class TaskUser:
-    """Work for one task of a worker after another, for the one that was begun last."""
+    """Base of what works for one task of a worker after another."""
 
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
@@ -196,6 +196,6 @@ def _sees(data: str | Path | None, policy: str | Path | None, run_id: str) -> bo
     return data is not None and policy is not None and is_shared(Path(data), run_id)
 
 
-def _shared(data: str | Path, policy: str | Path) -> SharedFolder:
+def _shared(data: str | Path, policy: str | Path) -> SharedFiles:
     """Return the folders as they are now: a link that takes the place of one later is not followed."""
-    return SharedFolder(Path(data).resolve(), Path(policy).resolve())
+    return SharedFiles(Path(data).resolve(), Path(policy).resolve())

@@ -1,4 +1,4 @@
-"""Start the workers of a run on this machine, restart those that die, and see that all are gone in the end."""
+"""Supervisor of the workers of a run on this machine: starts them, restarts those that die, ends all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Child:
 
 
 class Children:
-    """Hold worker processes; use it with `with`, so that none is left behind.
+    """Supervisor of the worker processes of this machine; use it with `with`, so that none is left behind.
 
     One that dies is started again, until it has died `max_restarts` + 1 times in a row without having done anything.
     `lost` is told of each. All have ended within `grace_s` of the block's end; they hear of it, too, when this process

@@ -41,7 +41,7 @@ _POLICY_ID = "policy"  # of the one policy that commanders train so far
 
 
 class CoordinatorRun:
-    """Watch a run until it is over: metrics, the console, the best checkpoint, the result."""
+    """Observer of a run until it is over: metrics, the console, the best checkpoint, the result."""
 
     def __init__(self, cfg: Any, coordinator: Coordinator, *, origin: Origin | None = None) -> None:
         self._cfg = cfg

@@ -23,7 +23,7 @@ from ding_like.types import EnvManager
 
 
 class FinalEvaluation:
-    """Hold the envs of an evaluation; their spaces are known before there is a policy."""
+    """Final evaluation and its envs, whose spaces are known before there is a policy."""
 
     def __init__(self, cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> None:
         self._cfg = cfg

@@ -1,4 +1,4 @@
-"""Be one of several learners, not the first: take shares of batches until there are no more.
+"""Process of one of several learners, not the first: it trains on shares of batches until there are no more.
 
 Started by LearnerAggregator: python -m <this module> CONFIG STORE RANK NUM SEED TIMEOUT_S [KEY=VALUE...]
 """

@@ -7,8 +7,7 @@ from typing import Any
 
 from ding_like.pipeline.build import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size
 from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps

@@ -16,7 +16,7 @@ from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
 @PARALLEL_COLLECTOR_REGISTRY.register("marine")
 class MarineParallelCollector(ZerglingParallelCollector):
-    """Let one or two policies act: the one that learns, and its opponent of the task.
+    """Parallel collector of games: the policy that learns, and its opponent of the task.
 
     A task brings the opponent's Weights in `opponent` (None: the newest of the one that learns) and says how many
     `games` it is for. Its result has `game_result`, the games that ended: 1 won, 0 drawn, -1 lost.

@@ -20,7 +20,7 @@ _WAIT_S = 1.0  # for credit, before it is asked again
 
 
 class NaiveCollector(Slave):
-    """Send `count` segments of `rows` random rows, then finish the task.
+    """Collector that sends `count` segments of `rows` random rows, then finishes the task.
 
     An eval task is answered with returns of 0. Rows are what DQN collects in CartPole.
     """

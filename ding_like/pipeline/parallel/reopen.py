@@ -17,7 +17,7 @@ WORKERS_CONFIG = "parallel_config.py"  # by which workers on this machine are st
 
 
 class Reopened(NamedTuple):
-    """Say from where a run goes on."""
+    """Point from which a run goes on."""
 
     env_step: int
     train_iter: int
@@ -25,7 +25,7 @@ class Reopened(NamedTuple):
 
 
 class SavedRun:
-    """Hold the state file of a run that no coordinator has open, until `close`.
+    """State file of a run that no coordinator has open, until `close`.
 
     Raises CheckpointError for a file that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Serve many threads from one core: a lock around it, and waits, each with a deadline, for what is not there yet."""
+"""Thread-safe front of the core: a lock around it, and waits, each with a deadline, for what is not there yet."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
 
 
 class SystemConfig(NamedTuple):
-    """Hold the checked `system` part."""
+    """The checked `system` part of a config."""
 
     path_data: Path
     path_policy: Path

@@ -1,4 +1,4 @@
-"""Hold what a learner's process trains with: it stays from one attempt at the task to the next."""
+"""Parts that a learner's process trains with: they stay from one attempt at the task to the next."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Training:
-    """Hold policy, learner, the envs of the final evaluation and what rows must look like; `close` closes them all.
+    """Policy, learner, envs of the final evaluation and schema of the rows; `close` closes them all.
 
     `cfg` is what a comm learner is made from. `hooks` and `get_data` are the learner's, for good.
     """

@@ -142,7 +142,7 @@ class BaseParallelCollector(ABC, Configurable):
 
 @PARALLEL_COLLECTOR_REGISTRY.register("zergling")
 class ZerglingParallelCollector(BaseParallelCollector):
-    """Let one policy act in many envs; envs and open episodes stay from task to task.
+    """Parallel collector of one policy in many envs; envs and open episodes stay from task to task.
 
     A task is to collect segments as they are ordered, or, with `eval_flag`, to play the episodes of an evaluation.
     """

@@ -11,8 +11,7 @@ import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.worker import NaiveReplayBuffer

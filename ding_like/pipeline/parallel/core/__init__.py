@@ -1,4 +1,4 @@
-"""Hold what the coordinator knows and decides, without HTTP, threads or a clock of its own."""
+"""State and decisions of the coordinator, without HTTP, threads or a clock of its own."""
 
 from ding_like.pipeline.parallel.core.core import CoordinatorCore, CoreConfig
 

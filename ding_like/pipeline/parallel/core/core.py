@@ -1,4 +1,4 @@
-"""Decide what workers do, and handle what they send: tasks, leases, segments, batches, weights.
+"""Decisions of the coordinator: tasks, leases, segments, batches, weights.
 
 No HTTP, no threads, no clock: who calls brings the time and one lock. Every method answers one message of protocol dl/1
 and saves what it changed before it returns, so that a coordinator that is killed goes on where it was. `once` answers a
@@ -19,10 +19,8 @@ from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.wire import check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.bounds import bounded_stats, check_evaluation, check_learned, most_env_steps
-from ding_like.pipeline.parallel.core.credit import allow
 from ding_like.pipeline.parallel.core.run import CoreConfig, Run
-from ding_like.pipeline.parallel.core.tasks import FINISHED, LEASED, TaskEntry
-from ding_like.pipeline.parallel.core.workers import WorkerEntry
+from ding_like.pipeline.parallel.core.tasks import FINISHED, LEASED, TaskEntry, WorkerEntry
 
 __all__ = ["CoordinatorCore", "CoreConfig"]
 
@@ -30,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 # What a worker of a role does, most urgent first.
 _KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
+# A worker that waits asks again every second; one that was not heard of for longer does not hold others up.
+_SILENT_S = 3.0
 _MAX_SECRET = 256  # characters
 _MAX_STATE = 64  # characters of what a worker says it does
 _NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's info
@@ -399,8 +399,29 @@ class CoordinatorCore(Run):
         wanted = self._wanted_weights(task.policy_id)
         if wanted is None:
             return 0
-        worker.credit = allow(worker, self.workers, self.cfg.segment_rows, self.book, wanted, self._clock())
+        worker.credit = self._room_for(worker, wanted)
         return worker.credit
+
+    def _room_for(self, worker: WorkerEntry, wanted: m.PolicyVersion) -> int:
+        """Return the rows that a worker may collect now: those of a segment, or none while there is no room for them.
+
+        Room is taken by what others were allowed, and kept for those who have waited longer. On-policy it may be less
+        than a segment: what is left of a batch. What comes may be more or less: it is accounted for as it is.
+        """
+        rows, now_s = self.cfg.segment_rows, self._clock()
+        ordered = self.workers.credit_of_others(worker)
+        worker.heard_s = now_s
+        if self.book.is_on_policy:
+            return max(0, min(rows, self.book.room(ordered, wanted)))
+        since_s = now_s if worker.waits_since_s is None else worker.waits_since_s
+        ahead = sum(
+            each.waits_since_s is not None and each.waits_since_s < since_s and now_s - each.heard_s < _SILENT_S
+            for each in self.workers.values()
+            if each is not worker
+        )
+        is_allowed = self.book.has_room(ordered + ahead * rows, rows)
+        worker.waits_since_s = None if is_allowed else since_s
+        return rows if is_allowed else 0
 
     def _learn_task(self, worker_id: str, buffer_id: str, message: m.Sample | m.Update) -> TaskEntry:
         task = self.tasks.check(message.task_id, message.attempt, worker_id)

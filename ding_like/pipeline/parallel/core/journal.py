@@ -1,4 +1,4 @@
-"""Keep the last answer to each thread of each worker: a repeated message gets it again, and changes nothing."""
+"""Last answer to each thread of each worker: a repeated message gets it again, and changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REPLIES: dict[str, Any] = {
 
 @dataclass
 class Answer:
-    """Hold the answer to one message: a reply, or the reason why it was refused."""
+    """Answer to one message: a reply, or the reason why it was refused."""
 
     number: int
     reply: Any
@@ -43,7 +43,7 @@ class Answer:
 
 
 class Journal:
-    """Hold answers by (worker, channel), and save each in the transaction of the message that it answers."""
+    """Answers by (worker, channel), each saved in the transaction of the message that it answers."""
 
     def __init__(self, store: StateStore) -> None:
         self._store = store

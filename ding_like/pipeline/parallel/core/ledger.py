@@ -1,4 +1,4 @@
-"""Keep account of data: which segments there are, how many env steps were taken, how many updates they allow.
+"""Ledger of data: which segments there are, how many env steps were taken, how many updates they allow.
 
 Rows are what is stored and drawn; a row may be a sequence. Collectors are given orders of rows. Updates are allowed by
 env steps or, where whole episodes are collected, by episodes; what an order of rows comes to in these is known from the
@@ -14,8 +14,7 @@ from typing import Any
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.pipeline.parallel.core.index import BufferIndex, SegmentEntry
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex, SegmentEntry
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 
@@ -31,7 +30,7 @@ _MANY_ROWS = 1000  # before their share says something
 
 
 class SegmentLedger:
-    """Number segments, each once, and hand out batches of their rows at the update ratio of the config.
+    """Ledger of segments: numbers each once, and draws batches of their rows at the update ratio of the config.
 
     `steps_per_row` are the env steps of a row as long as no segment has come, and `first_batch_rows` what the first
     update needs. With `segment_episodes` an order of one row is a segment of so many whole episodes, and `ratio` counts

@@ -1,4 +1,4 @@
-"""Hold a run and save it: its tasks, workers, data and weights, and how they change when workers come and go."""
+"""Saved state of a run: its tasks, workers, data and weights, and how they change when workers come and go."""
 
 from __future__ import annotations
 
@@ -13,15 +13,20 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import printable
-from ding_like.pipeline.parallel.core.failures import Failures
-from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.journal import Journal
 from ding_like.pipeline.parallel.core.ledger import SegmentLedger
-from ding_like.pipeline.parallel.core.on_policy_index import OnPolicyIndex
-from ding_like.pipeline.parallel.core.silence import SilenceWatch
 from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
-from ding_like.pipeline.parallel.core.tasks import FAILED, LEASED, TaskEntry, TaskTable
-from ding_like.pipeline.parallel.core.workers import WorkerEntry, WorkerTable
+from ding_like.pipeline.parallel.core.tasks import (
+    FAILED,
+    LEASED,
+    Failures,
+    SilenceWatch,
+    TaskEntry,
+    TaskTable,
+    WorkerEntry,
+    WorkerTable,
+)
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.worker.commander.naive import NaiveCommander
 
@@ -30,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class CoreConfig:
-    """Hold the settings of the core."""
+    """Settings of the core."""
 
     ratio: UpdateRatio | OnPolicyRatio
     buffer_size: int
@@ -51,7 +56,7 @@ class CoreConfig:
 
 
 class Run:
-    """Keep the run. Not thread-safe; `clock` is monotonic, in seconds.
+    """Saved state of a run. Not thread-safe; `clock` is monotonic, in seconds.
 
     `halted` says why nothing may be answered any more though the run is not over: the state file cannot be written.
     """

@@ -30,7 +30,7 @@ def status_of(core: CoordinatorCore) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class WorkerView:
-    """Hold what is shown of a worker."""
+    """Numbers of a worker for the console."""
 
     worker_id: str
     role: str
@@ -41,7 +41,7 @@ class WorkerView:
 
 @dataclass(frozen=True)
 class RunView:
-    """Hold what a run was at one moment; it stays as it is while the run goes on."""
+    """Snapshot of a run."""
 
     is_over: bool
     failure: str | None

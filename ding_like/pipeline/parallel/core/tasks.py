@@ -1,7 +1,8 @@
-"""Keep tasks: queued, leased to one worker for a time, finished or failed. The attempt is the fencing token."""
+"""Tasks and workers of a run: leases, attempts, failures. The attempt is the fencing token."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +14,7 @@ QUEUED, LEASED, FINISHED, FAILED = "queued", "leased", "finished", "failed"
 
 @dataclass
 class TaskEntry:
-    """Hold one task; all but times by the coordinator's clock is saved."""
+    """One task; all but times by the coordinator's clock is saved."""
 
     task_id: str
     kind: str  # collect, eval or learn
@@ -39,7 +40,7 @@ class TaskEntry:
 
 @dataclass
 class TaskTable:
-    """Give tasks to workers and take them back."""
+    """Tasks by id, with their leases."""
 
     lease_s: float
     tasks: dict[str, TaskEntry] = field(default_factory=dict)
@@ -139,3 +140,129 @@ class TaskTable:
         for task_id in gone:
             del self.tasks[task_id]
         return gone
+
+
+_LEFT_KEPT = 64
+
+
+@dataclass
+class WorkerEntry:
+    """One registered worker."""
+
+    worker_id: str
+    role: str
+    host: str
+    pid: int
+    deadline_s: float
+    stats: dict[str, Any]
+    index: int  # the smallest number that no other worker of the role has
+    joined_s: float = 0.0
+    state: str = "new"
+    env_steps: int = 0
+    policy_version: int = 0  # that it acted with last
+    credit: int = 0  # rows it was allowed and has not sent yet
+    waits_since_s: float | None = None  # for such an allowance
+    heard_s: float = 0.0  # when it asked for one last
+    has_worked: bool = False  # rows of its were taken, or batches given to it
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return what is saved."""
+        return {"role": self.role, "host": self.host, "pid": self.pid, "index": self.index}
+
+
+class WorkerTable(dict[str, WorkerEntry]):
+    """Workers by id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # (host, pid) of the last that left after they had done something.
+        self._left: deque[tuple[str, int]] = deque(maxlen=_LEFT_KEPT)
+
+    def remove(self, worker_id: str) -> None:
+        """Forget a worker, but for whether it had done anything."""
+        worker = self.pop(worker_id)
+        if worker.has_worked:
+            self._left.append((worker.host, worker.pid))
+
+    def had_worked(self, host: str, pid: int) -> bool:
+        """Tell whether a process that has left had done anything."""
+        return (host, pid) in self._left
+
+    def join(
+        self, worker_id: str, role: str, host: str, pid: int, *, now_s: float, lease_s: float, index: int | None = None
+    ) -> WorkerEntry:
+        """Take a worker in; without an `index` it gets the smallest that no other of its role has."""
+        if index is None:
+            taken = {each.index for each in self.values() if each.role == role}
+            index = next(number for number in range(len(taken) + 1) if number not in taken)
+        self[worker_id] = WorkerEntry(worker_id, role, host, pid, now_s + lease_s, {}, index, now_s)
+        return self[worker_id]
+
+    def find(self, host: str, pid: int) -> WorkerEntry | None:
+        """Return the worker that is a process of a host."""
+        return next((each for each in self.values() if (each.host, each.pid) == (host, pid)), None)
+
+    def of_role(self, role: str) -> list[WorkerEntry]:
+        """Return the workers of a role."""
+        return [each for each in self.values() if each.role == role]
+
+    def credit_of_others(self, worker: WorkerEntry) -> int:
+        """Return the rows that all but one worker were allowed and have not sent yet."""
+        return sum(each.credit for each in self.values() if each is not worker)
+
+
+class Failures:
+    """Counts of failed tasks. Workers are told apart by role and index: one that is started again is the same."""
+
+    def __init__(self, max_failures: int, workers: WorkerTable) -> None:
+        self._max = max_failures
+        self._workers = workers
+        self._in_a_row: list[tuple[str, int]] = []  # at whom, with nothing done by any worker between
+
+    def something_was_done(self) -> None:
+        """Count from zero again: the run goes on."""
+        self._in_a_row = []
+
+    def count(self, worker: WorkerEntry, task: TaskEntry) -> int:
+        """Count a failure; return how many there were if the run is to end: all that are there have tried. Else 0."""
+        task.failures += 1
+        if worker.index not in task.failed_by:
+            task.failed_by.append(worker.index)
+        self._in_a_row.append((worker.role, worker.index))
+        present = {each.index for each in self._workers.of_role(worker.role)}
+        in_a_row = [index for role, index in self._in_a_row if role == worker.role]
+        tries = [(task.failures, set(task.failed_by)), (len(in_a_row), set(in_a_row))]
+        return max((number for number, who in tries if number >= self._max and present <= who), default=0)
+
+    def hopeful(self, role: str, task: TaskEntry) -> list[WorkerEntry]:
+        """Return the workers of a role at which a task has not failed yet."""
+        return [each for each in self._workers.of_role(role) if each.index not in task.failed_by]
+
+
+# Between two reports of a learner; what is longer was spent waiting for data.
+_LONGEST_S = 5.0
+
+
+class SilenceWatch:
+    """Watch over the seconds in which updates were reported and no newer weights published."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Start over: weights were published, or another attempt has begun."""
+        self.silent_s = 0.0
+        self._learn_iter = -1
+        self._reported_s: float | None = None
+
+    def report(self, learn_iter: int, now_s: float) -> None:
+        """Take the news of updates up to `learn_iter`."""
+        if learn_iter <= self._learn_iter:
+            return
+        if self._reported_s is not None:
+            self.silent_s += min(now_s - self._reported_s, _LONGEST_S)
+        self._learn_iter, self._reported_s = learn_iter, now_s
+
+    def excuse(self, seconds: float) -> None:
+        """Give the learner more time: it said why it is silent."""
+        self.silent_s = -seconds
