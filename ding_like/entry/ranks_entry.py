@@ -26,7 +26,7 @@ from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, Place, environm
 from ding_like.config import FrozenConfig, deep_merge, read_config
 from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments
-from ding_like.entry.serial_entry import NO_LIMIT, load_config, load_overrides
+from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.entry.system_run import run_by
 from ding_like.errors import ConfigError, DingError
@@ -229,37 +229,29 @@ def _joined(plan: RankPlan) -> Iterator[LearnerGroup]:
             yield group
         return
     world_size = settings.collect_ranks + 1
-    # On the loopback interface alone, and open before anyone asks for it.
+    # On the loopback interface alone, and open before any rank asks for it.
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    said = {
-        **{"world_size": world_size, "port": port, "exp_name": cfg.exp_name, "path": sys.path},
-        "arguments": plan.arguments._asdict(),
-    }
+    said = {"exp_name": cfg.exp_name, "path": sys.path, "arguments": plan.arguments._asdict()}
 
     def command(rank: int, _: Path) -> Sequence[str]:
-        return [sys.executable, "-m", "ding_like.entry.ranks_entry", json.dumps({**said, "rank": rank})]
+        found = dict(zip(TORCHRUN, (str(rank), str(world_size), "127.0.0.1", str(port)), strict=True))
+        return [sys.executable, "-m", "ding_like.entry.ranks_entry", json.dumps({**said, "environment": found})]
 
     with listener, LearnerProcesses(command, world_size=world_size, log_folder=_logs(cfg)) as processes:
-        with _open(settings, rank=0, children=processes, listener=listener.detach(), **_where(said)) as group:
+        with LearnerGroup.over_tcp(
+            *("127.0.0.1", port),
+            rank=0,
+            world_size=world_size,
+            place=Place(0, world_size, 0),
+            hosts_store=True,
+            listener=listener.detach(),
+            timeout_s=settings.timeout_s,
+            join_s=settings.join_s,
+            children=processes,
+            called=_CALLED,
+        ) as group:
             yield group
-
-
-def _open(settings: RankSettings, *, rank: int, **more: Any) -> LearnerGroup:
-    return LearnerGroup.over_tcp(
-        "127.0.0.1",
-        rank=rank,
-        hosts_store=rank == 0,
-        timeout_s=settings.timeout_s,
-        join_s=settings.join_s,
-        called=_CALLED,
-        place=Place(rank, more["world_size"], 0),
-        **more,
-    )
-
-
-def _where(said: Mapping[str, Any]) -> dict[str, int]:
-    return {"port": said["port"], "world_size": said["world_size"]}
 
 
 def _logs(cfg: FrozenConfig) -> Path:
@@ -279,15 +271,10 @@ def main(argv: Sequence[str]) -> int:
     setup_console(logging.INFO)
     said = json.loads(argv[0])
     sys.path[:] = said["path"]  # where the first rank finds the modules that the config names
+    os.environ.update(said["environment"])
     watch_parent(_leave)
-    arguments = RunArguments(**said["arguments"])
-    exp_name, rank = said["exp_name"], int(said["rank"])
     try:
-        config_file = Path(exp_name) / "total_config.py"
-        cfg = load_config(config_file, seed=arguments.seed, exp_name=exp_name, save=False, renew_dir=False)
-        settings = read_ranks(arguments.system or {}, cfg, source=str(config_file))
-        with _open(settings, rank=rank, **_where(said)) as group:
-            _collect(group, cfg, settings, arguments)
+        resume_ranks(said["exp_name"], RunArguments(**said["arguments"]))
     except DingError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1

@@ -78,7 +78,10 @@ def test_a_run_is_plotted_played_and_evaluated(capsys):
         (["-m", "serial"], ["no config given"]),
         ([], ["no mode given"]),
         (["-m", "seriall", "-c", str(CONFIG)], ["unknown mode 'seriall'", "Did you mean 'serial'?"]),
-        (["-m", "serial_gail", "-c", str(CONFIG)], ["'serial_gail' does not exist", "parallel, ray, seed, ranks, dist, eval"]),
+        (
+            ["-m", "serial_gail", "-c", str(CONFIG)],
+            ["'serial_gail' does not exist", "parallel, ray, seed, ranks, dist, eval"],
+        ),
         (["-m", "serial_onpolicy", "-c", str(CONFIG)], ["'dqn' is off-policy", "ding -m serial"]),
         (["-m", "serial", "-c", str(CONFIG), "--load-path", "no.pth.tar"], ["no.pth.tar"]),
         (["-m", "eval", "-c", str(CONFIG)], ["needs a checkpoint"]),

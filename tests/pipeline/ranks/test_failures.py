@@ -46,7 +46,7 @@ def run(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 def rank_of(process: subprocess.Popen[str], rank: int) -> int:
     """Return the process id of a rank that a run has started."""
-    found = subprocess.run(["pgrep", "-P", str(process.pid), "-f", f'"rank": {rank}'], capture_output=True, text=True)
+    found = subprocess.run(["pgrep", "-P", str(process.pid), "-f", f'"RANK": "{rank}"'], capture_output=True, text=True)
     return int(found.stdout)
 
 
