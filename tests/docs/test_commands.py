@@ -33,6 +33,7 @@ CALLED = {
     "parallel_entry": ("parallel_pipeline",),
     "ray_entry": ("ray_pipeline", "dry_run"),
     "seed_entry": ("seed_pipeline", "dry_run"),
+    "ranks_entry": ("ranks_pipeline",),
     "seed_join": ("join_run",),
     "coordinator_entry": ("launch_coordinator",),
     "dist_entry": ("launch_collector", "launch_learner"),

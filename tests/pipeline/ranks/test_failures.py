@@ -54,7 +54,7 @@ def test_a_rank_that_is_killed_is_named_and_the_run_goes_on_from_its_saved_point
     with run() as process:
         other = rank_of(process, 1)
         os.kill(rank_of(process, 2), signal.SIGKILL)
-        said = process.communicate(timeout=60)[0]
+        said = process.communicate(timeout=100)[0]
 
     assert process.returncode == 1
     assert "RunnerLostError: rank 2 of 3 was killed by SIGKILL" in said and "ding --resume exp" in said
@@ -68,22 +68,22 @@ def test_a_rank_that_is_killed_is_named_and_the_run_goes_on_from_its_saved_point
 
 
 def test_a_rank_that_hangs_costs_the_deadline() -> None:
-    with run("system.ranks.timeout_s=6.0") as process:
+    with run("system.ranks.timeout_s=15.0") as process:
         rank = rank_of(process, 1)
         os.kill(rank, signal.SIGSTOP)
         began_s = time.monotonic()
-        said = process.communicate(timeout=60)[0]
+        said = process.communicate(timeout=100)[0]
         took_s = time.monotonic() - began_s
 
     assert process.returncode == 1 and "RunnerLostError: rank 1 of 3" in said and "ding --resume exp" in said
-    assert took_s < 40.0 and not Path(f"/proc/{rank}").exists()
+    assert took_s < 60.0 and not Path(f"/proc/{rank}").exists()
 
 
 def test_ctrl_c_ends_all_ranks_with_a_saved_point() -> None:
     with run() as process:
         ranks = [rank_of(process, rank) for rank in (1, 2)]
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[0]
+        said = process.communicate(timeout=100)[0]
 
     assert process.returncode == 130 and "saved, go on with  ding --resume exp" in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
