@@ -140,7 +140,7 @@ def test_the_pair_of_the_resume_page_saves_and_loads() -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_seeds_page_is_an_experiment(here: Path) -> None:
-    (block,) = blocks("seeds.md")
+    (block,) = blocks("seed.md", "seeds.md")
     names: dict[str, Any] = {}
 
     exec(block, names)
