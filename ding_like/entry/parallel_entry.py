@@ -18,12 +18,22 @@ from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
+from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
+from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.reopen import STATE_FILE, WORKERS_CONFIG
-from ding_like.pipeline.parallel.settings import FILES, SystemConfig, read_system, serial_parts, system_with_coordinator
+from ding_like.pipeline.parallel.settings import (
+    FILES,
+    SystemConfig,
+    class_of,
+    read_system,
+    serial_parts,
+    system_with_coordinator,
+)
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -67,6 +77,8 @@ def parallel_pipeline(
             main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, folder=run_folder
         )
         check_nstep(cfg, max_env_step)
+        class_of(COMM_LEARNER_REGISTRY, given_create.get("comm_learner"), BaseCommLearner, default="flask_fs")
+        class_of(COMM_COLLECTOR_REGISTRY, given_create.get("comm_collector"), BaseCommCollector, default="flask_fs")
         system = read_system(system_config, cfg)
         arguments = CoordinatedArguments(
             "parallel",

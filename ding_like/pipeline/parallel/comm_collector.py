@@ -18,7 +18,7 @@ from ding_like.comm.rest.weight_reader import RestWeightReader
 from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.parallel.settings import required
+from ding_like.pipeline.parallel.settings import class_of, required
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector
 from ding_like.pipeline.self_play import has_league
 from ding_like.utils.configurable import Configurable
@@ -195,6 +195,8 @@ def create_comm_collector(cfg: Mapping[str, Any]) -> BaseCommCollector:
     `import_names` says where it may be registered; "module:Class" names a class by itself. Raises RegistryError (a
     KeyError) for an unknown name, and ConfigError that names a missing key.
     """
-    name = cfg.get("comm_collector_type") or cfg.get("type") or "flask_fs"
-    collector: BaseCommCollector = COMM_COLLECTOR_REGISTRY.get(name, cfg.get("import_names") or ())(cfg)
+    section = {**cfg, "type": cfg.get("comm_collector_type") or cfg.get("type")}
+    collector: BaseCommCollector = class_of(COMM_COLLECTOR_REGISTRY, section, BaseCommCollector, default="flask_fs")(
+        cfg
+    )
     return collector

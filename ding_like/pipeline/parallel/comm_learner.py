@@ -30,7 +30,7 @@ from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
-from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, required
+from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
 from ding_like.pipeline.parallel.training import Training
 from ding_like.types import Array, State
 from ding_like.utils.configurable import Configurable
@@ -457,6 +457,6 @@ def create_comm_learner(cfg: Mapping[str, Any]) -> BaseCommLearner:
     `import_names` says where it may be registered; "module:Class" names a class by itself. Raises RegistryError (a
     KeyError) for an unknown name, and ConfigError that names a missing key.
     """
-    name = cfg.get("comm_learner_type") or cfg.get("type") or "flask_fs"
-    learner: BaseCommLearner = COMM_LEARNER_REGISTRY.get(name, cfg.get("import_names") or ())(cfg)
+    section = {**cfg, "type": cfg.get("comm_learner_type") or cfg.get("type")}
+    learner: BaseCommLearner = class_of(COMM_LEARNER_REGISTRY, section, BaseCommLearner, default="flask_fs")(cfg)
     return learner

@@ -9,7 +9,7 @@ from easydict import EasyDict
 
 from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.settings import SYSTEM_TEMPLATE, read_system, serial_parts
+from ding_like.pipeline.parallel.settings import SYSTEM_TEMPLATE, read_system, serial_parts, system_with_coordinator
 
 
 def compile_config_parallel(
@@ -44,7 +44,7 @@ def compile_config_parallel(
     where = {
         name: value for name, value in (("host", coordinator_host), ("port", coordinator_port)) if value is not None
     }
-    system = deep_merge(to_plain(system_cfg), {"coordinator": where} if where else {})
+    system = deep_merge(system_with_coordinator(create_cfg, system_cfg), {"coordinator": where} if where else {})
     main = compile_config(*serial_parts(cfg, create_cfg), seed=seed, save=save_cfg)
     read_system(system, main, in_memory=False)  # which checks it
     return EasyDict(main=to_plain(main), system=deep_merge(SYSTEM_TEMPLATE, system))

@@ -24,7 +24,7 @@ from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system, required
+from ding_like.pipeline.parallel.settings import SystemConfig, class_of, read_system, required
 from ding_like.utils.folder_lock import FolderLock
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
@@ -57,7 +57,7 @@ class Coordinator:
         self._cfg = cfg
         self._main = cfg["main"]
         system = cfg.get("system")
-        self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main)
+        self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main, in_memory=False)
         folder = Path(self._main.exp_name)
         make_folder(str(folder), exist_ok=True)
         self._lock: FolderLock = cfg.get("lock") or FolderLock(folder)
@@ -346,6 +346,5 @@ def create_coordinator(cfg: Mapping[str, Any]) -> Coordinator:
     """
     system = cfg.get("system")
     section = system.coordinator if isinstance(system, SystemConfig) else (system or {}).get("coordinator") or {}
-    cls = COORDINATOR_REGISTRY.get(section.get("type") or "flask_fs", section.get("import_names") or ())
-    coordinator: Coordinator = cls(cfg)
+    coordinator: Coordinator = class_of(COORDINATOR_REGISTRY, section, Coordinator, default="flask_fs")(cfg)
     return coordinator

@@ -16,6 +16,7 @@ from ding_like.pipeline.sample_unit import check_buffer, steps_per_row, warmup_s
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from ding_like.utils.registry import Registry
 
 _MEMORY = Path("/dev/shm")
 FILES = "files"  # in a run's folder: its rows and weights, if they are not in memory
@@ -160,6 +161,22 @@ def required(cfg: Mapping[str, Any], *names: str, of: str) -> None:
         raise ConfigError(
             f"the config of {of} has no {', '.join(repr(name) for name in missing)}; it needs {', '.join(names)}."
         )
+
+
+def class_of(registry: Registry[Any], section: Mapping[str, Any] | None, base: type, *, default: str) -> Any:
+    """Return the class that `section.type` names, a registered name or "module:Class"; without one, `default`.
+
+    Raises RegistryError (a KeyError) for an unknown name, ConfigError for a class that is not derived from `base`.
+    """
+    section = section or {}
+    name = section.get("type") or default
+    cls = registry.get(name, section.get("import_names") or ())
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise ConfigError(
+            f"{registry.name} '{name}' is {cls!r}, which is no {base.__name__}: derive it from "
+            f"ding_like.worker.{base.__name__}, or from one of its sub-classes."
+        )
+    return cls
 
 
 def system_with_coordinator(create_config: Any, system_config: Mapping[str, Any] | None) -> dict[str, Any]:

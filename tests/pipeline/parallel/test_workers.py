@@ -102,6 +102,12 @@ def test_comm_parts_are_built_by_name(run: Run) -> None:
     learner.close()
 
 
+def test_a_class_that_is_no_part_of_its_kind_is_refused() -> None:
+    for create, kind in ((create_comm_collector, "BaseCommCollector"), (create_comm_learner, "BaseCommLearner")):
+        with pytest.raises(ConfigError, match=f"is no {kind}"):
+            create({"type": "collections:Counter"})
+
+
 def test_a_commander_is_built_from_its_config_alone() -> None:
     commander = create_parallel_commander({"type": "solo", "stop_value": 1.0})
 
