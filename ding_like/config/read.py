@@ -62,7 +62,11 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
         if value is None and name != "system_config":
             raise ConfigError(f"{file} defines no {name}; {_hint(module, name)}")
         if value is not None and not isinstance(value, dict):
-            raise ConfigError(f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}")
+            is_comma = isinstance(value, tuple) and len(value) == 1  # name = dict(...),
+            fix = "; remove the comma behind it" if is_comma else ""
+            raise ConfigError(
+                f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}{fix}"
+            )
     create = with_own_code(found["main_config"], found["create_config"] or {}, file, sections)
     return ConfigFile(found["main_config"] or {}, create, found["system_config"])
 
@@ -71,6 +75,8 @@ def _fix(cause: BaseException | None) -> str:
     """Return what to write instead of what a config file failed at, where that is known."""
     if isinstance(cause, NameError) and cause.name in _JSON_WORDS:
         return f"a config is Python, not JSON: write {_JSON_WORDS[cause.name]}"
+    if isinstance(cause, ModuleNotFoundError) and cause.name == "gym":
+        return "gymnasium is its successor: import gymnasium as gym"
     if isinstance(cause, SystemExit):
         return "a config is data, which `ding` reads: take argparse and exit() out, and give values as KEY=VALUE"
     return ""

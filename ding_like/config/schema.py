@@ -239,7 +239,13 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
         faults.append(Fault(path, f"expected a list of module names, got {modules!r}"))
     else:
         try:
-            return part.registry.get(choice.name, modules)
+            cls = part.registry.get(choice.name, modules)
+            if part.name != "policy" or hasattr(cls, "learn_mode"):
+                return cls
+            text = (
+                f"{cls.__name__} is no policy: derive it from ding_like.policy.Policy; docs/own_algorithm.md shows one"
+            )
+            faults.append(Fault(choice.path, text, is_decisive=True))
         except RegistryError as error:
             if part.name == "collector" and choice.name in registries.PARALLEL_COLLECTOR_REGISTRY:
                 faults.append(Fault(choice.path, _IS_PARALLEL.format(choice.name), is_decisive=True))

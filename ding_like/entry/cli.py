@@ -296,6 +296,13 @@ SUB_COMMANDS = {
 }
 
 
+def _with_options(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error that names the options which a sub-command takes."""
+    assert error.ctx is not None, "click sets it where it parses"
+    takes = [param.opts[-1] for param in error.ctx.command.params if isinstance(param, click.Option)]
+    return click.NoSuchOption(error.option_name, f"{error.message} It takes {', '.join(takes)}.", ctx=error.ctx)
+
+
 def _with_alias(error: click.NoSuchOption) -> click.NoSuchOption:
     """Return the error that names the option here, where the unknown one is of another framework."""
     name = error.option_name
@@ -343,8 +350,8 @@ def _main(argv: Sequence[str] | None) -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption) and arguments[0] not in SUB_COMMANDS:
-            error = _with_alias(error)
+        if isinstance(error, click.NoSuchOption):
+            error = _with_options(error) if arguments[0] in SUB_COMMANDS else _with_alias(error)
         said = io.StringIO()
         error.show(said)
         echo(said.getvalue().rstrip("\n"), err=True)

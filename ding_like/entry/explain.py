@@ -63,7 +63,11 @@ def _chosen(settings: list[Setting], key: str | None, policy: str | None) -> lis
             f"policy '{policy}' has no key '{key}', which is of {names}: leave -p out, or give one of these."
         )
     paths = {setting.path for setting in settings}
-    named = [path for path in OTHER_NAMES.get(key, ()) if any(f"{each}.".startswith(f"{path}.") for each in paths)]
+    named = [
+        path
+        for path in OTHER_NAMES.get(key.rpartition(".")[2], ())
+        if any(f"{each}.".startswith(f"{path}.") for each in paths)
+    ]
     meant = f" Did you mean {' or '.join(named)}?" if named else _close(paths, key)
     raise ConfigError(f"no key '{key}'.{meant}")
 

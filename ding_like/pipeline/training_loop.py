@@ -29,6 +29,7 @@ from ding_like.types import State
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.resume import Saved
+from ding_like.worker.evaluator.base import EvaluationStoppedError
 
 logger = logging.getLogger(__name__)
 
@@ -169,8 +170,10 @@ class TrainingLoop:
     def _phase(self, what: str) -> Iterator[None]:
         self._phase_now = what
         with self._console.phase(what):
-            yield
-        self._phase_now = ""
+            try:
+                yield
+            finally:
+                self._phase_now = ""
 
     def _say_stopping(self) -> None:
         turn = "finishing this iteration" if self._parts.share.num_learners > 1 else "collecting or making an update"
@@ -233,6 +236,7 @@ class TrainingLoop:
             else:
                 parts.statistics.evaluate_with(env)
 
+        evaluator.is_leaving = lambda: self._signals.received is not None
         return EvaluateRole(evaluator, LoadedWeights(parts.policy), before=share)
 
     def _loop(self, signals: StopSignal) -> bool:
@@ -251,6 +255,8 @@ class TrainingLoop:
                 self._save_between()
             if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
                 return True
+            if signals.received is not None and parts.share.num_learners == 1:
+                continue  # an evaluation was broken off; several learners agree after the next step
             self._runner.step()
             if self._on_begin is not None:
                 self._on_begin()
@@ -275,10 +281,13 @@ class TrainingLoop:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
         parts, env_step = self._parts, self._parts.collector.envstep
         assert self._evaluate is not None, "only a learner that evaluates is asked to"
-        with self._phase("evaluating"):
-            found = self._evaluate.evaluate(
-                parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
-            )
+        try:
+            with self._phase("evaluating"):
+                found = self._evaluate.evaluate(
+                    parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
+                )
+        except EvaluationStoppedError:  # it is due when the run goes on
+            return False
         self._note(found)
         return found.stop
 

@@ -1,4 +1,6 @@
 import json
+import signal
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -6,8 +8,9 @@ import pytest
 import torch
 
 from ding_like.entry import eval as evaluate
-from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
+from ding_like.worker.evaluator import interaction
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
@@ -187,3 +190,25 @@ def test_train_iterations_of_the_config_limit_a_run_unless_the_call_does():
 
     assert 10 <= serial_pipeline((main, create))._num_updates < 12
     assert 20 <= serial_pipeline((main, create), max_train_iter=20)._num_updates < 22
+
+
+def test_a_signal_breaks_off_an_evaluation_which_is_due_again(monkeypatch):
+    steps = [0]
+    watch = interaction.watch
+
+    def signalled(*args):
+        for ended in watch(*args):
+            steps[0] += 1
+            if steps[0] == 5:
+                signal.raise_signal(signal.SIGTERM)
+            yield ended
+
+    monkeypatch.setattr(interaction, "watch", signalled)
+    with pytest.raises(SystemExit):
+        serial_pipeline(make_configs(), max_env_step=64)
+    assert steps[0] == 5
+
+    resume_pipeline("exp")
+
+    evaluations = [line for line in read(Path("exp/metrics.jsonl")) if line["source"] == "evaluator"]
+    assert evaluations[0]["train_iter"] == 0

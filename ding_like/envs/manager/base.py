@@ -153,7 +153,10 @@ class BaseEnvManager(ArrayEnvManager):
                 lane.record_crash(error)
             else:
                 if fault := self._layout.fault(obs):
-                    raise EnvError(f"the first observation of env {index} {fault}. Fix the env or its space.")
+                    raise EnvError(
+                        f"the first observation of env {index} {fault}. Fix the env or its space, in "
+                        "a wrapper self.observation_space."
+                    )
                 if lane.reset_seed is None and index == 0:
                     self._warn_of_cut(self._layout.cut_values(obs))
                 self._writers[self._current](index, obs)

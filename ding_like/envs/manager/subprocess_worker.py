@@ -201,7 +201,10 @@ class EnvWorker:
             report.wrappers.append((lane, states))
         obs, _ = self._envs[lane].reset(seed=seed, options=self._options[lane])
         if fault := self._layout.fault(obs):
-            report.fault = f"the first observation of env {lane} {fault}. Fix the env or its space."
+            report.fault = (
+                f"the first observation of env {lane} {fault}. Fix the env or its space, in a wrapper "
+                "self.observation_space."
+            )
             return
         self._write_first(lane, obs)
         if not self._layout.all_finite(_part(self._memory.first_obs, slice(lane, lane + 1))):

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from ding_like.errors import DingError
 from ding_like.types import Config, EnvManager, State
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
@@ -67,10 +68,21 @@ EndedT = TypeVar("EndedT")
 MANY_STEPS = 100_000  # without the end of an episode: a warning is due
 
 
-def warn_if_endless(steps: Iterator[EndedT], loop: Steps[Any, EndedT]) -> Iterator[EndedT]:
-    """Yield the steps of an evaluation by `loop`, and warn where no episode ends in 100,000 of them."""
+class EvaluationStoppedError(DingError):
+    """Evaluation that was broken off because the run is to end; nothing of it is kept."""
+
+
+def watch(
+    steps: Iterator[EndedT], loop: Steps[Any, EndedT], is_leaving: Callable[[], bool] = lambda: False
+) -> Iterator[EndedT]:
+    """Yield the steps of an evaluation by `loop`, and warn where no episode ends in 100,000 of them.
+
+    Raises EvaluationStoppedError between two steps once `is_leaving` returns True.
+    """
     since_end = 0
     for ended in steps:
+        if is_leaving():
+            raise EvaluationStoppedError("the evaluation was broken off: the run ends.")
         since_end = 0 if loop.ended_lanes else since_end + 1
         if since_end == MANY_STEPS:
             logger.warning(
@@ -154,6 +166,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         seed: int = 0,
     ) -> None:
         self._seed = seed
+        self.is_leaving: Callable[[], bool] = lambda: False  # whether the run is to end: an evaluation is broken off
         super().__init__(cfg, env, policy, tb_logger, exp_name, instance_name)
 
     def _as_manager(self, env: EnvManager) -> EnvManager:

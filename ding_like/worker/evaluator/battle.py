@@ -17,7 +17,7 @@ from ding_like.worker.collector.base import PolicyMode, game_manager
 from ding_like.worker.collector.battle import BattleLoop
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota, episode_shares
-from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless
+from ding_like.worker.evaluator.base import EpisodeEvaluator, watch
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("battle_interaction")
@@ -102,7 +102,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         quota = episode_shares(n_episode, env.num_envs)
         infos: list[list[list[dict[str, Any]]]] = [[[] for _ in quota] for _ in actors]  # by player and env
         settings = [dict(policy_kwargs or {})] * len(actors)
-        for ended in warn_if_endless(step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings), loop):
+        for ended in watch(step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings), loop, self.is_leaving):
             for by_env, mine in zip(infos, ended, strict=True):
                 for episode in mine:
                     if len(by_env[episode.lane]) < quota[episode.lane]:  # one player may end before the game breaks

@@ -18,7 +18,7 @@ from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.base import PolicyMode
 from ding_like.worker.collector.loop import RolloutLoop, step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota
-from ding_like.worker.evaluator.base import EpisodeEvaluator, warn_if_endless
+from ding_like.worker.evaluator.base import EpisodeEvaluator, watch
 from ding_like.worker.evaluator.monitor import VectorEvalMonitor
 
 
@@ -127,7 +127,9 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         if self._env is None or self._policy is None:
             raise ConfigError("the evaluator needs an env and a policy before eval(): call reset(policy, env).")
         rng = self._rng_of(number)
-        return play_episodes(self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs)
+        return play_episodes(
+            self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs, is_leaving=self.is_leaving
+        )
 
     def _log(self, result: EvalResult, *, train_iter: int, envstep: int) -> None:
         returns = np.array(result.returns)
@@ -155,8 +157,12 @@ def play_episodes(
     *,
     rng: np.random.Generator,
     policy_kwargs: Setting | None = None,
+    is_leaving: Callable[[], bool] = lambda: False,
 ) -> EvalResult:
-    """Reset all lanes with seeds from `rng` and play the first `n_episode` episodes, each lane its share."""
+    """Reset all lanes with seeds from `rng` and play the first `n_episode` episodes, each lane its share.
+
+    Raises EvaluationStoppedError once `is_leaving` returns True.
+    """
     started = time.perf_counter()
     env.reset(seeds=[int(seed) for seed in rng.integers(0, 2**31 - 1, env.num_lanes)])
     policy.actor.reset()
@@ -165,7 +171,7 @@ def play_episodes(
     setting = dict(policy_kwargs or {})
     lengths: list[int] = []
     metrics: list[Mapping[str, float]] = []
-    for ended in warn_if_endless(step_until(loop, EpisodeQuota(n_episode, env.num_lanes), setting), loop):
+    for ended in watch(step_until(loop, EpisodeQuota(n_episode, env.num_lanes), setting), loop, is_leaving):
         for episode in ended:
             monitor.update_reward(episode.lane, episode.return_)
             lengths.append(episode.length)
