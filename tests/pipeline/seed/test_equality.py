@@ -29,3 +29,14 @@ def test_one_actor_and_one_server_in_rounds_equal_serial(configs: Any) -> None:
     found, expected = runs.result("seed"), runs.result("alone")
     assert found["train_iter"] == expected["train_iter"] >= UPDATES
     assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
+
+
+def test_a_policy_with_row_code_of_its_own_is_built_in_the_actor_and_equals_serial() -> None:
+    def configs() -> Any:
+        main, create = runs.dqn()
+        return main, {**create, "policy": dict(type="tests.pipeline.seed.test_remote_actors:OwnRows")}
+
+    alone = runs.serial(configs(), seed=3, max_train_iter=40, exp_name="alone")
+    by_servers = seed_runs.seed(configs(), seed_runs.one(), seed=3, max_train_iter=40)
+
+    assert_equal(alone, by_servers)

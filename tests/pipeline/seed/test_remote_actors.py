@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
-from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.remote_infer import ActorPart, check_acts_remotely
 from tests.contracts.policy_cases import ACTING, MASKED, Case, draw_obs, make
 from tests.pipeline.seed.inference_rig import lanes, remote, rig
 
@@ -89,3 +91,21 @@ def test_policies_whose_rows_need_the_critic_are_refused():
     for name in sorted({ACTING[name].policy: name for name in sorted(REFUSED)}.values()):
         with pytest.raises(ConfigError, match="makes its rows by its networks"):
             check_acts_remotely(make(ACTING[name]))
+
+
+class OwnRows(DQNPolicy):
+    """Policy with code of its own for rows."""
+
+    def segment(self, rollout: Any) -> Any:
+        return super().segment(rollout)
+
+
+def test_a_part_holds_no_network_and_can_be_sent_unless_rows_are_made_by_the_policys_own_code() -> None:
+    for name in IN_SUITE:
+        part = ActorPart.of(make(REMOTE[name]))
+        assert part.is_plain() and not isinstance(part.rows, Policy), name
+        assert b"torch" not in bytes(ForkingPickler.dumps(part)), name
+
+    own = ActorPart.of(OwnRows(make(REMOTE["dqn"]).cfg))
+
+    assert isinstance(own.rows, OwnRows) and not own.is_plain(), "it is made where the actor is"
