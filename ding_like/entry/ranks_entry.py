@@ -181,7 +181,7 @@ def _make_runner(
     ranks = CollectingRanks(group, timeout_s=settings.timeout_s)
     updater = WEIGHT_UPDATER_REGISTRY.get(settings.updater["type"])(
         *(group.store, parts.policy.collect_mode, len(ranks.ranks), settings.sync),
-        timeout_s=settings.timeout_s,
+        timeout_s=settings.patience_s,
         dtype=settings.dtype,
     )
     ranks.wait_ready(timeout_s=settings.join_s)
@@ -216,7 +216,7 @@ def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arg
 def _from_environment(settings: RankSettings) -> LearnerGroup:
     # Rows and weights travel on the CPU.
     return LearnerGroup.from_environment(
-        timeout_s=settings.timeout_s, join_s=settings.join_s, num_gpus=0, called=_CALLED
+        timeout_s=settings.patience_s, join_s=settings.join_s, num_gpus=0, called=_CALLED
     )
 
 
@@ -246,7 +246,7 @@ def _joined(plan: RankPlan) -> Iterator[LearnerGroup]:
             place=Place(0, world_size, 0),
             hosts_store=True,
             listener=listener.detach(),
-            timeout_s=settings.timeout_s,
+            timeout_s=settings.patience_s,
             join_s=settings.join_s,
             children=processes,
             called=_CALLED,

@@ -23,6 +23,7 @@ _RULES: Mapping[str, Rule] = {
     "segment_rows": Rule("0 or more", lambda it: it >= 0),
     "max_policy_lag": Rule("None for no limit, or 1 or more updates", lambda it: it is None or it >= 1),
     "timeout_s": _SECONDS,
+    "silent_s": _SECONDS,
     "join_s": _SECONDS,
     "dtype": Rule("'exact' or 'bfloat16'", lambda it: it in ("exact", "bfloat16")),
 }
@@ -32,8 +33,9 @@ _RULES: Mapping[str, Rule] = {
 class RankSettings:
     """Section `ranks` of a `system_config`; times are in seconds.
 
-    `timeout_s` is the longest wait for a rank: for its rows, and for its answer to weights. `segment_rows` and
-    `max_policy_lag` are of `sync=False`.
+    `timeout_s` is the longest wait for a rank's rows, `silent_s`, if it is shorter, that for its heartbeats and its
+    answer to weights: less than the 30 s that torchrun gives rank 0 to save a point when another rank has ended.
+    `segment_rows` and `max_policy_lag` are of `sync=False`.
     """
 
     collect_ranks: int = 2
@@ -41,10 +43,16 @@ class RankSettings:
     segment_rows: int = 0
     max_policy_lag: int | None = None
     timeout_s: float = 60.0
+    silent_s: float = 20.0
     join_s: float = 120.0
     dtype: WireDtype = "exact"
     updater: Mapping[str, str] = field(default_factory=lambda: {"type": "distributed"})
     collector: Mapping[str, str] = field(default_factory=lambda: {"type": "rank"})
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds after which a silent rank is lost."""
+        return min(self.silent_s, self.timeout_s)
 
 
 def read_ranks(
