@@ -19,6 +19,7 @@ from ding_like.config.parts import ENV_TEMPLATE, PARTS, TOP_TEMPLATE, class_defa
 from ding_like.config.tree import join, leaves
 from ding_like.entry import cli
 from ding_like.pipeline.parallel.settings import SystemConfig
+from ding_like.pipeline.ranks.settings import RankSettings
 from ding_like.pipeline.ray.settings import RaySettings
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.utils.extras import EXTRA_OF, install_hint, pip_line
@@ -144,7 +145,7 @@ def known_keys() -> set[str]:
                 join(part.path, path) for path in [*own, *getattr(cls, "config_free", ()), "type", "import_names"]
             }
     found |= {f"system.{key}" for key in SystemConfig._fields}
-    for name, settings in (("ray", RaySettings()), ("seed", SeedSettings())):
+    for name, settings in (("ray", RaySettings()), ("seed", SeedSettings()), ("ranks", RankSettings())):
         found |= {f"system.{name}.{path}" for path, _ in leaves(asdict(settings))}
     return found | {path.rpartition(".")[0] for path in found} | {path.rsplit(".", 2)[0] for path in found}
 
