@@ -333,15 +333,8 @@ class LearnerGroup:
 
         Each may have another number of values.
         """
-        own = np.ascontiguousarray(values, np.float32)
-        lengths = self._all_gather_ints([len(own)])[:, 0].tolist()
-        padded = torch.zeros(max(lengths))
-        padded[: len(own)] = torch.from_numpy(own)
-        parts = [torch.empty_like(padded) for _ in lengths] if self.rank == 0 else None
-        self._call(dist.gather, padded, parts, 0)
-        if parts is None:
-            return None
-        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)]).numpy()
+        parts = self.all_gather_bytes(np.ascontiguousarray(values, np.float32).tobytes())
+        return np.frombuffer(bytearray().join(parts), np.float32) if self.rank == 0 else None
 
     def all_gather_bytes(self, data: bytes) -> list[bytes]:
         """Return the bytes of all learners, in the order of their ranks; they may differ in length."""
@@ -382,14 +375,12 @@ class LearnerGroup:
 
     def broadcast_state(self, state: FlatState | None = None, *, source: int = 0) -> FlatState:
         """Return the flat state of the learner `source`, in memory of its own; the others give None, and wait."""
-        if self.rank != source:
-            layout = Layout.parse(self.broadcast_json(source=source))
-            return layout.read(self._broadcast(np.empty(layout.nbytes, np.uint8), source))
-        if state is None:
+        if self.rank == source and state is None:
             raise CommError(f"{self._name(source)} has no state to give to the others.")
-        layout = Layout.of(state)
-        self.broadcast_json(layout.describe(), source=source)
-        return layout.read(self._broadcast(layout.pack(state), source))
+        own = None if state is None or self.rank != source else Layout.of(state)
+        layout = Layout.parse(self.broadcast_json(None if own is None else own.describe(), source=source))
+        body = np.empty(layout.nbytes, np.uint8) if own is None or state is None else own.pack(state)
+        return layout.read(self._broadcast(body, source))
 
     def sum_int(self, values: Sequence[int] | Array) -> Array:
         """Return the sums of whole numbers [N] over all learners, int64."""
