@@ -19,6 +19,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
 from ding_like.envs import make_env
 from ding_like.pipeline.parallel.settings import read_system
+from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
 from ding_like.worker import create_buffer
 from tests.docs.test_commands import CARTPOLE, PAGES, ROOT
 from tests.docs.test_walked_pages import WALKED
@@ -26,8 +27,8 @@ from tests.docs.walk import own_modules
 
 # tests/serve/test_page.py runs serve.md, test_walked_pages.py runs use.md, others are run here.
 WITH_PYTHON = (
-    "README.md buffers.md environments.md first_minute.md resume.md seed.md seeds.md self_play.md serve.md trackers.md "
-    "use.md weights.md"
+    "README.md buffers.md environments.md first_minute.md ranks.md resume.md seed.md seeds.md self_play.md serve.md "
+    "trackers.md use.md weights.md"
 ).split()
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 # The env that docs/environments.md checks.
@@ -230,3 +231,11 @@ def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> 
     paths = {"path_data": str(tmp_path / "data"), "path_policy": str(tmp_path / "policy")}
     assert capsys.readouterr().out == "version 1\nversion 2\n"
     assert read_system({**names["system_config"], **paths}, cfg).weights == {"dtype": "exact", "delta": False}
+
+
+def test_the_settings_of_the_ranks_page_are_the_defaults() -> None:
+    (block,) = blocks("ranks.md")
+    names: dict[str, Any] = {}
+    exec(block, names)
+
+    assert read_ranks(names["system_config"], compile_config(*read_config(CARTPOLE)[:2], save=False)) == RankSettings()
