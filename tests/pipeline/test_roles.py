@@ -11,10 +11,11 @@ import torch
 from ding_like.comm.channels import Receipt, Segment, Version, Weights
 from ding_like.comm.local import BatchOnce, LocalRows
 from ding_like.comm.weights.encode import decode, encode
+from ding_like.comm.weights.extract import state_of
 from ding_like.comm.weights.newest import NewestWeights
 from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
-from ding_like.errors import CommError, SchemaError
+from ding_like.errors import SchemaError
 from ding_like.pipeline.build import (
     build_buffer,
     build_collect_env,
@@ -61,24 +62,26 @@ def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(t
             batch_size=cfg.policy.learn.batch_size,
             newest=lambda: Version(1, learner.train_iter),
         )
-        train = TrainRole(
-            learner, rows, publisher=weights, acting_state=lambda: learning.collect_mode.state_dict(), attempt=1
-        )
+
+        def publish() -> None:
+            version = Version(1, learner.train_iter)
+            weights.publish(Weights("policy", version, state_of(learning.collect_mode)))
+
         loaded = LoadedWeights(acting, weights)
         collect = CollectRole(collector, loaded, sink=rows)
         thread = threading.Thread(target=collect.run)
-        train.publish()
+        publish()
         thread.start()
         while learner.train_iter < NUM_SEGMENTS:
-            batch = train.next_batch()
-            assert batch is not None
+            while (batch := rows.next(timeout_s=1.0)) is None:  # rows are there, but not enough for an update
+                assert not rows.finished
             learner.train(batch)
-            train.report(learner.train_iter, priority=None)
-        train.publish()
+            rows.feedback(learner.train_iter, priority=None, info=dict)
+        publish()
         rows.finish()
         thread.join(10.0)
 
-    assert not thread.is_alive() and train.next_batch() is None
+    assert not thread.is_alive() and rows.finished
     assert collector.envstep == rows.env_step > 0
     loaded.take_newest()
     assert loaded.version == Version(1, learner.train_iter)
@@ -103,20 +106,6 @@ def once() -> LocalRows:
     return LocalRows(
         BatchOnce(), UpdateRatio.per_segment(1), segment_rows=1, batch_size=1, newest=lambda: Version(0, 0)
     )
-
-
-def test_a_learner_gives_up_when_no_batch_comes_for_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.pipeline.roles.train._LOOK_S", 0.0)
-    now = [0.0]
-
-    def clock() -> float:
-        now[0] += 200.0
-        return now[0]
-
-    role = TrainRole(NoPriorities(), once(), clock=clock)  # type: ignore[arg-type]
-
-    with pytest.raises(CommError, match="no batch has come for 600 s"):
-        role.next_batch()
 
 
 def test_a_policy_that_owes_priorities_is_told(tmp_path: Path) -> None:

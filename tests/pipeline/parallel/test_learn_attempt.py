@@ -18,6 +18,7 @@ from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.weights.files import read_weights
 from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError, SegmentMeta, read_segment, write_segment
+from ding_like.errors import CommError
 from ding_like.utils.checkpoint import save_state
 from ding_like.worker import NaiveCollector
 from tests.pipeline.parallel.runs import Run, small_dqn, working
@@ -252,6 +253,16 @@ def test_an_audit_can_read_how_many_batches_came_and_were_learned_from(by_hand: 
 
     stats = by_hand.run.core.workers.get(by_hand.worker_id).stats  # type: ignore[union-attr]
     assert stats["learned_updates"] == 9 and stats["received_updates"] == by_hand.run.core.granted_updates >= 9
+
+
+def test_a_learner_gives_up_where_no_collector_sends_data(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("_LOOK_S", 0.01), ("_NO_DATA_S", 0.05)):
+        monkeypatch.setattr(f"ding_like.pipeline.parallel.comm_learner.{name}", seconds)
+    by_hand = ByHand(run, is_fed=False)
+
+    with pytest.raises(CommError, match="no batch has come"):
+        by_hand.train(1)
+    by_hand.close()
 
 
 def honest(rows: int = 16) -> dict[str, Any]:
