@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ding_like.comm.ray.needs import Need
+from ding_like.comm.workers.resources import resources_of
 from ding_like.pipeline.build.collect_end import collector_name
 from ding_like.pipeline.build.factories import no_envs
 from ding_like.pipeline.ray.c_worker import CWorker
@@ -73,6 +75,8 @@ class CWorkerSet(WorkerSet):
                 test_envs_factory, resources, **settings,
             )  # fmt: skip
 
+        if num_workers:
+            make.needs = Need("collector", num_workers, resources_of(resources))  # type: ignore[attr-defined]
         return make
 
     @property

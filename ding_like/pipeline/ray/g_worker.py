@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ding_like.comm.ray.needs import Need
 from ding_like.comm.workers.columns import unpack_rows
 from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.errors import ConfigError
@@ -190,10 +192,10 @@ class GWorker(Worker):
 
     def apply_gradients(self, gradients: Any = None, info: Mapping[str, Any] | None = None) -> None:
         """Take a step with a gradient, by default the one computed here last; `info` is what was reported of it."""
-        if gradients is None and not hasattr(self.algo, "learning_storage"):
-            gradients = self._gradients
-        extra = {} if info is None else {"info": info}
-        self.algo.apply_gradients(gradients, **extra)
+        if hasattr(self.algo, "learning_storage"):
+            self.algo.apply_gradients(gradients, info)
+        else:
+            self.algo.apply_gradients(self._gradients if gradients is None else gradients)
         self._version += 1
         self._batch = next(self._batches, None)  # of the same batch: None follows its last one
         self.is_between_batches = self._batch is None
@@ -332,13 +334,20 @@ class GWorkerSet(WorkerSet):
             local |= dict(col_communication="synchronous", col_execution="Central", col_fraction_workers=1.0)
         super().__init__(
             worker_class, params, num_workers=num_workers, local_params=local, remote_config=grad_worker_resources,
-            kind="gradient", note_restart=_note_empty, **settings,
+            kind="gradient", note_restart=_note_empty, also_needs=_needs_of(col_workers_factory, num_workers),
+            **settings,
         )  # fmt: skip
 
     @classmethod
     def create_factory(cls, num_workers: int, **settings: Any) -> Callable[[Any, int], GWorkerSet]:
         """Return a function of (device, index of the parent) that makes such sets."""
         return lambda device, index: cls(num_workers, index_parent=index, local_device=device, **settings)
+
+
+def _needs_of(col_workers_factory: CWorkersFactory, num_workers: int) -> list[Need]:
+    """Return what the collectors of so many gradient workers need, where their factory says it."""
+    each = getattr(col_workers_factory, "needs", None)
+    return [] if each is None else [replace(each, number=num_workers * each.number)]
 
 
 def _note_empty(name: str) -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -79,6 +79,7 @@ class WorkerSet:
         remote_config: Mapping[str, Any] | None = None, local_params: Mapping[str, Any] | None = None,
         kind: str = "worker", policy: FailurePolicy | None = None, log: FailureLog | None = None,
         is_leaving: Callable[[], bool] = lambda: False, note_restart: Callable[[str], None] | None = None,
+        also_needs: Sequence[Need] = (),
     ) -> None:  # fmt: skip
         """Make the local worker and start the others.
 
@@ -97,7 +98,8 @@ class WorkerSet:
         self._next_index, self._guard = 1, threading.Lock()
         self._latest: dict[str, tuple[str, tuple[Any, ...]]] = {}  # what was broadcast, by kind
         self.num_asked = num_workers
-        self._cluster = open_cluster([Need(kind, num_workers, self._resources)]) if num_workers else None
+        needs = [Need(kind, num_workers, self._resources), *also_needs]  # what the workers themselves start, too
+        self._cluster = open_cluster(needs) if num_workers else None
         self._local: Any = None  # of `worker_class`
         self.serving: Any = None  # the worker that is called where there is no remote one
         try:
@@ -175,7 +177,7 @@ class WorkerSet:
             self._local.stop()
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
-            cluster.close(timeout_s=timeout_s / 2)
+            cluster.close(timeout_s=max(timeout_s / 2, 8.0))
 
     def _end(self, workers: Iterable[RemoteWorker], *, timeout_s: float) -> None:
         """Call `stop` of workers beside what they do, wait for it, and end their processes."""
