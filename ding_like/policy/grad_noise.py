@@ -58,11 +58,6 @@ class GradNoise:
         self._set(state)
         self._state, self._has_drawn = state, False
 
-    def reseed(self, seed: int) -> None:
-        """Begin the next update where a generator begins that is seeded by `seed`."""
-        self._generator.manual_seed(seed)
-        self._state, self._has_drawn = self._generator.get_state(), False
-
     def load_drawn(self, state: Tensor) -> None:
         """Let the update under way end at `state`, which another process's `drawn` was."""
         self._set(state)

@@ -277,11 +277,6 @@ class OnPolicyActorCritic(Policy):
         own, self._grad_weight = self.part_of(self._with_what_all_need(minibatch), self._share)
         return own
 
-    def parts_of(self, minibatch: TransitionBatch, num_parts: int) -> list[tuple[TransitionBatch, float]]:
-        """Return (rows, what their gradient counts in the whole minibatch's) of so many shares of a minibatch."""
-        whole = self._with_what_all_need(minibatch)
-        return [self.part_of(whole, Share(rank, num_parts)) for rank in range(num_parts)]
-
     def part_of(self, minibatch: TransitionBatch, share: Share) -> tuple[TransitionBatch, float]:
         """Return (the rows of one share of a minibatch, what their mean counts in that of all rows)."""
         return minibatch[share.of(len(minibatch))], share.weight(len(minibatch))

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ding_like.comm.ray.library import load_ray
-from ding_like.comm.workers.host import Resources
 from ding_like.comm.workers.raised import WorkerTracebackError
+from ding_like.comm.workers.resources import Resources
 from ding_like.errors import CommError, TrainingError
 
 logger = logging.getLogger(__name__)

@@ -38,7 +38,7 @@ def _keep_pages_off_the_console(ray: Any) -> None:
     """Log at level DEBUG what Ray's node manager has to say, a page for each death of a worker.
 
     Ray prints it to the console whatever `log_to_driver` says, and has no setting for it. Who died and why is in the
-    WorkerLostError, of which the caller tells.
+    log of failures, which a worker set keeps.
     """
     worker = getattr(getattr(ray, "_private", None), "worker", None)
     show = getattr(worker, "print_to_stdstream", None)

@@ -13,7 +13,7 @@ import torch
 
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.own_cluster import Amounts, object_store_bytes
-from ding_like.comm.workers.host import Resources
+from ding_like.comm.workers.resources import Resources
 from ding_like.errors import ConfigError
 from ding_like.utils.memory import available_bytes
 from ding_like.utils.processes import num_cores

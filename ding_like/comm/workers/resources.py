@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ding_like.comm.workers.host import Resources
 from ding_like.errors import ConfigError
 from ding_like.utils.log import one_time_warning
 
 _KEYS = ("num_cpus", "num_gpus", "memory", "resources", "object_store_memory")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Say what a worker is given: `num_cpus` and `num_gpus` may be fractions, `memory` is in bytes (None: no limit)."""
+
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    memory: int | None = None
+    custom: Mapping[str, float] = field(default_factory=dict)  # of a cluster's own kinds, by name
 
 
 def resources_of(options: Mapping[str, Any]) -> Resources:  # Any: numbers, and a dict of them

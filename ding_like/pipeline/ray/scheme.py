@@ -87,7 +87,7 @@ class Scheme:
             collects_episodes=end is not None and end.collects_episodes,
         )  # fmt: skip
         if end is not None and self._num_parents:
-            check_sharing(end.parts.policy, 1)
+            check_sharing(end.parts.policy)
 
     def _gradient_settings(self) -> GradientSettings:
         grad = self.settings.grad

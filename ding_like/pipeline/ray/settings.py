@@ -8,7 +8,7 @@ from typing import Any
 
 from ding_like.comm.ray.needs import Need
 from ding_like.comm.workers.failures import FailurePolicy
-from ding_like.comm.workers.host import Resources
+from ding_like.comm.workers.resources import Resources
 from ding_like.config.override import Override
 from ding_like.config.ray_section import faults_together, ray_section
 from ding_like.config.report import config_error

@@ -22,7 +22,7 @@ from ding_like.comm.ray.leftovers import find_processes
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.own_cluster import Amounts
 from ding_like.comm.ray.watch import ClusterWatch
-from ding_like.comm.workers.host import Resources
+from ding_like.comm.workers.resources import Resources
 from ding_like.errors import DingError
 
 AMOUNTS = Amounts(num_cpus=2, num_gpus=0, object_store_bytes=100 * 2**20)

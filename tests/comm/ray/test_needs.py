@@ -8,7 +8,7 @@ from ding_like.comm.ray import needs
 from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.needs import Need, Node, Plan, plan_here, plan_on_cluster
 from ding_like.comm.ray.own_cluster import Amounts
-from ding_like.comm.workers.host import Resources
+from ding_like.comm.workers.resources import Resources
 from ding_like.errors import ConfigError
 from ding_like.utils.processes import num_cores
 from tests.ray_cluster import NUM_CPUS

@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from ding_like.comm.workers.host import Resources
-from ding_like.comm.workers.resources import resources_of
+from ding_like.comm.workers.resources import Resources, resources_of
 from ding_like.errors import ConfigError
 from ding_like.utils import log
 
