@@ -240,7 +240,7 @@ def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: li
     else:
         try:
             cls = part.registry.get(choice.name, modules)
-            if part.name != "policy" or hasattr(cls, "learn_mode"):
+            if part.name != "policy" or hasattr(cls, "default_config"):
                 return cls
             text = (
                 f"{cls.__name__} is no policy: derive it from ding_like.policy.Policy; docs/own_algorithm.md shows one"
