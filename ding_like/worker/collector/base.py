@@ -340,14 +340,7 @@ class LoopCollector(BaseSerialCollector):
 
     _policy: CollectMode | None = None
     _loop: RolloutLoop | None = None
-    _note_actions: Callable[[Array, Array], None] | None = None
     _step_by: Callable[..., list[EpisodeRecord]] | None = None
-
-    def note_actions(self, note: Callable[[Array, Array], None]) -> None:
-        """Tell `note` of lanes [R] and actions [R, A...] before each step of the envs."""
-        self._note_actions = note
-        if self._loop is not None:
-            self._loop.note_actions = note
 
     def step_by(self, step: Callable[..., list[EpisodeRecord]]) -> None:
         """Step with `step(loop, setting, policy_version=, idle=)` in place of `RolloutLoop.step`."""
@@ -379,7 +372,7 @@ class LoopCollector(BaseSerialCollector):
         if self._env is None or self._policy is None:
             return None
         loop = RolloutLoop(self._env, self._policy.actor, rng=self._rng, keeps_info=reads_info(self._policy))
-        loop.note_actions, loop.step_by = self._note_actions, self._step_by
+        loop.step_by = self._step_by
         return loop
 
     @property

@@ -99,8 +99,6 @@ class RolloutLoop:
         self.dropped_steps = 0
         self.dropped_episodes = 0
         self.ended_lanes: Sequence[int] = ()  # whose episodes ended in the last step; those that broke off did not
-        # Told of lanes [R] and actions [R, A...] before they are stepped.
-        self.note_actions: Callable[[Array, Array], None] | None = None
         # Takes the place of `step`, with the same arguments: it calls `act`, `manager.step` and `close`.
         self.step_by: Callable[..., list[EpisodeRecord]] | None = None
         self._next_episode = lanes
@@ -140,8 +138,6 @@ class RolloutLoop:
         if self.step_by is not None:
             return self.step_by(self, setting, policy_version=policy_version, idle=idle)
         lanes, actions = self.act(setting, policy_version=policy_version, idle=idle)
-        if self.note_actions is not None:
-            self.note_actions(lanes, actions)
         return self.close(self.manager.step(lanes, actions))
 
     def act(self, setting: Setting, *, policy_version: int = 0, idle: Array | None = None) -> tuple[Array, Array]:
