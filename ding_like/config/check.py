@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
@@ -108,11 +109,9 @@ class Checker:
             return None
         if types == (str,) and path in self._raw and not isinstance(value, str):
             return self._raw[path]
-        try:
-            return _fitted(_plain(value, path), types)
-        except _MisfitError as misfit:
-            more = f" (`ding explain {path}` says what it means)" if path.startswith("policy.") else ""
-            raise _MisfitError(f"{misfit}{more}") from None
+        if isinstance(value, float) and types == (int,) and not value.is_integer() and path.startswith("policy."):
+            raise _MisfitError(f"expected int, got float {value!r}: `ding explain {path}` says what it counts")
+        return _fitted(_plain(value, path), types)
 
     def _meant(self, value: Any, default: Tree, path: str) -> str:
         """Return the key of a section that a text in its place may be meant for: the class or env that it names."""
@@ -244,7 +243,7 @@ def _plain(value: Any, path: str = "") -> Any:
     if type(value) in _LEAVES:
         return value
     hint = "; only policy.model takes classes and layers" if is_object(value) else ""
-    if callable(value) and path.rpartition(".")[2].startswith("learning_rate"):
+    if inspect.isroutine(value) and path.rpartition(".")[2].startswith("learning_rate"):
         hint = "; a rate that falls is a number here, with policy.learn.schedule: see docs/learning_rate.md"
     raise _MisfitError(f"expected numbers, text, lists and dicts, which can be saved; got {_described(value)}{hint}")
 
