@@ -159,6 +159,7 @@ class TestOnRay:
         again = {reply.value for _ in range(200) if (reply := workers.next_ready("wait", 0.02, timeout_s=30.0))}
         assert again <= {1, 2} and 2 in again
 
+    @pytest.mark.slow
     def test_once_a_quorum_has_replied_the_others_are_stopped_early(self, make_set: MakeSet) -> None:
         workers, began_s = make_set(2), time.monotonic()
 
@@ -166,6 +167,7 @@ class TestOnRay:
 
         assert found == [1, 2] and time.monotonic() - began_s < 50.0
 
+    @pytest.mark.slow
     def test_a_worker_that_hangs_is_restarted(self, make_set: MakeSet) -> None:
         workers = make_set(2, policy=FailurePolicy(step_timeout_s=1.0))
 
@@ -173,6 +175,7 @@ class TestOnRay:
         wait_until(are_all_back(workers, 2), "the worker that hung")
         assert [row.how for row in workers.log.rows] == ["no answer for 1 s"]
 
+    @pytest.mark.slow
     def test_a_round_that_is_late_goes_on_with_the_least_that_is_enough(self, make_set: MakeSet) -> None:
         workers = make_set(2)
 
@@ -195,6 +198,7 @@ class TestOnRay:
         with pytest.raises(ConfigError, match="wrong config"):
             make_set(1).call("fail", "config")
 
+    @pytest.mark.slow
     def test_a_spent_budget_ends_the_work_or_makes_the_set_smaller(self, make_set: MakeSet) -> None:
         policy = FailurePolicy(restarts_per_10min=0)
         with pytest.raises(TrainingError, match="worker1 .* was lost: process died"):
