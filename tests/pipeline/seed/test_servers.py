@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from ding_like.comm.channels import Version
 from ding_like.errors import CommError, ConfigError
@@ -159,6 +161,13 @@ def test_a_server_reports_what_it_does():
     assert stats["observations"] == 30 and stats["batches"] == 10 and stats["mean_batch"] == 3.0
     assert 0 < stats["p50_ms"] <= stats["p99_ms"] and 0 < stats["busy"] < 1
     assert (stats["version"], stats["garbled"], stats["queue"]) == ([0, 1], 0, 0)
+
+
+@pytest.fixture(autouse=True)
+def keeps_denormals() -> Iterator[None]:
+    """Undo what a server that runs in the test's own thread sets there."""
+    yield
+    torch.set_flush_denormal(False)
 
 
 def test_no_weights_at_all_are_an_error_that_says_who_publishes():
