@@ -19,7 +19,7 @@ from ding_like.utils.lazy_exports import lazy_export
 
 _READ = "read_config returns main_config and create_config; its result has system_config too"
 # Imported on first use.
-_HOMES = {"compile_config_parallel": "ding_like.pipeline.parallel.compiled"}
+_HOMES = {"compile_config_parallel": "ding_like.pipeline.parallel.settings"}
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
     "Config": "configs are dicts or EasyDicts",

@@ -33,7 +33,9 @@ SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry(
     "ding_like.worker.evaluator",
     modules=dict.fromkeys(("interaction_1v1", "battle_interaction"), "ding_like.worker.evaluator.battle"),
 )
-PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry("parallel_collector", "ding_like.pipeline.parallel")
+PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry(
+    "parallel_collector", "ding_like.pipeline.parallel", modules={"marine": "ding_like.pipeline.parallel.zergling"}
+)
 BUFFER_REGISTRY: Registry[Any] = Registry("buffer", "ding_like.worker.replay_buffer")
 COMMANDER_REGISTRY: Registry[Any] = Registry("commander", "ding_like.worker.commander")
 COMM_LEARNER_REGISTRY: Registry[Any] = Registry(

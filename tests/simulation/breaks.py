@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
+from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import SegmentLedger
-from ding_like.pipeline.parallel.core.run import Run
 from tests.simulation.patches import Patches
 
 
@@ -34,7 +34,7 @@ def forget_answers(patches: Patches) -> None:
     def make(once: Any) -> Any:
         return lambda run, worker_id, stamp, ask, **kwargs: once(run, worker_id, None, ask, **kwargs)
 
-    patches.wrap(Run, "once", make)
+    patches.wrap(CoordinatorCore, "once", make)
 
 
 def trust_the_version_alone(patches: Patches) -> None:
@@ -45,7 +45,7 @@ def trust_the_version_alone(patches: Patches) -> None:
         return is_newest and weights != book._learned and index.count + entry.rows <= index.batch_rows
 
     patches.set(SegmentLedger, "_is_fresh", is_fresh)
-    patches.set(Run, "_wanted_weights", lambda run, policy_id: run.policies.get(policy_id))
+    patches.set(CoordinatorCore, "_wanted_weights", lambda run, policy_id: run.policies.get(policy_id))
     patches.set(SegmentLedger, "drop_waiting", lambda book: None)
 
 

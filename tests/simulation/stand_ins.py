@@ -227,7 +227,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
     from ding_like.pipeline.build import Opponents
     from ding_like.pipeline.build.row_schema import rows_schema
     from ding_like.pipeline.build.spaces import fit_policy_config
-    from ding_like.pipeline.parallel.final_evaluation import FinalEvaluation
+    from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
     from ding_like.policy import create_policy
     from ding_like.policy.random_policy import random_collect_mode
     from ding_like.utils.log import build_logger, close_logger

@@ -5,24 +5,31 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ding_like.comm.channels import Order, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
+from ding_like.comm.rest.agent import Slave, TaskHandle
 from ding_like.comm.rest.row_sink import RestRowSink
 from ding_like.comm.rest.service import CoordinatorService
 from ding_like.comm.rest.weight_reader import RestWeightReader
 from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.build import EnvSetting
 from ding_like.pipeline.parallel.settings import class_of, required
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector
 from ding_like.pipeline.self_play import has_league
+from ding_like.types import Array
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
+from ding_like.utils.seeding import make_rng
+
+_WAIT_S = 1.0  # of a NaiveCollector for credit, before it asks again
 
 
 class BaseCommCollector(ABC, Configurable):
@@ -200,3 +207,70 @@ def create_comm_collector(cfg: Mapping[str, Any]) -> BaseCommCollector:
         cfg
     )
     return collector
+
+
+class NaiveCollector(Slave):
+    """Collector that sends `count` segments of `rows` random rows, then finishes the task.
+
+    An eval task is answered with returns of 0. Rows are what DQN collects in CartPole.
+    """
+
+    def __init__(
+        self,
+        coordinator: CoordinatorService,
+        *,
+        folder: str | os.PathLike[str],
+        rows: int = 16,
+        count: int = 20,
+        seed: int = 0,
+        incarnation: str | None = None,
+    ) -> None:
+        super().__init__(coordinator, "collector", incarnation=incarnation)
+        self._folder = Path(folder)
+        self._rows = rows
+        self._count = count
+        self._rng = make_rng(seed, "naive_collector")
+        self._num_segments = 0
+
+    def work(self) -> None:
+        """Do tasks until the run is over."""
+        self.run(self._process_task)
+
+    def _process_task(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+        if task.kind == "eval":
+            version = 0 if task.policy is None else task.policy.version
+            num = int(task.cfg["n_episode"])
+            return {"returns": [0.0] * num, "lengths": [1] * num, "version": version, "duration_s": 0.0}
+        sent, finish = 0, False
+        while sent < self._count and not (finish or handle.finish_asked):
+            order: Any = self._coordinator.task_info(
+                self.worker_id, task.task_id, m.TaskInfo(task.attempt, {}, wait_s=_WAIT_S)
+            )
+            if order.credit > 0 and not order.finish:
+                order = self._send(task)
+                sent += 1
+            finish = order.finish
+        return {"segments": sent, "collector_done": sent == self._count}
+
+    def _send(self, task: m.Task) -> m.SendDataReply:
+        number = self._num_segments
+        self._num_segments += 1
+        meta = SegmentMeta(task.task_id, task.attempt, self.worker_id, number, 0, self._rows)
+        written = write_segment(self._folder, f"{self.worker_id}.{number:08d}", self._get_timestep(), meta)
+        info = m.SegmentInfo(**written._asdict(), policy_version=0, env_steps=self._rows)
+        return self._coordinator.send_data(self.worker_id, task.task_id, m.SendData(task.attempt, (info,)))
+
+    def _get_timestep(self) -> Mapping[str, Array]:
+        """Return the columns of one segment: those of DQN's single steps."""
+        rng, rows = self._rng, self._rows
+        numbers = {name: np.zeros(rows, np.int64) for name in ("lane", "env_id", "episode_id", "policy_version")}
+        return {
+            "obs": rng.standard_normal((rows, 4), np.float32),
+            "action": rng.integers(0, 2, rows),
+            **numbers,
+            "step": np.arange(rows),
+            "next_obs": rng.standard_normal((rows, 4), np.float32),
+            "reward": np.ones(rows, np.float32),
+            "terminated": np.zeros(rows, bool),
+            "truncated": np.zeros(rows, bool),
+        }

@@ -1,4 +1,4 @@
-"""Comm learner: batches come in, weights and reports go out, over HTTP and files.
+"""Learner's side of a parallel run: batches come in, weights and reports go out, over HTTP and files.
 
 `Training` holds what stays in the process from one attempt at the task to the next.
 """
@@ -17,26 +17,47 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import Batch, Version, Weights
+from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
 from ding_like.comm.rest.batch_source import RestBatchSource
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.row_check import RowCheck
 from ding_like.comm.rest.segment_reader import SegmentReader, load_segment
 from ding_like.comm.rest.service import CoordinatorService
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.comm.rest.weight_reader import read_published
 from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.comm.weights.extract import state_of
-from ding_like.errors import CommError
-from ding_like.pipeline.build import EnvSetting
+from ding_like.config import FrozenConfig
+from ding_like.errors import CheckpointError, CommError
+from ding_like.pipeline.build import (
+    EnvSetting,
+    Opponents,
+    build_eval_env,
+    build_evaluator,
+    build_learner,
+    build_policy,
+    fit_policy_config,
+    one_player_sees,
+    rows_schema,
+)
+from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
-from ding_like.pipeline.parallel.training import Training
-from ding_like.types import Array, State
+from ding_like.pipeline.roles.evaluate import EvaluateRole
+from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.self_play import has_league
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
+from ding_like.policy import Policy
+from ding_like.types import Array, EnvManager, State
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.files import is_full
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore
+from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner, LearnerHook
+from ding_like.worker.learner.hooks import LoadCkptHook
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +180,17 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._end_attempt(is_done=False)
         published_by = None if task.policy is None else task.policy.attempt
         if self._training is None or not self._training.goes_on(task.attempt, published_by, self._link.run_id):
-            self._training = self._create_learner()
+            if self._training is not None:
+                self._training.close()
+            self._training = Training(
+                self._cfg,
+                run_id=self._link.run_id,
+                store=self._store,
+                hooks=self.hooks4call,
+                get_data=self.get_data,
+                env_setting=self._env_setting,
+                model=self._model,
+            )
             if task.attempt > 1:
                 self._training.go_on_from_saved()
         self._training.begin(task.attempt)
@@ -168,19 +199,6 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._publisher = RestWeightPublisher(self._link, task, dtype=dtype)
         self._published, self._published_s = -1, -math.inf
         self._first_s, self._train_s = math.inf, 0.0
-
-    def _create_learner(self) -> Training:
-        if self._training is not None:
-            self._training.close()
-        return Training(
-            self._cfg,
-            run_id=self._link.run_id,
-            store=self._store,
-            hooks=self.hooks4call,
-            get_data=self.get_data,
-            env_setting=self._env_setting,
-            model=self._model,
-        )
 
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
         """Do a task; it is called again where the attempt was taken away."""
@@ -201,7 +219,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         try:
             self._train(training)
         except CommError:
-            if training.has_lost_a_learner:  # updates are whole or not at all: another process goes on from here
+            # Updates are whole or not at all: another process goes on from here.
+            if training.aggregator is not None and training.aggregator.has_lost_a_learner:
                 training.save(self._warn, self.learned_updates)
             raise
         if self._link.is_leaving:
@@ -218,8 +237,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         before = learner.train_iter
         learner.call_hook("before_run")
         end = training.max_updates + learner.train_iter - before  # those of a checkpoint come on top
-        load: Callable[[], Batch | None] | None = None
-        batch_size = 0
+        load, batch_size = None, 0
         while learner.train_iter < end:
             demand = self.deal_with_get_data()
             if load is None or demand["batch_size"] != batch_size:
@@ -283,11 +301,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def _warn(self, text: str) -> None:
         """Log a line, and have the coordinator show it to the user."""
-        task = self._task
-        if task is None:
-            logger.warning("%s", text)
-        else:
-            self._link.warn(task, text)
+        self._link.warn(self._begun()[0], text)
 
     # --- weights out
 
@@ -380,14 +394,17 @@ class FlaskFileSystemLearner(BaseCommLearner):
     def _next_batch(self) -> Batch | None:
         """Return this learner's share of the next batch, after what is due was saved; None: there are no more."""
         _, training = self._begun()
-        training.save_if_due(self._warn, self.learned_updates)
+        if training.saving_is_due:
+            training.save(self._warn, self.learned_updates)
         batch = self._wait_for_batch(training.learner)
         if batch is None:
             if not self._link.is_leaving:
                 self._take_final_weights()
             return None
         self._first_s = min(self._first_s, time.monotonic())
-        return training.share(batch)
+        if training.aggregator is None:
+            return batch
+        return training.aggregator.share(batch, train_iter=training.learner.train_iter)
 
     def _wait_for_batch(self, learner: BaseLearner) -> Batch | None:
         source, handle, deadline = self._source, self._handle, time.monotonic() + _NO_DATA_S
@@ -408,9 +425,11 @@ class FlaskFileSystemLearner(BaseCommLearner):
         _, training = self._begun()
         training.num_updates = learn_info["learner_step"]
         self._train_s = max(time.monotonic() - self._first_s, 0.0)
+        info = learn_info["priority_info"] if self._main.policy.priority else {}
+        if training.aggregator is not None:  # this learner has the priorities of its share
+            info = training.aggregator.merge_priority(info)
         if self._source is not None:
-            priority = training.priorities(learn_info["priority_info"]).get("priority")
-            self._source.feedback(training.num_updates, priority=priority, info=training.averages)
+            self._source.feedback(training.num_updates, priority=info.get("priority"), info=training.averages)
 
     @property
     def learned_updates(self) -> int:
@@ -428,6 +447,214 @@ class FlaskFileSystemLearner(BaseCommLearner):
         announced.
         """
         return load_segment(path, meta)
+
+
+class Training:
+    """Policy, learner, envs of the final evaluation and schema of the rows; `close` closes them all.
+
+    `cfg` is what a comm learner is made from. `hooks` and `get_data` are the learner's, for good.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        *,
+        run_id: str,
+        store: ResumeStore,
+        hooks: list[LearnerHook],
+        get_data: Callable[[int], Callable[[], Any]],
+        env_setting: EnvSetting | None = None,
+        model: torch.nn.Module | None = None,
+    ) -> None:
+        self._main = main = cfg["main"]
+        self._store = store
+        self.run_id = run_id
+        self.last_attempt = 0  # that this process made at the task
+        self.learned_updates = 0  # batches learned from, by this learner and those that it goes on from
+        self.num_updates = 0  # what the learner counted last; it may learn on after the model that ends the run
+        self.train_s = 0.0
+        given = main.policy.learn.learner.get("train_iterations", float("inf"))
+        self.max_updates = min(float(cfg.get("max_train_iter") or float("inf")), float(given))
+        self._newer: tuple[int, dict[str, torch.Tensor]] | None = None
+        self._saved_s = time.monotonic()
+        seed = int(cfg["seed"])
+        with ExitStack() as parts:
+            self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=env_setting)
+            parts.callback(self.final_evaluation.close)
+            fitted = fit_policy_config(main.policy, self.final_evaluation.env)
+            self.policy = build_policy(fitted, seed=seed, model=model)
+            self.statistics = MergedStatistics(self.final_evaluation.manager)
+            self.final_evaluation.judge(
+                self.policy,
+                Opponents(fitted, self.policy),
+                before=lambda: self.statistics.evaluate_with(self.final_evaluation.manager),
+            )
+            # A league's collectors see one player of each game, others all of them.
+            acted_in = self.final_evaluation.env if has_league(main) else self.final_evaluation.manager
+            self.schema = rows_schema(fitted, acted_in, seed=seed)
+            env = self.final_evaluation.env
+            self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
+            rng = make_rng(seed, "learner")
+            self.aggregator: LearnerAggregator | None = None  # of several learners that act as one
+            if int(cfg.get("num_learners") or 1) > 1:
+                self.aggregator = LearnerAggregator(cfg)
+                parts.callback(self.aggregator.close)
+                self.aggregator.start(self.policy, rng=rng)
+            self.learner = build_learner(
+                main,
+                self.policy,
+                seed=seed,
+                rng=rng,
+                max_updates=self.max_updates,
+                reducer=None if self.aggregator is None else self.aggregator.reducer,
+                num_learners=int(cfg.get("num_learners") or 1),
+            )
+            parts.callback(self.learner.close)
+            for hook in hooks:
+                self.learner.register_hook(hook)
+            self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
+            self.learner.get_data = get_data
+            self._parts = parts.pop_all()
+
+    def close(self) -> None:
+        """Close all parts, also where closing one of them fails; may be called again."""
+        self._parts.close()
+
+    def acting_state(self) -> State:
+        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
+        state, statistics = self.policy.collect_mode.state_dict(), self.statistics.weights()
+        return {**state, ENV_WRAPPERS: statistics} if statistics else state
+
+    def averages(self) -> dict[str, float]:
+        """Return the means of what the learner logs."""
+        monitor = self.learner.monitor
+        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
+
+    # --- from attempt to attempt
+
+    def goes_on(self, attempt: int, published_by: int | None, run_id: str) -> bool:
+        """Tell whether another attempt can go on from what is in memory: no other has published meanwhile.
+
+        `published_by` is the attempt whose weights are the run's newest, None where there are none.
+        """
+        is_newest = published_by is None or published_by <= self.last_attempt
+        return self.run_id == run_id and is_newest and 0 < self.last_attempt <= attempt
+
+    def begin(self, attempt: int) -> None:
+        """Begin another attempt, with the newest weights of this process."""
+        self.last_attempt = attempt
+        if self.aggregator is not None:  # what was loaded since, they have not got
+            self.aggregator.renew()
+        # What an attempt goes on from is not the checkpoint that the run was begun with.
+        if attempt > 1 and self.learner.train_iter > 0:
+            self.learner.remove_hooks(LoadCkptHook)
+        if self._newer is not None:
+            version, state = self._newer
+            self._newer = None
+            self._load_acting(version, state)
+            self.statistics.show(None)
+        self.num_updates = self.learner.train_iter
+
+    def result(self) -> dict[str, Any]:
+        """Return what training came to, and what the last model is worth."""
+        trained = {"train_iter": self.num_updates, "train_s": self.train_s}
+        trained["last_iter"] = self.learner.train_iter  # of the last model: learning may have gone on after it
+        return {**trained, **self.final_evaluation.play()}
+
+    def judged_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
+        """Take the weights whose evaluation ended the run, by which it is judged.
+
+        Those that are newer are kept beside, optimizer and targets stay: `begin` goes on with them, as if nothing had
+        been.
+        """
+        newest = {name: tensor.clone() for name, tensor in state_of(self.policy.collect_mode).items()}
+        self._newer = (self.learner.train_iter, newest)
+        self.statistics.show(self._load_acting(version, state))
+        self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
+
+    def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> Statistics | None:
+        """Load published weights; return the statistics that came with them, if any."""
+        acting = unflatten_state(state)
+        statistics: Statistics | None = acting.pop(ENV_WRAPPERS, None)
+        self.policy.collect_mode.load_state_dict(acting)
+        self.learner.last_iter.update(version)
+        return statistics
+
+    # --- saved points
+
+    def go_on_from_saved(self) -> None:
+        """Take over what another process, or this one, saved of this run, if there is anything."""
+        try:
+            saved = self._store.load_newest()
+        except CheckpointError as error:
+            logger.info("the learner starts from the beginning: %s", error)
+            return
+        if saved.meta.get("run_id") != self.run_id:
+            logger.info("the learner starts from the beginning: %s belongs to another run", self._store.folder)
+            return
+        self.learner.policy.load_state_dict(saved.parts["policy"])
+        self.learner.load_state_dict(saved.parts["learner"])
+        self.statistics.load_resume_state(saved.parts.get(ENV_WRAPPERS, {}))
+        self.learned_updates = int(saved.meta.get("learned_updates", self.learner.train_iter))
+        logger.info("the learner goes on from iteration %s", f"{self.learner.train_iter:,}")
+
+    @property
+    def saving_is_due(self) -> bool:
+        """True `resume.save_every_s` seconds after the last saved point."""
+        return time.monotonic() - self._saved_s >= float(self._main.resume.save_every_s)
+
+    def save(self, warn: Callable[[str], None], learned_updates: int) -> None:
+        """Save a point from which another attempt goes on; a disk that is full is said, and an earlier point stays."""
+        self._saved_s = time.monotonic()
+        learner = self.learner
+        parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
+        if statistics := self.statistics.resume_state():
+            parts[ENV_WRAPPERS] = statistics
+        meta = {"run_id": self.run_id, "learned_updates": learned_updates}
+        try:
+            self._store.save(learner.train_iter, parts, meta)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            warn(f"the disk is full ({error}): iteration {learner.train_iter} is not saved, an earlier one is")
+
+
+class FinalEvaluation:
+    """Final evaluation and its envs, whose spaces are known before there is a policy."""
+
+    def __init__(self, cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None) -> None:
+        self._cfg = cfg
+        self.manager: EnvManager = build_eval_env(cfg, seed=seed, env_setting=env_setting)
+        self._versus = one_player_sees(cfg, self.manager, seed=seed, name="judge")
+        self.env: EnvManager = self.manager if self._versus is None else self._versus  # as the policy sees it
+        self._evaluator = build_evaluator(cfg, self.env, None, seed=seed)
+        self._role: EvaluateRole | None = None
+
+    def judge(self, policy: Policy, opponents: Opponents, *, before: Callable[[], None] | None = None) -> None:
+        """Choose the policy to evaluate, and in games its opponent; before the first `play`.
+
+        `before` is called before each.
+        """
+        if self._versus is not None:
+            opponents.face(self._versus, str(self._cfg.env.manager.opponent))
+        self._evaluator.reset_policy(policy.eval_mode)
+        self._role = EvaluateRole(self._evaluator, LoadedWeights(policy), before=before)
+
+    def play(self) -> dict[str, Any]:
+        """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
+        assert self._role is not None, "judge() was called"
+        final = self._role.final()
+        return {
+            "eval_value": final.mean,
+            "eval_value_raw": final.returns,
+            "eval_metrics": dict(final.metrics),
+            "eval_lengths": final.lengths,
+            "judge_s": final.duration_s,
+        }
+
+    def close(self) -> None:
+        """Close the envs; may be called again."""
+        self._evaluator.close()
 
 
 class SendPolicyHook(LearnerHook):

@@ -20,22 +20,35 @@ from ding_like.comm.rest.worker_link import mark_shared
 from ding_like.comm.weights.files import prune_weights
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
-from ding_like.pipeline.parallel.core import CoordinatorCore
+from ding_like.pipeline.build import build_buffer
+from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.make_core import make_core
 from ding_like.pipeline.parallel.service import LockedService
-from ding_like.pipeline.parallel.settings import SystemConfig, class_of, read_system, required
+from ding_like.pipeline.parallel.settings import (
+    SystemConfig,
+    batch_rows,
+    buffer_size,
+    class_of,
+    read_system,
+    required,
+)
+from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
+from ding_like.pipeline.self_play import has_league, make_league
+from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.utils.folder_lock import FolderLock
 from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import COORDINATOR_REGISTRY
 from ding_like.utils.run_folder import make_folder
+from ding_like.worker import create_parallel_commander
 
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
 _JOIN_S = 10.0
 _WORD_S = 60.0  # between two words about files that cannot be deleted
+_CORE_SETTINGS = ("lease_ttl_s", "heartbeat_s", "max_failures", "publish_timeout_s")
 
 
 @COORDINATOR_REGISTRY.register("flask_fs")
@@ -77,11 +90,9 @@ class Coordinator:
         self._is_closed = self._has_begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
-        self._losses: deque[tuple[int, str]] = (
-            deque()
-        )  # processes that have died, whose tasks are still to be taken back
-        self._removable: deque[str] = deque()  # segments whose files are to be deleted, or set aside
-        self._spoiled: deque[str] = deque()
+        self._losses: deque[tuple[int, str]] = deque()  # (pid, reason) of dead processes whose tasks are still held
+        self._removable: list[str] = []  # segments whose files are to be deleted, or set aside
+        self._spoiled: list[str] = []
         self._words = Interval(_WORD_S, starts_due=True, clock=time.monotonic)
         try:
             self._make_core()
@@ -100,8 +111,6 @@ class Coordinator:
             seed=int(self._cfg.get("seed") or 0),
             max_env_step=float(self._cfg.get("max_env_step") or float("inf")),
         )
-        self.core.on_join = lambda worker_id: self._joined(worker_id)
-        self.core.on_leave = lambda worker_id: self._left(worker_id)
         self.core.callbacks = self
         self.service = LockedService(self.core)
 
@@ -198,7 +207,9 @@ class Coordinator:
             self._thread.join(_JOIN_S)
             if self.is_done:
                 self._tidy()
-                self._for_each(self.core.live_segments(), lambda name: remove_segments(self.system.path_data, [name]))
+                self._for_each(
+                    self.core.book.live_segments(), lambda name: remove_segments(self.system.path_data, [name])
+                )
             for folder in (self.system.path_data, self.system.path_policy):
                 (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
         self.core.close()
@@ -227,8 +238,11 @@ class Coordinator:
         try:
             while not self._stop.wait(_TICK_S) and self.core.halted is None:
                 try:
-                    self._take_losses()
-                    self.service.tick()
+                    while self._losses:
+                        self._take_back(*self._losses[0])
+                        self._losses.popleft()
+                    with self.service.changing() as core:
+                        core.tick()
                     self._tidy()
                 except RefusedError as error:
                     if not error.retryable:  # another thread waits for the disk
@@ -242,11 +256,9 @@ class Coordinator:
                 "(policy.learn.resume_training=True) it goes on from what was written."
             )
 
-    def _take_losses(self) -> None:
-        while self._losses:
-            pid, reason = self._losses[0]
-            self.service.lost(host_name(), pid, reason)
-            self._losses.popleft()
+    def _take_back(self, pid: int, reason: str) -> bool:
+        with self.service.changing() as core:
+            return core.lost(host_name(), pid, reason)
 
     def _tidy(self) -> None:
         """Delete, or set aside, files that are not needed any more; what fails is tried again the next time."""
@@ -258,9 +270,9 @@ class Coordinator:
         self._removable = self._for_each(self._removable, lambda name: remove_segments(self.system.path_data, [name]))
         self._for_each(policies, lambda policy_id: prune_weights(self.system.path_policy, policy_id, pinned))
 
-    def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> deque[str]:
+    def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> list[str]:
         """Do something with files; return the names with which it did not work, and say so once a minute."""
-        left: deque[str] = deque()
+        left: list[str] = []
         for name in names:
             try:
                 act(name)
@@ -273,7 +285,7 @@ class Coordinator:
     def lost_worker(self, pid: int, reason: str) -> bool:
         """Take back the tasks of a process of this machine that has died; return whether it had done anything."""
         try:
-            return self.service.lost(host_name(), pid, reason)
+            return self._take_back(pid, reason)
         except RefusedError as error:
             if not error.retryable:
                 raise
@@ -290,35 +302,42 @@ class Coordinator:
 
         `data` has the other fields of messages.SegmentInfo.
         """
-        call = self.core.deal_with_collector_send_data
-        return self.service.locked_call(lambda: call(task_id, buffer_id, data_id, data))
+        with self.service.changing() as core:
+            return core.deal_with_collector_send_data(task_id, buffer_id, data_id, data)
 
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Take the result of a task to collect or to evaluate; return whether the run is over."""
-        return self.service.locked_call(lambda: self.core.deal_with_collector_finish_task(task_id, finished_task))
+        with self.service.changing() as core:
+            return core.deal_with_collector_finish_task(task_id, finished_task)
 
     def deal_with_learner_get_data(
         self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
     ) -> m.Batches | None:
         """Return one batch as row numbers; None while no batch is to be learned from."""
-        call = self.core.deal_with_learner_get_data
-        return self.service.locked_call(lambda: call(task_id, buffer_id, batch_size, cur_learner_iter))
+        with self.service.changing() as core:
+            return core.deal_with_learner_get_data(task_id, buffer_id, batch_size, cur_learner_iter)
 
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Take the learner's report: `learner_step`, numbers to show, `priority_info` and `bad_segments`."""
-        self.service.locked_call(lambda: self.core.deal_with_learner_send_info(task_id, buffer_id, info))
+        with self.service.changing() as core:
+            core.deal_with_learner_send_info(task_id, buffer_id, info)
 
     def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Take the learner's result; return whether the run is over."""
-        return self.service.locked_call(lambda: self.core.deal_with_learner_finish_task(task_id, finished_task))
+        with self.service.changing() as core:
+            return core.deal_with_learner_finish_task(task_id, finished_task)
 
     def deal_with_increase_collector(self) -> None:
         """Have a task made for a collector that has come."""
-        self.service.tick()
+        with self.service.changing() as core:
+            core.deal_with_increase_collector()
+            self.info(f"a collector has come: there are {core.num_workers('collector')}")
 
     def deal_with_decrease_collector(self) -> None:
         """Let a task go that was made for a collector that has left."""
-        self.service.drop_surplus()
+        with self.service.changing() as core:
+            core.deal_with_decrease_collector()
+            self.info(f"a collector has left: there are {core.num_workers('collector')}")
 
     def info(self, s: str) -> None:
         """Write a line to the coordinator's log."""
@@ -328,15 +347,67 @@ class Coordinator:
         """Write an error to the coordinator's log."""
         self._logger.error(s)
 
-    def _joined(self, worker_id: str) -> None:
-        self.info(f"{worker_id} has come")
-        if worker_id.startswith("collector-"):
-            self.deal_with_increase_collector()
 
-    def _left(self, worker_id: str) -> None:
-        self.info(f"{worker_id} has left")
-        if worker_id.startswith("collector-"):
-            self.deal_with_decrease_collector()
+def make_core(
+    cfg: Any, system: SystemConfig, *, store: StateStore, seed: int, max_env_step: float
+) -> tuple[CoordinatorCore, Any]:
+    """Return (core, commander) of a compiled config, going on from what the store holds."""
+    size, ratio = buffer_size(cfg), _ratio(cfg.policy, system)
+    evaluator = cfg.policy.eval.evaluator
+    commander_cfg = dict(cfg.policy.other.get("commander") or {})
+    kwargs: dict[str, Any] = {}
+    if has_league(cfg):
+        commander_cfg.setdefault("type", "one_vs_one")
+        # Snapshots are versions that were published already: there is nothing to copy.
+        kwargs["league"] = make_league(cfg, seed=seed, save_checkpoint=lambda source, target: None)
+    commander = create_parallel_commander(
+        {
+            **commander_cfg,
+            "eval_freq": int(evaluator.eval_freq),
+            "n_episode": int(evaluator.n_episode),
+            "stop_value": float(cfg.env.stop_value),
+            "max_env_step": max_env_step,
+        },
+        **kwargs,
+    )
+
+    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
+        if isinstance(ratio, OnPolicyRatio):
+            return OnPolicyIndex(size, ratio.batch_rows, batch_segments=ratio.batch_segments)
+        return BufferIndex(build_buffer(cfg, seed=seed, name=buffer_id), size)
+
+    core = CoordinatorCore(
+        CoreConfig(
+            ratio,
+            size,
+            system.segment_rows,
+            **{name: system.coordinator[name] for name in _CORE_SETTINGS},
+            lanes=int(cfg.env.collector_env_num),
+            steps_per_row=steps_per_row(cfg.policy),
+            first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
+            segment_episodes=system.segment_episodes,
+        ),
+        clock=time.monotonic,
+        wall_clock=time.time,
+        store=store,
+        commander=commander,
+        make_index=make_index,
+    )
+    return core, commander
+
+
+def _ratio(policy: Any, system: SystemConfig) -> UpdateRatio | OnPolicyRatio:
+    collect, episodes = policy.collect, system.segment_episodes
+    if policy.on_policy and episodes:
+        return OnPolicyRatio(1, batch_segments=-(-int(collect.n_episode) // episodes))
+    if policy.on_policy:
+        return OnPolicyRatio(int(collect.n_sample))
+    return UpdateRatio(
+        warmup_steps=warmup_steps(policy),
+        steps=int(collect.n_episode) if episodes else int(collect.n_sample) * steps_per_row(policy),
+        updates=int(policy.learn.update_per_collect),
+        max_lead=system.max_lead_rows,
+    )
 
 
 def create_coordinator(cfg: Mapping[str, Any]) -> Coordinator:

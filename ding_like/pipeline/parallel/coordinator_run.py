@@ -6,7 +6,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from ding_like.comm.weights.files import read_weights
 from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.parallel.core.status import RunView
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
@@ -55,6 +53,8 @@ class CoordinatorRun:
             self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
+        self._evaluations: list[dict[str, Any]] = []  # that were not noted yet
+        self._refuted: list[dict[str, Any]] = []  # that the final evaluation did not confirm
         self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
@@ -64,10 +64,10 @@ class CoordinatorRun:
         `check` is called several times a second and raises what else ends the run. Raises TrainingError for a run that
         failed, with the cause.
         """
-        view = self._service.view(self._commander)
+        view = self._look({})
         console.start(self._progress(view))
         try:
-            while not view.is_over:
+            while not view["is_over"]:
                 self._service.wait(_LOOK_S)
                 check()
                 view = self._look(view)
@@ -75,39 +75,44 @@ class CoordinatorRun:
                 if console.is_due:
                     console.update(self._progress(view))
             self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
-            self._take_note(replace(view, evaluations=(), refuted=()), console)
-            if view.failure is None:
+            self._take_note(view, console)
+            if view["failure"] is None:
                 self._note_last(view, console)
             console.update(self._progress(view))
         finally:
             self._metrics.close()
-        if view.failure is not None:
-            raise TrainingError(view.failure)
+        if view["failure"] is not None:
+            raise TrainingError(view["failure"])
         return when_there_is_room(lambda: self._conclude(view), tell=logger.warning)
 
-    def _look(self, before: RunView) -> RunView:
-        """Return what the run is now; while it cannot be read, what it was before. Raises TrainingError if it halted.
+    def _look(self, before: dict[str, Any]) -> dict[str, Any]:
+        """Return the run's status, and take its new evaluations; while it cannot be read, return the status `before`.
 
-        A run that halted is not over: the coordinator cannot go on with it, and another start can.
+        Raises TrainingError if the run halted: it is not over, and another start of the coordinator goes on with it.
         """
-        halted = self._coordinator.core.halted
-        if halted is not None:
-            raise TrainingError(halted)
+        core = self._coordinator.core
+        if core.halted is not None:
+            raise TrainingError(core.halted)
         try:
-            return self._service.view(self._commander)
+            with self._service.locked():
+                self._evaluations, self._refuted = core.take_evaluations()
+                return core.status()
         except RefusedError:  # the state file cannot be written now: the log says so
-            return replace(before, evaluations=(), refuted=())
+            if not before:
+                raise
+            return before
 
-    def _take_note(self, view: RunView, console: RunConsole) -> None:
+    def _take_note(self, view: dict[str, Any], console: RunConsole) -> None:
         """Write down evaluations and, once a second, what workers said."""
-        for evaluation in view.evaluations:
-            self._note_evaluation(evaluation, console)
-        for refuted in view.refuted:
-            self._note_refuted(refuted, console)
+        evaluations, refuted, self._evaluations, self._refuted = self._evaluations, self._refuted, [], []
+        for each in evaluations:
+            self._note_evaluation(each, console)
+        for each in refuted:
+            self._note_refuted(each, console)
         if self._unsaved_best is not None:
             self._save_best(self._unsaved_best)
         now = time.monotonic()
-        if self._startup_s is None and view.learn_iter > 0:
+        if self._startup_s is None and view["learn_iter"] > 0:
             self._startup_s = self._record.duration_s
         if now - self._metrics_s < _METRICS_S:
             return
@@ -116,7 +121,7 @@ class CoordinatorRun:
         for role, values in stats.items():
             numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
             if numbers:
-                self._metrics.write(role, numbers, env_step=view.env_step, train_iter=view.learn_iter)
+                self._metrics.write(role, numbers, env_step=view["env_step"], train_iter=view["learn_iter"])
 
     def _note_evaluation(self, evaluation: Mapping[str, Any], console: RunConsole) -> None:
         returns = np.array(evaluation["returns"])
@@ -143,9 +148,9 @@ class CoordinatorRun:
             metrics=evaluation.get("metrics"),
         )
 
-    def _note_last(self, view: RunView, console: RunConsole) -> None:
+    def _note_last(self, view: dict[str, Any], console: RunConsole) -> None:
         """Write down the learner's evaluation of its last model, as those before it; it may be the best."""
-        learned, newest = _learned(view), view.policies.get(_POLICY_ID)
+        learned, newest = self._learned(), view["policies"].get(_POLICY_ID)
         is_newest = newest is not None and newest["version"] == learned["last_iter"]
         best = self._record.best_eval
         self._note_evaluation(
@@ -154,7 +159,7 @@ class CoordinatorRun:
                 "lengths": learned.get("eval_lengths", ()),
                 "duration_s": learned["judge_s"],
                 "metrics": learned.get("eval_metrics", {}),
-                "env_step": view.env_step,
+                "env_step": view["env_step"],
                 "version": learned["last_iter"],
                 "is_best": math.isnan(best) or learned["eval_value"] >= best,
                 # Older weights are judged where an evaluation of theirs ended the run: that made the checkpoint.
@@ -204,13 +209,14 @@ class CoordinatorRun:
             if self._words.pass_s():
                 logger.warning("%s waits for room on the disk: %s", path, error)
 
-    def _progress(self, view: RunView) -> Progress:
+    def _progress(self, view: dict[str, Any]) -> Progress:
         stats = _stats(view)
         collector = stats["collector"]
-        roles = [each.role for each in view.workers]
-        newest = view.policies.get(_POLICY_ID)
-        acting = [each.policy_version for each in view.workers if each.role == "collector" and each.env_steps]
-        waiting = view.waiting_updates
+        roles = [each["role"] for each in view["workers"].values()]
+        newest = view["policies"].get(_POLICY_ID)
+        collectors = [each for each in view["workers"].values() if each["role"] == "collector"]
+        acting = [each["policy_version"] for each in collectors if each["env_steps"]]
+        waiting = view["waiting_updates"]
         workers = {
             "collectors": str(roles.count("collector")),
             "learners": str(roles.count("learner")),
@@ -218,13 +224,13 @@ class CoordinatorRun:
         }
         if newest is not None and acting:
             workers["policy lag"] = f"{newest['version'] - min(acting):,} updates"
-        if view.stale_rows:
-            workers["rows too old"] = f"{view.stale_rows:,}"
-        if view.bad_rows:
-            workers["rows unreadable"] = f"{view.bad_rows:,}"
+        if view["stale_rows"]:
+            workers["rows too old"] = f"{view['stale_rows']:,}"
+        if view["bad_rows"]:
+            workers["rows unreadable"] = f"{view['bad_rows']:,}"
         return self._record.progress(
-            env_step=view.env_step,
-            train_iter=view.learn_iter,
+            env_step=view["env_step"],
+            train_iter=view["learn_iter"],
             mean_return=collector.get("reward_mean", math.nan),
             mean_length=collector.get("avg_envstep_per_episode", math.nan),
             setting={name: value for name, value in collector.items() if name == "eps"},
@@ -232,14 +238,19 @@ class CoordinatorRun:
             workers=workers,
         )
 
-    def _conclude(self, view: RunView) -> RunResult:
+    def _learned(self) -> dict[str, Any]:
+        result: dict[str, Any] | None = self._commander.learn_result
+        assert result is not None, "a run that is over without a failure has a learner's result"
+        return result
+
+    def _conclude(self, view: dict[str, Any]) -> RunResult:
         if self._unsaved_best is not None:
             self._save_best(self._unsaved_best, gives_up=True)
-        learned = _learned(view)
+        learned = self._learned()
         return self._record.conclude(
             learned["eval_value_raw"],
-            stop=view.stop,
-            env_step=view.env_step,
+            stop=self._commander.stop,
+            env_step=view["env_step"],
             train_iter=int(learned["train_iter"]),
             eval_metrics=learned.get("eval_metrics"),
             more={
@@ -250,15 +261,11 @@ class CoordinatorRun:
         )
 
 
-def _learned(view: RunView) -> dict[str, Any]:
-    assert view.learn_result is not None, "a run that is over without a failure has a learner's result"
-    return view.learn_result
-
-
-def _stats(view: RunView) -> dict[str, dict[str, Any]]:
+def _stats(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return what collectors (their mean) and the learner said last."""
-    collectors = [each.stats for each in view.workers if each.role == "collector" and each.stats]
-    learners = [each.stats for each in view.workers if each.role == "learner"]
+    workers = view["workers"].values()
+    collectors = [each["stats"] for each in workers if each["role"] == "collector" and each["stats"]]
+    learners = [each["stats"] for each in workers if each["role"] == "learner"]
     names = {name for stats in collectors for name in stats}
     means = {}
     for name in sorted(names):

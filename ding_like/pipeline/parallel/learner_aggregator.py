@@ -1,8 +1,14 @@
-"""Several learners on one machine that act as one: each takes a share of every batch, gradients are averaged."""
+"""Several learners on one machine that act as one: each takes a share of every batch, gradients are averaged.
+
+The first has a LearnerAggregator, which starts the others:
+python -m <this module> CONFIG STORE RANK NUM SEED TIMEOUT_S [KEY=VALUE...]
+"""
 
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,19 +17,28 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.channels import Batch
-from ding_like.comm.column_bytes import pack, pack_batch
+from ding_like.comm.column_bytes import pack, pack_batch, unpack_batch
 from ding_like.comm.learner_group import GroupReducer, LearnerGroup
+from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.build import (
+    build_eval_env,
+    build_learner,
+    build_policy,
+    fit_policy_config,
+    one_player_sees,
+    training_process,
+)
 from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares
-from ding_like.pipeline.parallel.final_evaluation import build_policy_alone
 from ding_like.pipeline.parallel.settings import required
 from ding_like.policy import Policy
 from ding_like.utils.configurable import Configurable
-from ding_like.utils.seeding import make_rng, rng_state
+from ding_like.utils.parent import watch_parent
+from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)
 
@@ -115,8 +130,8 @@ class LearnerAggregator(Configurable):
 
     def _command(self, rank: int, store: Path) -> list[str]:
         cfg = self._cfg
+        module = "ding_like.pipeline.parallel.learner_aggregator"
         what = [cfg["config_file"], store, rank, self._world_size, cfg["seed"], self._timeout_s]
-        module = "ding_like.pipeline.parallel.learner_rank"
         return [sys.executable, "-m", module, *map(str, what), *cfg.get("overrides", ())]
 
     def share(self, batch: Batch, *, train_iter: int = 0) -> TransitionBatch | SequenceBatch:
@@ -192,3 +207,69 @@ class LearnerAggregator(Configurable):
         if self._group is None or self._policy is None or self._equality is None:
             raise CommError("the other learners have not been started.")
         return self._group, self._policy, self._equality
+
+
+def build_policy_alone(cfg: FrozenConfig, *, seed: int) -> Policy:
+    """Build the policy of a config, fitted to envs that are closed again."""
+    envs = build_eval_env(cfg, seed=seed)
+    envs = one_player_sees(cfg, envs, seed=seed, name="judge") or envs
+    try:
+        return build_policy(fit_policy_config(cfg.policy, envs), seed=seed)
+    finally:
+        envs.close()
+
+
+def train_beside(argv: Sequence[str]) -> None:
+    """Build the policy of a config, take the first learner's state, and train beside it."""
+    watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    config, store, rank, world_size, seed, timeout_s, *overrides = argv
+    file = read_config(config)
+    cfg = compile_config(
+        file.main_config,
+        file.create_config,
+        seed=int(seed),
+        overrides=overrides,
+        source=config,
+        save=False,
+        renew_dir=False,
+    )
+    with training_process():
+        # Before the policy is built: with a GPU for each learner, the group says which is whose.
+        with LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=float(timeout_s)) as group:
+            _train(cfg, build_policy_alone(cfg, seed=int(seed)), group, seed=int(seed))
+
+
+def _train(cfg: FrozenConfig, policy: Policy, group: LearnerGroup, *, seed: int) -> None:
+    """Train on shares until the first learner has no more."""
+    rng = make_rng(seed, "learner")
+    equality = EqualityCheck(group, policy)
+    learner = build_learner(
+        cfg,
+        policy,
+        seed=seed,
+        rng=rng,
+        reducer=join_policy(group, policy),
+        rank=group.rank,
+        num_learners=group.world_size,
+    )
+    try:
+        while (share := group.scatter(None)) is not None:
+            batch, header = unpack_batch(share)
+            if "train_iter" in header:  # the first learner's state has changed otherwise than by training
+                policy.learn_mode.load_state_dict(share_state(group))
+                learner.last_iter.update(int(header["train_iter"]))
+                continue
+            if "compared_at" in header:
+                equality.check(int(header["compared_at"]))
+                continue
+            if "rng" in header:
+                set_rng_state(rng, header["rng"])
+            learner.train(batch)
+            if cfg.policy.priority and learner.priority_info:
+                group.gather(np.asarray(learner.priority_info["priority"]))
+    finally:
+        learner.close()
+
+
+if __name__ == "__main__":
+    train_beside(sys.argv[1:])

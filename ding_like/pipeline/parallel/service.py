@@ -6,15 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import ROUTES, CoordinatorService, Stamp
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.status import RunView, status_of, view_of
-
-T = TypeVar("T")
 
 MAX_WAIT_S = 5.0
 _LONGEST_S = 60.0  # that may be asked for
@@ -57,11 +54,9 @@ class LockedService(CoordinatorService):
 
         if name == "heartbeat" and not (stamp and self._core.journal.has_channel(worker_id, stamp.channel)):
             # It changes nothing that a repetition would change again; its number counts where others' numbers do.
-            return self.locked_call(ask)
-        if name in _ENOUGH:
-            return self._until(worker_id, stamp, ask, name, message.wait_s)
-        reply, _ = self.locked_call(lambda: self._core.once(worker_id, stamp, ask))
-        return reply
+            with self.changing():
+                return ask()
+        return self._until(worker_id, stamp, ask, name, getattr(message, "wait_s", 0.0))
 
     def secret_of(self, worker_id: str) -> str | None:
         """Return the secret that a worker registered with; None for a worker that is not there."""
@@ -71,7 +66,8 @@ class LockedService(CoordinatorService):
         return self._core.hello()
 
     def register(self, message: m.Register) -> m.Registered:
-        return self.locked_call(lambda: self._core.register(message))
+        with self.changing() as core:
+            return core.register(message)
 
     def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
         """Answer the message of a route, for workers in this process."""
@@ -79,19 +75,7 @@ class LockedService(CoordinatorService):
 
     def status(self) -> dict[str, Any]:
         with self.locked():
-            return status_of(self._core)
-
-    def tick(self) -> None:
-        """Take tasks back from workers that are not heard of any more."""
-        self.locked_call(self._core.tick)
-
-    def lost(self, host: str, pid: int, reason: str) -> bool:
-        """Take the tasks of a process that has died back at once; return whether it had done anything."""
-        return self.locked_call(lambda: self._core.lost(host, pid, reason))
-
-    def drop_surplus(self) -> None:
-        """Forget collect tasks that no worker is there to do."""
-        self.locked_call(self._core.drop_surplus)
+            return self._core.status()
 
     def halt(self, why: str) -> None:
         """Answer nothing any more, though the run is not over. Needs no lock: it may be held by who cannot go on."""
@@ -110,22 +94,18 @@ class LockedService(CoordinatorService):
         finally:
             self._changed.release()
 
-    def view(self, commander: Any) -> RunView:
-        """Return what the run is now, in plain data. Raises RefusedError `not_ready` as `locked` does."""
-        with self.locked():
-            return view_of(self._core, commander)
-
     def wait(self, timeout_s: float) -> None:
         """Return when something has changed since the last call, or after `timeout_s`."""
         self._news.wait(timeout_s)
         self._news.clear()
 
-    def locked_call(self, ask: Callable[[], T]) -> T:
-        """Return `ask()`, which may change the core, called under the lock. Raises RefusedError once it has halted."""
+    @contextmanager
+    def changing(self) -> Iterator[CoordinatorCore]:
+        """Hold the lock while the block changes the core. Raises RefusedError `not_ready` once the core has halted."""
         with self.locked():
             self._check_halted()
             try:
-                return ask()
+                yield self._core
             finally:
                 self._tell()
 
@@ -137,7 +117,7 @@ class LockedService(CoordinatorService):
         self._changed.notify_all()
         self._news.set()
 
-    def _until(self, worker_id: str, stamp: Stamp | None, ask: Callable[[], T], name: str, wait_s: float) -> T:
+    def _until(self, worker_id: str, stamp: Stamp | None, ask: Callable[[], Any], name: str, wait_s: float) -> Any:
         """Ask until the answer is worth giving, or the time is over; the journal is looked at each time."""
         if not 0.0 <= wait_s <= _LONGEST_S:
             raise RefusedError("malformed", f"wait_s is {wait_s:g}; expected 0 to {_LONGEST_S:g}")
@@ -151,11 +131,10 @@ class LockedService(CoordinatorService):
                     self._check_halted()
                     left = deadline - time.monotonic() if may_wait and not self._core.is_over else 0.0
                     # The last answer is kept, whatever it is.
-                    is_final = _ENOUGH[name] if left > 0.0 else _always
+                    is_final = _ENOUGH.get(name, _always) if left > 0.0 else _always
                     reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
                     if is_done:
-                        found: T = reply
-                        return found
+                        return reply
                     self._changed.wait(left)
             finally:
                 self._waiting -= may_wait

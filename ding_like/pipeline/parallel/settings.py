@@ -6,9 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
+from easydict import EasyDict
+
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.weights.encode import WireDtype
-from ding_like.config import deep_merge, to_plain
+from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.config.report import config_error
+from ding_like.config.section import Rule, Section, check_section
 from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.pipeline.learners.shares import check_shares, timeout_fault
@@ -59,6 +63,26 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
 }
 
 
+_TIMES = ("lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s")
+_SECONDS = Rule("seconds above 0", lambda value: value > 0)
+_COUNT = Rule("1 or more", lambda value: value >= 1)
+_SECTION = Section(
+    "system",
+    SYSTEM_TEMPLATE,
+    types={"path_data": (str,), "path_policy": (str,), "learner_gpu_num": (int,)},
+    rules={
+        **{
+            f"coordinator.{name}_s": _SECONDS for name in ("lease_ttl", "heartbeat", "publish_timeout", "state_timeout")
+        },
+        "coordinator.max_failures": _COUNT,
+        "num_learners": _COUNT,
+        "num_batches": _COUNT,
+        "weights.dtype": Rule(f"one of {', '.join(get_args(WireDtype))}", get_args(WireDtype).__contains__),
+    },
+    free=("coordinator.operator_server",),
+)
+
+
 class SystemConfig(NamedTuple):
     """The checked `system` part of a config."""
 
@@ -78,42 +102,31 @@ class SystemConfig(NamedTuple):
 
 
 def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory: bool = True) -> SystemConfig:
-    """Fill a `system_config` with defaults. Raises ConfigError with every unknown key.
+    """Fill a `system_config` with defaults. Raises ConfigError with every fault of its keys and values.
 
     Folders that it does not name are made in memory where the system has a place for that, or, for a run that may be
     interrupted and go on, in the experiment's folder.
     """
-    given = dict(system_config or {})
-    unknown = [f"system.{key}" for key in given if key not in SYSTEM_TEMPLATE and not _is_worker(key)]
-    coordinator = given.get("coordinator") or {}
-    for name in ("coordinator", "weights"):
-        if not isinstance(given.get(name) or {}, Mapping):
-            raise ConfigError(
-                f"system.{name} is {given[name]!r}; expected a dict of {', '.join(SYSTEM_TEMPLATE[name])}."
-            )
-        unknown += [f"system.{name}.{key}" for key in given.get(name) or {} if key not in SYSTEM_TEMPLATE[name]]
-    if unknown:
-        named = ", ".join(SYSTEM_TEMPLATE)
-        raise ConfigError(f"unknown keys in system_config: {', '.join(unknown)}. Known are {named}.")
-    _check_seconds(coordinator)
-    _check_weights(given.get("weights") or {})
+    given = {name: str(value) if isinstance(value, Path) else value for name, value in (system_config or {}).items()}
+    sections = sum(key.startswith("collector") and _is_worker(key) for key in given)
+    given = {key: value for key, value in given.items() if not _is_worker(key)}
+    system, faults = check_section(_SECTION, given)
+    if faults:
+        raise config_error(faults, "system_config", {})
     say_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")
-    system = deep_merge(SYSTEM_TEMPLATE, {key: value for key, value in given.items() if not _is_worker(key)})
-    sections = sum(key.startswith("collector") and key not in SYSTEM_TEMPLATE for key in given)
-    num_collectors = int(system["num_collectors"]) or sections or 2
+    num_collectors = system["num_collectors"] or sections or 2
     segment_episodes = _segment_episodes(system, cfg, num_collectors)
-    segment_rows = 1 if segment_episodes else _segment_rows(int(system["segment_rows"]), cfg, num_collectors)
-    if cfg.policy.on_policy:
-        max_lead = 0
-    elif segment_episodes:
-        max_lead = _lead_of_episodes(cfg.policy, segment_episodes, num_collectors)
-    else:
-        max_lead = _lead(int(system["max_lead_rows"]), segment_rows, cfg.policy)
+    segment_rows = 1 if segment_episodes else _segment_rows(system["segment_rows"], cfg, num_collectors)
+    max_lead = 0
     if not cfg.policy.on_policy:
         check_buffer(cfg.policy, pipeline="mode parallel", offered=("row",), holds_rows=False)
-    num_learners = int(system["num_learners"])
-    if num_learners > 1:
-        check_shares(cfg.policy, num_learners)
+        if segment_episodes:  # a segment of each collector, and what an update needs
+            for_an_update = -(-int(cfg.policy.collect.n_episode) // int(cfg.policy.learn.update_per_collect))
+            max_lead = num_collectors * segment_episodes + for_an_update
+        else:
+            max_lead = _lead(system["max_lead_rows"], segment_rows, cfg.policy)
+    if system["num_learners"] > 1:
+        check_shares(cfg.policy, system["num_learners"])
         if fault := timeout_fault(cfg.learners.timeout_s):
             raise ConfigError(f"learners.timeout_s {fault}.")
     own = None
@@ -121,38 +134,16 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
         is_in_memory = in_memory and _MEMORY.is_dir()
         own = make_own_folder("ding-", where=_MEMORY) if is_in_memory else Path(cfg.exp_name) / FILES
     base = own or Path()
-    return SystemConfig(
-        path_data=Path(system["path_data"] or base / "data"),
-        path_policy=Path(system["path_policy"] or base / "policy"),
-        own_folder=own,
-        coordinator=system["coordinator"],
-        num_collectors=num_collectors,
-        num_learners=num_learners,
-        segment_rows=segment_rows,
-        segment_episodes=segment_episodes,
-        max_lead_rows=max_lead,
-        publish_interval_s=float(system["publish_interval_s"]),
-        weights=system["weights"],
-        num_batches=int(system["num_batches"]),
-        communication_mode=str(system["communication_mode"]),
-    )
-
-
-def _check_seconds(coordinator: Mapping[str, Any]) -> None:
-    """Raise ConfigError for a value that is not a time."""
-    for name in ("lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s"):
-        value = coordinator.get(name, 1.0)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-            raise ConfigError(f"system.coordinator.{name} is {value!r}; expected seconds above 0.")
-
-
-def _check_weights(weights: Mapping[str, Any]) -> None:
-    """Raise ConfigError for weights that cannot travel so."""
-    dtype, is_delta = weights.get("dtype", "exact"), weights.get("delta", False)
-    if dtype not in get_args(WireDtype):
-        raise ConfigError(f"system.weights.dtype is {dtype!r}; expected one of {', '.join(get_args(WireDtype))}.")
-    if not isinstance(is_delta, bool):
-        raise ConfigError(f"system.weights.delta is {is_delta!r}; expected True or False.")
+    found: dict[str, Any] = {
+        "path_data": Path(system["path_data"] or base / "data"),
+        "path_policy": Path(system["path_policy"] or base / "policy"),
+        "own_folder": own,
+        "num_collectors": num_collectors,
+        "segment_rows": segment_rows,
+        "segment_episodes": segment_episodes,
+        "max_lead_rows": max_lead,
+    }
+    return SystemConfig(**{name: found[name] if name in found else system[name] for name in SystemConfig._fields})
 
 
 def required(cfg: Mapping[str, Any], *names: str, of: str) -> None:
@@ -249,12 +240,6 @@ def _segment_episodes(system: Mapping[str, Any], cfg: Any, num_collectors: int) 
     return max(lanes, -(-n_episode // num_collectors))
 
 
-def _lead_of_episodes(policy: Any, segment_episodes: int, num_collectors: int) -> int:
-    """Return how many episodes collecting may be ahead of learning: a segment for each collector, and an update's."""
-    for_an_update = -(-int(policy.collect.n_episode) // int(policy.learn.update_per_collect))
-    return num_collectors * segment_episodes + for_an_update
-
-
 def _segment_rows(given: int, cfg: Any, num_collectors: int) -> int:
     """Return what a collector sends at once: on-policy, its share of a batch."""
     n_sample, size = int(cfg.policy.collect.get("n_sample") or 0), buffer_size(cfg)
@@ -290,3 +275,41 @@ def _lead(given: int, segment_rows: int, policy: Any) -> int:
             f"{least}: a segment has {segment_rows} rows and a batch {policy.learn.batch_size}. Raise it or omit it."
         )
     return given or max(2 * segment_rows * per_row, least)
+
+
+def compile_config_parallel(
+    cfg: Mapping[str, Any],
+    create_cfg: Mapping[str, Any],
+    system_cfg: Mapping[str, Any],
+    seed: int = 0,
+    save_cfg: bool = True,
+    save_path: str = "total_config.py",
+    platform: str = "local",
+    coordinator_host: str | None = None,
+    learner_host: str | None = None,
+    collector_host: str | None = None,
+    coordinator_port: int | None = None,
+    learner_port: int | None = None,
+    collector_port: int | None = None,
+) -> Any:
+    """Return an EasyDict of `main`, the compiled config, and `system`, the system part with its defaults.
+
+    `parallel_pipeline((result.main, create_cfg, result.system))` runs it. The coordinator's host and port go into
+    `system.coordinator`; those of workers have no use, as workers dial in. Raises ConfigError for them, for a platform
+    other than 'local', and with every fault of the config.
+    """
+    hosts = dict(learner_host=learner_host, collector_host=collector_host)
+    ports = dict(learner_port=learner_port, collector_port=collector_port)
+    if given := [name for name, value in {**hosts, **ports}.items() if value is not None]:
+        raise ConfigError(f"{', '.join(given)}: workers dial in to the coordinator; leave them out.")
+    if platform != "local":
+        raise ConfigError(f"platform is {platform!r}, expected 'local'; `ding -m dist` runs on several machines.")
+    if save_path != "total_config.py":
+        raise ConfigError(f"save_path is {save_path!r}, but the config is saved as total_config.py; leave it out.")
+    where = {
+        name: value for name, value in (("host", coordinator_host), ("port", coordinator_port)) if value is not None
+    }
+    system = deep_merge(system_with_coordinator(create_cfg, system_cfg), {"coordinator": where} if where else {})
+    main = compile_config(*serial_parts(cfg, create_cfg), seed=seed, save=save_cfg)
+    read_system(system, main, in_memory=False)  # which checks it
+    return EasyDict(main=to_plain(main), system=deep_merge(SYSTEM_TEMPLATE, system))

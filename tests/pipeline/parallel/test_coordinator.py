@@ -20,7 +20,6 @@ from ding_like.config import compile_config
 from ding_like.data.segment_file import remove_segments
 from ding_like.errors import CommError, ConfigError, TrainingError
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
-from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import Coordinator
 from tests.pipeline.parallel.service_parts import segment
 from tests.support import wait_until
@@ -133,8 +132,9 @@ def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: P
 
     other.load_state_dict(coordinator.state_dict())
 
-    before, after = status_of(coordinator.core), status_of(other.core)
+    before, after = coordinator.core.status(), other.core.status()
     assert after.pop("epoch") == before.pop("epoch") + 1
+    assert after.pop("workers").keys() == before.pop("workers").keys()
     assert after == before and after["env_step"] == 24 and after["buffers"] == {"buffer": {"rows": 24}}
     other.start()
     with pytest.raises(CommError, match="started"):
@@ -145,13 +145,13 @@ def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: P
 def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     first = Coordinator(config(tmp_path))
     begin(first, tmp_path)
-    status = status_of(first.core)
+    status = first.core.status()
     first.core._store.close()  # and nothing else of it was closed in order
     first._lock.close()  # which the system does when a process has ended
 
     second = Coordinator(config(tmp_path))
 
-    again = status_of(second.core)
+    again = second.core.status()
     assert (again["env_step"], again["tasks"], again["buffers"]) == (24, status["tasks"], status["buffers"])
     second.close()
 
@@ -159,10 +159,10 @@ def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
 def test_a_second_one_in_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
     first = Coordinator(config(tmp_path))
     begin(first, tmp_path)
-    status = status_of(first.core)
+    status = first.core.status()
     with pytest.raises(ConfigError, match="run/ is in use by a run of this very process"):
         Coordinator(config(tmp_path))
-    assert status_of(first.core) == status
+    assert first.core.status() == status
     first.close()
 
     Coordinator(config(tmp_path)).close()
@@ -304,7 +304,7 @@ def test_a_process_that_dies_while_the_disk_fails_is_remembered(
         raise RefusedError("not_ready", "busy")
 
     with monkeypatch.context() as patch:
-        patch.setattr(coordinator.service, "lost", busy)
+        patch.setattr(coordinator.core, "lost", busy)
         assert coordinator.lost_worker(1, "killed"), "no fault of its own"
     coordinator.start()
 
@@ -352,7 +352,7 @@ def test_a_view_of_the_run_is_consistent_while_workers_come_and_go(coordinator: 
     def look() -> None:
         try:
             while not stop.is_set():
-                coordinator.service.view(coordinator.commander)
+                coordinator.service.status()
                 coordinator.wait_for_workers(0.0)
                 looks[0] += 1
         except Exception as error:  # the test says which

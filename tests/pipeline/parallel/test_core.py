@@ -13,7 +13,6 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.index import BufferIndex
-from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.worker import AdvancedReplayBuffer
 from tests.pipeline.parallel.service_parts import announced, begin, claim, evaluated, join, make_core
 from tests.support import Clock
@@ -282,7 +281,7 @@ def test_segments_that_cannot_be_read_are_never_drawn_again(tmp_path: Path) -> N
     for _ in range(2):
         reply = core.sample(learner, "buffer", m.Sample(learn.task_id, learn.attempt, 4, 1, 0, 4))
         assert reply.batches is not None
-        assert 2 not in (reply.batches.unique_ids >> 20) and status_of(core)["bad_rows"] == 8
+        assert 2 not in (reply.batches.unique_ids >> 20) and core.status()["bad_rows"] == 8
         core.close()
         core = make_core(tmp_path)  # started again
     core.close()

@@ -17,7 +17,6 @@ from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import encode
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.status import status_of
 from tests.pipeline.parallel.service_parts import announced, evaluated, join, make_core
 from tests.support import Clock
 
@@ -85,7 +84,7 @@ class Coordinator(RuleBasedStateMachine):
         if self.last is None:
             return
         worker, stamp, answer = self.last
-        before = self.core._store.dump(), status_of(self.core)
+        before = self.core._store.dump(), self.core.status()
 
         def act() -> None:
             raise AssertionError("it was done twice")
@@ -95,7 +94,7 @@ class Coordinator(RuleBasedStateMachine):
         except RefusedError as error:
             again = error.code
         assert again == answer, "a repetition gets the same answer"
-        assert (self.core._store.dump(), status_of(self.core)) == before, "a repetition changes nothing"
+        assert (self.core._store.dump(), self.core.status()) == before, "a repetition changes nothing"
 
     def pick(self, kind: str, age: int) -> tuple[str, m.Task] | None:
         held = self.held[kind]
@@ -225,10 +224,10 @@ class Coordinator(RuleBasedStateMachine):
         """Kill the coordinator; a collector whose answer got lost sends again what it had sent."""
         if not dies:
             return
-        before = status_of(self.core)
+        before = self.core.status()
         self.core.close()
         self.core = self.open()  # it knows the file only
-        after = status_of(self.core)
+        after = self.core.status()
         for name in ("run_id", "env_step", "granted_updates", "is_over", "policies"):
             assert after[name] == before[name], f"{name} is kept"
         assert after["epoch"] == before["epoch"] + 1 and after["state_gaps"] == 0

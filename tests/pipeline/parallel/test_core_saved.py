@@ -19,7 +19,6 @@ from ding_like.comm.rest.wire import encode
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
-from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, join, make_core
 from tests.support import Clock
@@ -372,7 +371,7 @@ def test_a_state_file_that_lost_answered_messages_is_said_once(
             answer(core, "sample", learner, ("buffer",), question(learn), number)
 
     assert [record.message for record in caplog.records if "what was answered between is lost" in record.message]
-    assert status_of(core)["state_gaps"] == 1
+    assert core.status()["state_gaps"] == 1
     core.close()
 
 
@@ -388,7 +387,7 @@ def test_heartbeats_and_refusals_between_are_no_gap(tmp_path: Path) -> None:
 
     answer(core, "sample", learner, ("buffer",), question(learn), 4)
 
-    assert status_of(core)["state_gaps"] == 0
+    assert core.status()["state_gaps"] == 0
     assert not [key for key, _ in core._store.items("answer") if key.endswith("/beats")], "beats alone are not written"
     core.close()
 

@@ -10,7 +10,6 @@ import pytest
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.pipeline.update_ratio import OnPolicyRatio
 from tests.pipeline.parallel.service_parts import claim, evaluated, join, make_core
 from tests.support import Clock
@@ -150,7 +149,7 @@ def test_rows_of_older_weights_are_counted_and_not_learned_from(tmp_path: Path) 
 
     run.send(worker)
 
-    assert status_of(run.core)["stale_rows"] == SEGMENT and run.core.env_step == SEGMENT
+    assert run.core.status()["stale_rows"] == SEGMENT and run.core.env_step == SEGMENT
     assert run.core.take_removable() == [f"{worker}.00000000"]
     run.core.close()
 

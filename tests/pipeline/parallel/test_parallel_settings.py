@@ -31,7 +31,7 @@ def read(
 
 
 def test_every_unknown_key_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"system\.segment_row, system\.coordinator\.lease"):
+    with pytest.raises(ConfigError, match=r"(?s)system\.segment_row .*system\.coordinator\.lease "):
         read(tmp_path, segment_row=3, coordinator={"lease": 1})
 
 
@@ -141,7 +141,7 @@ def test_files_of_a_run_that_may_go_on_lie_in_its_folder(tmp_path: Path) -> None
 def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
     names = ("lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s")
     for name, value in itertools.product(names, (0, -1.0, "10", True, float("nan"))):
-        with pytest.raises(ConfigError, match=rf"{name} is .*expected seconds above 0"):
+        with pytest.raises(ConfigError, match=rf"system\.coordinator\.{name} "):
             read(tmp_path, coordinator={name: value})
             pytest.fail(f"{name}={value!r} is taken")
 
@@ -153,10 +153,10 @@ def test_weights_travel_exactly_and_whole_unless_said_otherwise(tmp_path: Path) 
 
 def test_weights_that_cannot_travel_so_are_refused(tmp_path: Path) -> None:
     cases: list[tuple[Any, str]] = [
-        ({"dtype": "float16"}, r"system\.weights\.dtype is 'float16'; expected one of exact, bfloat16"),
-        ({"delta": 1}, r"system\.weights\.delta is 1; expected True or False"),
+        ({"dtype": "float16"}, r"system\.weights\.dtype .*give one of exact, bfloat16"),
+        ({"delta": 1}, r"system\.weights\.delta .*expected bool"),
         ({"dtyp": "exact"}, r"system\.weights\.dtyp"),
-        ("bfloat16", "system.weights is 'bfloat16'; expected a dict of dtype, delta"),
+        ("bfloat16", r"system\.weights .*expected a section"),
     ]
     for weights, said in cases:
         with pytest.raises(ConfigError, match=said):

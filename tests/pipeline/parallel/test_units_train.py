@@ -13,7 +13,7 @@ from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.weight_publisher import RestWeightPublisher
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.training import Training
+from ding_like.pipeline.parallel.comm_learner import Training
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.parallel.runs import Run, configs, running, spy_on_batches
 

@@ -1,26 +1,43 @@
-"""Decisions of the coordinator: tasks, leases, segments, batches, weights.
+"""Decisions and saved state of the coordinator: tasks, workers, leases, segments, batches, weights.
 
-No HTTP, no threads, no clock: who calls brings the time and one lock. Every method answers one message of protocol dl/1
-and saves what it changed before it returns, so that a coordinator that is killed goes on where it was. `once` answers a
-message that may come again.
+No HTTP, no threads, no clock: the caller brings the time and one lock. Every method answers one message of protocol
+dl/1 and saves what it changed before it returns, so that a coordinator that is killed goes on where it was. `once`
+answers a message that may come again.
 """
 
 from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Mapping
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.bounds import bounded_stats, check_evaluation, check_learned, most_env_steps
-from ding_like.pipeline.parallel.core.run import CoreConfig, Run
-from ding_like.pipeline.parallel.core.tasks import FINISHED, LEASED, TaskEntry, WorkerEntry
+from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
+from ding_like.pipeline.parallel.core.journal import Journal
+from ding_like.pipeline.parallel.core.ledger import CoreConfig, SegmentLedger
+from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
+from ding_like.pipeline.parallel.core.tasks import (
+    FAILED,
+    FINISHED,
+    LEASED,
+    Failures,
+    SilenceWatch,
+    TaskEntry,
+    TaskTable,
+    WorkerEntry,
+    WorkerTable,
+)
+from ding_like.worker.commander.naive import NaiveCommander
 
 __all__ = ["CoordinatorCore", "CoreConfig"]
 
@@ -36,12 +53,76 @@ _NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's
 _EXCUSE_S = 120.0  # more time to publish, for a learner that says what is in its way; it says so once a minute
 
 
-class CoordinatorCore(Run):
-    """State machine of a coordinator: answers the messages of workers.
+class CoordinatorCore:
+    """State machine of a coordinator: answers the messages of workers. Not thread-safe; `clock` is monotonic [s].
 
     Data, batches, reports and results go through the `deal_with_*` methods of `callbacks`, which are the core's own
-    until a Coordinator takes their place.
+    until a Coordinator takes their place. `halted` is the reason why nothing is answered any more though the run is not
+    over: the state file cannot be written.
     """
+
+    def __init__(
+        self,
+        cfg: CoreConfig,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        store: StateStore,
+        commander: NaiveCommander,
+        make_index: Callable[[str], BufferIndex | OnPolicyIndex],
+    ) -> None:
+        self.cfg = cfg
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._store = store
+        self._commander = commander
+        self.book = SegmentLedger(cfg, store=store, make_index=make_index)
+        self.tasks = TaskTable(cfg.lease_ttl_s)
+        self.workers = WorkerTable()
+        self.journal = Journal(store)
+        self._secrets: dict[str, str] = {}  # of workers, and of some that have left
+        self._failures = Failures(cfg.max_failures, self.workers)
+        self._silence = SilenceWatch()
+        self.policies: dict[str, m.PolicyVersion] = {}
+        self.learn_iter = 0
+        self._num_tasks = 0
+        self.is_over = False
+        self.failure: str | None = None  # why the run failed
+        self.halted: str | None = None
+        self.callbacks: Any = self  # what has the methods deal_with_* of DI-engine's coordinator
+        self.epoch, self.run_id = 1, secrets.token_hex(8)
+        self._restore()
+
+    def once(
+        self,
+        worker_id: str,
+        stamp: Stamp | None,
+        ask: Callable[[], Any],
+        *,
+        is_final: Callable[[Any], bool] = lambda reply: True,
+    ) -> tuple[Any, bool]:
+        """Return (answer, whether it is final): that of `ask`, or the final one that this message had before.
+
+        A final answer is saved in the transaction of what it answers, a refusal too, unless the same message may be
+        taken later or the worker is not known. Raises RefusedError as `ask` does, and `old_message` for a number below
+        its channel's last.
+        """
+        known = None if stamp is None else self.journal.find(worker_id, stamp)
+        if known is not None:
+            return known.repeat(), True
+        refusal = None
+        with self._saving():
+            try:
+                reply = ask()
+                is_done = is_final(reply)
+            except RefusedError as error:
+                refusal, reply = error, error
+                is_done = not error.retryable and worker_id in self._secrets
+            if is_done and stamp is not None:
+                self.journal.keep(worker_id, stamp, reply)
+        if refusal is not None:
+            raise refusal
+        return reply, is_done
 
     # --- workers
 
@@ -78,7 +159,8 @@ class CoordinatorCore(Run):
                 self._store.put("worker", worker_id, worker.to_plain())
                 self._store.put("secret", worker_id, {"secret": message.secret})
                 self.journal.come(worker_id)
-            self.on_join(worker_id)
+            if worker.role == "collector":
+                self.callbacks.deal_with_increase_collector()
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
 
     def _check_secret(self, worker_id: str, secret: str) -> None:
@@ -150,21 +232,10 @@ class CoordinatorCore(Run):
         """Take a task's result, through the callback of its kind."""
         self._heard_of(worker_id).credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        is_learning = task.kind == "learn"
-        callbacks = self.callbacks
-        finish = callbacks.deal_with_learner_finish_task if is_learning else callbacks.deal_with_collector_finish_task
-        return m.EndReply(bool(finish(task_id, dict(message.result))))
-
-    def _check_result(self, task: TaskEntry, result: Mapping[str, Any]) -> None:
+        finish = self.callbacks.deal_with_collector_finish_task
         if task.kind == "learn":
-            check_learned(result)
-        if task.kind == "eval":
-            check_evaluation(
-                result,
-                n_episode=int(task.cfg["n_episode"]),
-                version=None if task.policy is None else task.policy["version"],
-                leased_s=self._clock() - task.leased_s,
-            )
+            finish = self.callbacks.deal_with_learner_finish_task
+        return m.EndReply(bool(finish(task_id, dict(message.result))))
 
     def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
         """Take the news that a task failed: another attempt follows, until all that are there have tried too often."""
@@ -207,16 +278,6 @@ class CoordinatorCore(Run):
             self.policies.get(task.policy_id),
             self._is_to_finish(task),
         )
-
-    def _most_env_steps(self, worker: WorkerEntry) -> float:
-        """Return how many env steps a worker can have taken that it has not told of."""
-        cfg = self.cfg
-        if not cfg.lanes:
-            return float("inf")
-        present_s = self._clock() - worker.joined_s
-        segment_steps = cfg.segment_rows * cfg.steps_per_row
-        most = most_env_steps(lanes=cfg.lanes, segment_steps=segment_steps, present_s=present_s)
-        return most - worker.env_steps
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Draw up to `num_batches` batches, each through `deal_with_learner_get_data`."""
@@ -285,15 +346,28 @@ class CoordinatorCore(Run):
 
     # --- callbacks of DI-engine's API, for the worker that holds the task
 
+    def deal_with_increase_collector(self) -> None:
+        """Make a task for a collector that has come."""
+        self._make_tasks()
+
+    def deal_with_decrease_collector(self) -> None:
+        """End the queued collect tasks beyond those that there are collectors for, all but one."""
+        surplus = self.tasks.surplus("collect", max(self.num_workers("collector"), 1))
+        if surplus:
+            self._save_tasks(*surplus)
+
     def deal_with_collector_send_data(
         self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]
     ) -> bool:
         """Number the segment `data_id` and take it into the index; return False for one that came before."""
         task, worker = self._leased(task_id, buffer_id)
-        info = m.SegmentInfo(**{**data, "name": data_id})
-        wanted, most_env_steps = self._wanted_weights(task.policy_id), self._most_env_steps(worker)
+        info, cfg, most = m.SegmentInfo(**{**data, "name": data_id}), self.cfg, float("inf")
+        wanted = self._wanted_weights(task.policy_id)
+        if cfg.lanes:
+            segment_steps, present_s = cfg.segment_rows * cfg.steps_per_row, self._clock() - worker.joined_s
+            most = most_env_steps(lanes=cfg.lanes, segment_steps=segment_steps, present_s=present_s) - worker.env_steps
         with self._saving():
-            is_new = self.book.take(worker.worker_id, buffer_id, info, wanted, most_env_steps=most_env_steps)
+            is_new = self.book.take(worker.worker_id, buffer_id, info, wanted, most_env_steps=most)
             if is_new:
                 worker.has_worked = True
                 worker.env_steps += info.env_steps
@@ -327,23 +401,21 @@ class CoordinatorCore(Run):
                 self.fail(fault)
 
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the result of a task to collect or to evaluate; return whether the run is over."""
-        return self._finish(task_id, finished_task)
+        """Take the result of a task; return whether the run is over.
 
-    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the learner's result; return whether the run is over.
-
-        If the final evaluation does not confirm the one that stopped the run, the task is queued again.
+        A learner's task is queued again if its final evaluation does not confirm the one that stopped the run. A result
+        that the work cannot have given is a failed attempt: raises RefusedError `schema`.
         """
-        return self._finish(task_id, finished_task)
-
-    def _finish(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take a result. One that the work cannot have given is a failed attempt: raises RefusedError `schema`."""
         task, worker = self._leased(task_id)
         result = {**finished_task, "env_step": self.env_step, "policy": task.policy}
         newest = self.policy_of(task.policy_id)
         try:
-            self._check_result(task, finished_task)
+            if task.kind == "learn":
+                check_learned(finished_task)
+            if task.kind == "eval":
+                version = None if task.policy is None else task.policy["version"]
+                n_episode, leased_s = int(task.cfg["n_episode"]), self._clock() - task.leased_s
+                check_evaluation(finished_task, n_episode=n_episode, version=version, leased_s=leased_s)
             is_over = self._commander.finished(task.kind, result, task_cfg=task.cfg, newest=newest)
         except SchemaError as error:
             self._fail_attempt(worker, task, str(error))
@@ -358,6 +430,135 @@ class CoordinatorCore(Run):
             self._save_tasks(task)
             self._make_tasks()
         return self.is_over
+
+    deal_with_learner_finish_task = deal_with_collector_finish_task
+
+    # --- what there is
+
+    def status(self) -> dict[str, Any]:
+        """Return a snapshot of the run as plain data."""
+        book = self.book
+        shown = ("role", "state", "stats", "env_steps", "policy_version")
+        return {
+            "run_id": self.run_id,
+            "epoch": self.epoch,
+            "env_step": book.env_step,
+            "learn_iter": self.learn_iter,
+            "granted_updates": book.granted_updates,
+            "waiting_updates": book.waiting_updates,
+            "is_over": self.is_over,
+            "failure": self.failure,
+            "halted": self.halted,
+            "state_gaps": self.journal.num_gaps,  # more than 0: the state file has lost messages that were answered
+            "workers": {id_: {name: getattr(each, name) for name in shown} for id_, each in self.workers.items()},
+            "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
+            "buffers": {name: {"rows": index.count} for name, index in book.buffers.items()},
+            "stale_rows": book.stale_rows,
+            "bad_rows": book.bad_rows,
+            "policies": {name: asdict(version) for name, version in self.policies.items()},
+        }
+
+    @property
+    def env_step(self) -> int:
+        """Return the env steps that were taken for all accepted segments."""
+        return self.book.env_step
+
+    @property
+    def granted_updates(self) -> int:
+        """Return how many batches were handed out."""
+        return self.book.granted_updates
+
+    @property
+    def waiting_updates(self) -> int:
+        """Return how many batches may be handed out beside those that were."""
+        return self.book.waiting_updates
+
+    def num_workers(self, role: str) -> int:
+        """Return how many workers of a role there are."""
+        return len(self.workers.of_role(role))
+
+    def num_open(self, kind: str) -> int:
+        """Return how many tasks of a kind are queued or being done."""
+        return self.tasks.num_open(kind)
+
+    def policy_of(self, policy_id: str) -> dict[str, Any] | None:
+        """Return the fields of the newest published version of a policy."""
+        return asdict(self.policies[policy_id]) if policy_id in self.policies else None
+
+    def ask_back(self, kind: str) -> bool:
+        """Ask for the first task of a kind that is being done to be finished early; return whether there is one."""
+        return self.tasks.ask_back(kind)
+
+    def pinned(self) -> set[tuple[int, int]]:
+        """Return (attempt, version) of the weights that must be kept: under evaluation, and the commander's."""
+        plain = [task.policy for task in self.tasks.tasks.values() if task.status == LEASED]
+        plain += self._commander.kept_policies
+        return {(each["attempt"], each["version"]) for each in plain if each is not None}
+
+    def take_removable(self) -> list[str]:
+        """Return, once, the names of segments whose files are not needed any more."""
+        names, self.book.removable = self.book.removable, []
+        return names
+
+    def take_spoiled(self) -> list[str]:
+        """Return, once, the names of segments whose files could not be read."""
+        names, self.book.spoiled = self.book.spoiled, []
+        return names
+
+    def take_evaluations(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return, once, the evaluations that have come, and those that the final evaluation did not confirm."""
+        commander = self._commander
+        found = commander.evaluations, commander.refuted
+        commander.evaluations, commander.refuted = [], []
+        return found
+
+    # --- what happens by itself
+
+    def tick(self) -> None:
+        """Take tasks back from workers that were not heard of in time, and from a learner that publishes nothing."""
+        now = self._clock()
+        for worker in [each for each in self.workers.values() if each.deadline_s <= now]:
+            self._remove_worker(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
+        for task in self.tasks.expired(now):  # of workers that are not known: after a restart
+            self._take_back(task, "its worker has not come back")
+        learn = self.tasks.first("learn")
+        if learn is not None and learn.status == LEASED and self._silence.silent_s >= self.cfg.publish_timeout_s:
+            self._end_silence(learn)
+        self._make_tasks()
+
+    def _end_silence(self, learn: TaskEntry) -> None:
+        worker = self.workers.get(str(learn.worker_id))
+        self._silence.begin()
+        why = (
+            f"it reported updates up to {self.learn_iter:,} for {self.cfg.publish_timeout_s:g} s and published no "
+            "weights (coordinator.publish_timeout_s)"
+        )
+        if worker is None:
+            self._take_back(learn, why)
+        else:
+            self._fail_attempt(worker, learn, why)
+
+    def lost(self, host: str, pid: int, reason: str) -> bool:
+        """Take the news that a process has died; return whether it was a worker that had done anything."""
+        worker = self.workers.find(host, pid)
+        if worker is not None:  # it has not left by itself
+            self._remove_worker(worker.worker_id, reason)
+            self._make_tasks()
+        return self.workers.had_worked(host, pid)
+
+    def fail(self, failure: str) -> None:
+        """End the run with a reason."""
+        self.failure, self.is_over = self.failure or failure, True
+        self._save_tasks()
+
+    def halt(self, why: str) -> None:
+        """Answer nothing any more; the run is not over, and another start goes on with it."""
+        self.halted = self.halted or why
+
+    def close(self) -> None:
+        """Close buffers and state."""
+        self.book.close()
+        self._store.close()
 
     # --- inside
 
@@ -411,7 +612,7 @@ class CoordinatorCore(Run):
         rows, now_s = self.cfg.segment_rows, self._clock()
         ordered = self.workers.credit_of_others(worker)
         worker.heard_s = now_s
-        if self.book.is_on_policy:
+        if self.cfg.is_on_policy:
             return max(0, min(rows, self.book.room(ordered, wanted)))
         since_s = now_s if worker.waits_since_s is None else worker.waits_since_s
         ahead = sum(
@@ -428,3 +629,137 @@ class CoordinatorCore(Run):
         if task.kind != "learn" or task.buffer_id != buffer_id:
             raise RefusedError("wrong_role", f"{message.task_id} does not learn from {buffer_id}")
         return task
+
+    def _fail_attempt(self, worker: WorkerEntry, task: TaskEntry, cause: str) -> None:
+        """Have a task tried again, at another worker if there is one; end the run if all that are there have tried."""
+        cause = printable(cause)
+        logger.error("%s failed at %s: %s", worker.worker_id, task.task_id, cause)
+        worst = self._failures.count(worker, task)
+        if worst:
+            task.status = FAILED
+            self.failure = f"tasks failed {worst} times, last {task.task_id} at {worker.worker_id}: {cause}"
+            self.is_over = True
+        else:
+            self.tasks.release(task)
+        self._save_tasks(task)
+
+    def _remove_worker(self, worker_id: str, reason: str) -> None:
+        role = self.workers.remove(worker_id).role
+        for task in self.tasks.of_worker(worker_id):
+            self._take_back(task, reason)
+        with self._saving():
+            self._store.delete("worker", worker_id)
+            self._forget(self.journal.go(worker_id))
+        logger.info("%s has left: %s", worker_id, printable(reason))
+        if role == "collector":
+            self.callbacks.deal_with_decrease_collector()
+
+    def _take_back(self, task: TaskEntry, reason: str) -> None:
+        logger.info("%s goes back into the queue: %s", task.task_id, printable(reason))
+        self.tasks.release(task)
+        self._save_tasks(task)
+
+    def _make_tasks(self) -> None:
+        if self.is_over:
+            return
+        made = []
+        for new in self._commander.new_tasks(self):
+            self._num_tasks += 1
+            task = TaskEntry(f"{new.kind}-{self._num_tasks}", new.kind, new.buffer_id, new.policy_id, new.cfg)
+            self.tasks.add(task)
+            made.append(task)
+        if made:
+            self._save_tasks(*made)
+        self._free_an_evaluator()
+
+    def _free_an_evaluator(self) -> None:
+        """Ask for a collect task back where an evaluation waits and every collector that it is for is busy."""
+        for task in self.tasks.queued("eval"):
+            may = {each.worker_id for each in self.workers.of_role("collector") if self._is_for(each, task)}
+            if all(self.tasks.of_worker(worker_id) for worker_id in may):
+                self.tasks.ask_back("collect", among=may)
+
+    def _is_for(self, worker: WorkerEntry, task: TaskEntry) -> bool:
+        """Tell whether a worker may have a task: not one that failed there, while another can take it."""
+        if worker.index not in task.failed_by:
+            return True
+        others = self._failures.hopeful(worker.role, task)
+        if task.kind == "eval":  # one is asked for its collect task, if none is free
+            return not others
+        return all(self.tasks.of_worker(each.worker_id) for each in others)
+
+    def _wanted_weights(self, policy_id: str) -> m.PolicyVersion | None:
+        """Return the weights that collectors are to act with: on-policy, none before the present attempt's first."""
+        newest = self.policies.get(policy_id)
+        if newest is None or not self.cfg.is_on_policy:
+            return newest
+        learn = self.tasks.first("learn")
+        has_learner = learn is not None and learn.status == LEASED and learn.attempt == newest.attempt
+        return newest if has_learner else None
+
+    # --- saved state
+
+    @contextmanager
+    def _saving(self) -> Iterator[None]:
+        """Save what the block changes; if it cannot be saved, nothing is answered: memory is ahead of the file."""
+        try:
+            with self._store.transaction():
+                yield
+        except StateUnwritableError as error:
+            self.halt(str(error))
+            raise RefusedError("storage_full", str(error)) from error
+
+    def _save_tasks(self, *tasks: TaskEntry) -> None:
+        with self._saving():
+            for task in tasks:
+                self._store.put("task", task.task_id, task.to_plain())
+            for task_id in self.tasks.forget_done():
+                self._store.delete("task", task_id)
+            self._save_run()
+
+    def _save_run(self) -> None:
+        self._store.put(
+            "run",
+            "run",
+            {
+                "epoch": self.epoch,
+                "run_id": self.run_id,
+                "book": self.book.plain(),
+                "learn_iter": self.learn_iter,
+                "_num_tasks": self._num_tasks,
+                "is_over": self.is_over,
+                "failure": self.failure,
+                "commander": self._commander.state_dict(),
+            },
+        )
+
+    def _restore(self) -> None:
+        """Go on from saved state; every lease gets one fresh term."""
+        saved = dict(self._store.items("run")).get("run")
+        self._store.check_start(None if saved is None else saved["run_id"], 0 if saved is None else saved["epoch"])
+        if saved is not None:
+            self.epoch, self.run_id = saved["epoch"] + 1, saved["run_id"]
+            for name in ("learn_iter", "_num_tasks", "is_over", "failure"):
+                setattr(self, name, saved[name])
+            self._commander.load_state_dict(saved["commander"])
+        now = self._clock()
+        for worker_id, worker in self._store.items("worker"):
+            self.workers.join(worker_id, **worker, now_s=now, lease_s=self.cfg.lease_ttl_s)
+        self._secrets = {worker_id: item["secret"] for worker_id, item in self._store.items("secret")}
+        for _, task in self._store.items("task"):
+            self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
+        for policy_id, version in self._store.items("policy"):
+            self.policies[policy_id] = m.PolicyVersion(**version)
+        self.book.restore(None if saved is None else saved["book"])
+        self.journal.restore()
+        with self._store.transaction():
+            for worker_id in sorted({*self._secrets, *self.journal.workers} - set(self.workers)):
+                self._forget(self.journal.go(worker_id))
+            self._save_run()
+        self._store.mark_start(self.run_id, self.epoch)
+
+    def _forget(self, worker_ids: list[str]) -> None:
+        """Forget the secrets of workers that have left long ago."""
+        for worker_id in worker_ids:
+            self._secrets.pop(worker_id, None)
+            self._store.delete("secret", worker_id)

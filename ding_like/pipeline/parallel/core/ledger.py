@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ding_like.comm.rest import messages as m
@@ -29,30 +30,45 @@ _MAX_DIGITS = 15  # of the number of a segment
 _MANY_ROWS = 1000  # before their share says something
 
 
+@dataclass(frozen=True)
+class CoreConfig:
+    """Settings of the core."""
+
+    ratio: UpdateRatio | OnPolicyRatio
+    buffer_size: int
+    segment_rows: int  # what a worker collects between two messages; 1 where that is `segment_episodes`
+    lease_ttl_s: float = 10.0
+    heartbeat_s: float = 3.0
+    max_failures: int = 3  # of one task, before the run fails
+    publish_timeout_s: float = 30.0  # that a learner may go on without publishing weights
+    lanes: int = 0  # envs of a collector; 0: what it says of env steps is not held against the time
+    steps_per_row: int = 1  # env steps; more where a row is a sequence
+    first_batch_rows: int = 0  # that the first update needs
+    segment_episodes: int = 0  # whole episodes that make up a segment; 0: rows do
+
+    @property
+    def is_on_policy(self) -> bool:
+        """Tell whether each row is learned from once."""
+        return isinstance(self.ratio, OnPolicyRatio)
+
+
 class SegmentLedger:
     """Ledger of segments: numbers each once, and draws batches of their rows at the update ratio of the config.
 
-    `steps_per_row` are the env steps of a row as long as no segment has come, and `first_batch_rows` what the first
-    update needs. With `segment_episodes` an order of one row is a segment of so many whole episodes, and `ratio` counts
-    those: its `warmup_steps` are env steps, after which `updates` follow each `steps` episodes.
+    `cfg.steps_per_row` are the env steps of a row as long as no segment has come. With `cfg.segment_episodes` an order
+    of one row is a segment of so many whole episodes, and `cfg.ratio` counts those: its `warmup_steps` are env steps,
+    after which `updates` follow each `steps` episodes.
     """
 
     def __init__(
-        self,
-        *,
-        store: StateStore,
-        ratio: UpdateRatio | OnPolicyRatio,
-        make_index: Callable[[str], BufferIndex | OnPolicyIndex],
-        steps_per_row: int = 1,
-        first_batch_rows: int = 0,
-        segment_episodes: int = 0,
+        self, cfg: CoreConfig, *, store: StateStore, make_index: Callable[[str], BufferIndex | OnPolicyIndex]
     ) -> None:
         self._store = store
-        self._ratio = ratio
+        self._ratio = cfg.ratio
         self._make_index = make_index
-        self._steps_per_row = steps_per_row
-        self._first_batch_rows = first_batch_rows
-        self._segment_episodes = segment_episodes
+        self._steps_per_row = cfg.steps_per_row
+        self._first_batch_rows = cfg.first_batch_rows
+        self._segment_episodes = cfg.segment_episodes
         self._warmup_segments: int | None = None  # that had come when the warm-up was over
         self.buffers: dict[str, BufferIndex | OnPolicyIndex] = {}
         self.env_step = 0
@@ -67,11 +83,6 @@ class SegmentLedger:
         # On-policy: (attempt, version) of the weights whose rows were handed out last.
         self._learned: tuple[int, int] | None = None
         self._learner_attempt = 0  # that asked for batches last
-
-    @property
-    def is_on_policy(self) -> bool:
-        """Tell whether each row is learned from once."""
-        return isinstance(self._ratio, OnPolicyRatio)
 
     # --- what workers send
 

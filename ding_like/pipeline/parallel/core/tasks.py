@@ -127,8 +127,8 @@ class TaskTable:
         return True
 
     def surplus(self, kind: str, wanted: int) -> list[TaskEntry]:
-        """End the queued tasks of a kind beyond `wanted` open ones; return them."""
-        extra = self.queued(kind)[: max(self.num_open(kind) - wanted, 0)]
+        """End the newest queued tasks of a kind beyond `wanted` open ones; return them."""
+        extra = self.queued(kind)[::-1][: max(self.num_open(kind) - wanted, 0)]
         for task in extra:
             task.status = FINISHED
         return extra
@@ -178,11 +178,12 @@ class WorkerTable(dict[str, WorkerEntry]):
         # (host, pid) of the last that left after they had done something.
         self._left: deque[tuple[str, int]] = deque(maxlen=_LEFT_KEPT)
 
-    def remove(self, worker_id: str) -> None:
-        """Forget a worker, but for whether it had done anything."""
+    def remove(self, worker_id: str) -> WorkerEntry:
+        """Forget a worker, but for whether it had done anything; return it."""
         worker = self.pop(worker_id)
         if worker.has_worked:
             self._left.append((worker.host, worker.pid))
+        return worker
 
     def had_worked(self, host: str, pid: int) -> bool:
         """Tell whether a process that has left had done anything."""

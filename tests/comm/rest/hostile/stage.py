@@ -17,7 +17,6 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.keys import make_keys
 from ding_like.comm.rest.signing import Signer
-from ding_like.pipeline.parallel.core.status import status_of
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 
@@ -67,7 +66,7 @@ class Stage:
         saved = self.core._store.dump()
         saved["items"].pop("answer", None)
         files = sorted(str(path) for folder in (self.data, self.weights) for path in folder.rglob("*"))
-        return json.dumps([status_of(self.core), saved, files], sort_keys=True, default=str)
+        return json.dumps([self.core.status(), saved, files], sort_keys=True, default=str)
 
     def send(self, raw: bytes, *, close: bool = True) -> int:
         """Send bytes and return the status of the answer; 0 if the connection ends without one."""
