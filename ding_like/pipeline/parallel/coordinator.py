@@ -91,8 +91,6 @@ class Coordinator:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
         self._losses: deque[tuple[int, str]] = deque()  # (pid, reason) of dead processes whose tasks are still held
-        self._removable: list[str] = []  # segments whose files are to be deleted, or set aside
-        self._spoiled: list[str] = []
         self._words = Interval(_WORD_S, starts_due=True, clock=time.monotonic)
         try:
             self._make_core()
@@ -179,17 +177,11 @@ class Coordinator:
     def wait_for_workers(self, timeout_s: float) -> list[str]:
         """Let the workers of a run that is over hear of it and leave; return those that have not."""
         deadline = time.monotonic() + timeout_s
-        left: list[str] = []
         while self.core.halted is None:
-            try:
-                with self.service.locked():
-                    left = list(self.core.workers)
-            except RefusedError as error:  # the state file cannot be written now
-                logger.debug("who is still there is not known: %s", error)
-            else:
-                if not left:
-                    return []
-            if time.monotonic() >= deadline:
+            left = list(
+                self.core.workers
+            )  # a copy at once: no lock, which is held while the state file is not writable
+            if not left or time.monotonic() >= deadline:
                 return left
             self.service.wait(max(deadline - time.monotonic(), 0.0))
         return []
@@ -262,13 +254,15 @@ class Coordinator:
 
     def _tidy(self) -> None:
         """Delete, or set aside, files that are not needed any more; what fails is tried again the next time."""
+        book, data = self.core.book, self.system.path_data
         with self.service.locked():
-            self._removable += self.core.take_removable()
-            self._spoiled += self.core.take_spoiled()
+            removable, spoiled = self.core.take_removable(), self.core.take_spoiled()
             pinned, policies = self.core.pinned(), list(self.core.policies)
-        self._spoiled = self._for_each(self._spoiled, lambda name: set_aside(self.system.path_data, [name]))
-        self._removable = self._for_each(self._removable, lambda name: remove_segments(self.system.path_data, [name]))
+        unmoved = self._for_each(spoiled, lambda name: set_aside(data, [name]))
+        undeleted = self._for_each(removable, lambda name: remove_segments(data, [name]))
         self._for_each(policies, lambda policy_id: prune_weights(self.system.path_policy, policy_id, pinned))
+        book.spoiled += unmoved
+        book.removable += undeleted
 
     def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> list[str]:
         """Do something with files; return the names with which it did not work, and say so once a minute."""

@@ -33,7 +33,7 @@ class SavedRun:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._store = StateStore(self._folder / STATE_FILE)
-        self._run: dict[str, Any] | None = dict(self._store.items("run")).get("run")
+        self._run: dict[str, Any] = dict(self._store.items("run")).get("run", {})
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -47,28 +47,28 @@ class SavedRun:
 
     @property
     def has_begun(self) -> bool:
-        """Tell whether the coordinator saved anything of the run."""
-        return self._run is not None
+        """Whether the coordinator saved anything of the run."""
+        return bool(self._run)
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the run came to its end, or failed."""
-        return self._run is not None and bool(self._run["is_over"])
+        """Whether the run came to its end, or failed."""
+        return bool(self._run.get("is_over"))
 
     @property
     def failure(self) -> str | None:
-        """Return why the run failed, None of one that did not."""
-        return None if self._run is None else self._run["failure"]
+        """Reason why the run failed, None of one that did not."""
+        return self._run.get("failure")
 
     @property
     def env_step(self) -> int:
-        """Return the env steps of the run."""
-        return 0 if self._run is None else int(self._run["book"]["env_step"])
+        """Env steps of the run."""
+        return int(self._run["book"]["env_step"]) if self._run else 0
 
     @property
     def train_iter(self) -> int:
-        """Return the updates that the learner has reported."""
-        return 0 if self._run is None else int(self._run["learn_iter"])
+        """Updates that the learner has reported."""
+        return int(self._run.get("learn_iter", 0))
 
     def workers_here(self) -> list[int]:
         """Return the ids of the run's workers that still live on this machine."""
@@ -81,7 +81,7 @@ class SavedRun:
 
         A run that is over is so no longer; weights and rows whose files have gone are forgotten.
         """
-        assert self._run is not None, "there is a run to go on with"
+        assert self._run, "there is a run to go on with"
         with self._store.transaction():
             self._forget_workers()
             lost = self._forget_rows(data)
@@ -105,7 +105,6 @@ class SavedRun:
             return 0
         for key, _ in segments:
             self._store.delete("segment", key)
-        assert self._run is not None
         self._run["book"]["once"] = {}  # segments are numbered from 1 again
         return sum(entry["rows"] for _, entry in segments)
 
@@ -116,7 +115,6 @@ class SavedRun:
 
     def _queue_tasks(self) -> None:
         """Queue all tasks; the next learner knows by the attempt that it goes on from what an earlier one saved."""
-        assert self._run is not None
         has_learner = False
         for task_id, plain in self._store.items("task"):
             task = TaskEntry(**plain)

@@ -25,12 +25,8 @@ def most_env_steps(*, lanes: int, segment_steps: int, present_s: float) -> float
 
 def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int | None, leased_s: float) -> None:
     """Raise SchemaError unless a result is that of an evaluation of `n_episode` episodes with these weights."""
-    for name, least, most in (("returns", -MAX_RETURN, MAX_RETURN), ("lengths", 0, MAX_COUNT)):
-        values = result.get(name)
-        if not isinstance(values, (list, tuple)) or len(values) != n_episode:
-            raise SchemaError(f"an evaluation of {n_episode} episodes has {name} {values!r:.80}.")
-        if not all(_is_number(value, least, most) for value in values):
-            raise SchemaError(f"an evaluation has {name} {values!r:.80}; expected numbers from {least:g} to {most:g}.")
+    _check_numbers(result, "returns", -MAX_RETURN, MAX_RETURN, count=n_episode)
+    _check_numbers(result, "lengths", 0, MAX_COUNT, count=n_episode)
     _check_metrics("metrics", result)
     found = result.get("version")
     if not _is_number(found, 0, MAX_COUNT) or (version is not None and found != version):
@@ -43,31 +39,36 @@ def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int 
 
 def check_learned(result: Mapping[str, Any]) -> None:
     """Raise SchemaError unless a learner's result has numbers where they are expected."""
-    raw = result.get("eval_value_raw", [])
-    if not isinstance(raw, (list, tuple)) or not all(_is_number(value, -MAX_RETURN, MAX_RETURN) for value in raw):
-        raise SchemaError(f"the returns of the last model are {raw!r:.80} (eval_value_raw).")
+    _check_numbers(result, "eval_value_raw", -MAX_RETURN, MAX_RETURN)
+    _check_numbers(result, "eval_lengths", 0, MAX_COUNT)
     _check_metrics("eval_metrics", result)
-    lengths = result.get("eval_lengths", [])
-    if not isinstance(lengths, (list, tuple)) or not all(_is_number(value, 0, MAX_COUNT) for value in lengths):
-        raise SchemaError(f"the lengths of the last model's episodes are {lengths!r:.80} (eval_lengths).")
-    for name, least in (
-        ("eval_value", -MAX_RETURN),
-        ("train_iter", 0),
-        ("last_iter", 0),
-        ("judge_s", 0),
-        ("train_s", 0),
-    ):
+    for name in ("eval_value", "train_iter", "last_iter", "judge_s", "train_s"):
+        least = -MAX_RETURN if name == "eval_value" else 0
         if name in result and not _is_number(result[name], least, MAX_RETURN):
             raise SchemaError(f"the learner's result has {name} {result[name]!r:.80}; expected a number.")
+
+
+def _check_numbers(
+    result: Mapping[str, Any], name: str, least: float, most: float, *, count: int | None = None
+) -> None:
+    """Raise SchemaError unless `result[name]`, a list, has numbers from `least` to `most`, `count` of them if given."""
+    values = result.get(name, [])
+    is_list = isinstance(values, (list, tuple)) and count in (None, len(values))
+    if not is_list or not all(_is_number(value, least, most) for value in values):
+        of_so_many = "" if count is None else f" of {count} episodes"
+        raise SchemaError(
+            f"a result{of_so_many} has {name} {values!r:.80}; expected numbers from {least:g} to {most:g}."
+        )
 
 
 def _check_metrics(name: str, result: Mapping[str, Any]) -> None:
     """Raise SchemaError unless the metrics of envs, which a result may have under `name`, are numbers by name."""
     metrics = result.get(name, {})
-    if not isinstance(metrics, Mapping) or len(metrics) > _MAX_STATS:
-        raise SchemaError(f"an evaluation has {name} {metrics!r:.80}; expected at most {_MAX_STATS} numbers by name.")
-    if not all(isinstance(key, str) and _is_number(value, -MAX_RETURN, MAX_RETURN) for key, value in metrics.items()):
-        raise SchemaError(f"an evaluation has {name} {metrics!r:.80}; expected numbers by name.")
+    is_short = isinstance(metrics, Mapping) and len(metrics) <= _MAX_STATS
+    if not is_short or not all(
+        isinstance(key, str) and _is_number(value, -MAX_RETURN, MAX_RETURN) for key, value in metrics.items()
+    ):
+        raise SchemaError(f"an evaluation has {name} {metrics!r:.80}; expected up to {_MAX_STATS} numbers by name.")
 
 
 def bounded_stats(stats: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -67,28 +68,56 @@ def joined(drawn: Sequence[Batches]) -> Batches | None:
     return Batches(sum(each.num_batches for each in drawn), places, unique_ids, weights)
 
 
-class BufferIndex:
+class _Segments:
+    """Numbered segments with rows to draw, oldest first; their rows follow each other in a mirror of `size` rows."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.num_rows = 0  # ever
+        self.next_serial = 1
+        self._live: deque[SegmentEntry] = deque()
+
+    @property
+    def _most_rows(self) -> int:
+        """Number of rows that the next segment may have."""
+        return self.size
+
+    def number(self, info: SegmentInfo) -> SegmentEntry:
+        """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
+        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=self._most_rows)
+
+    def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
+        """Take a numbered segment in; return those that have no row left."""
+        self._live.append(entry)
+        self.next_serial = entry.serial + 1
+        self.num_rows = entry.first_row + entry.rows
+        return []
+
+    def new_segments(self, after_serial: int, limit: int) -> tuple[NewSegment, ...]:
+        """Return segments with a serial above `after_serial`, the oldest first."""
+        start = max(after_serial - self._live[0].serial + 1, 0) if self._live else 0  # serials follow each other
+        return tuple(each.to_news(self.size) for each in islice(self._live, start, start + limit))
+
+    def join(self, drawn: Sequence[Batches]) -> Batches | None:
+        """Return batches as one message; None for no batches."""
+        return joined(drawn)
+
+
+class BufferIndex(_Segments):
     """Index of a replay buffer of `size` rows: one of our buffers, whose rows hold numbers in place of data.
 
     Rows follow each other in order of serial, modulo `size`, as in the learner's mirror.
     """
 
     def __init__(self, buffer: IBuffer, size: int) -> None:
+        super().__init__(size)
         self._buffer = buffer
-        self.size = size
-        self.num_rows = 0  # ever
         self._base: int | None = None  # number of the first row that was pushed since the start of this process
-        self.next_serial = 1
-        self._live: deque[SegmentEntry] = deque()  # with rows that are not overwritten, oldest first
         self._unique_ids = np.full(size, -1, np.int64)
         self._bad: set[int] = set()  # serials of live segments whose files cannot be read
         # Segments are small and many: the buffer gets their rows together, when it is asked for some.
         self._pending: list[SegmentEntry] = []
         self._pending_rows = 0
-
-    def number(self, info: SegmentInfo) -> SegmentEntry:
-        """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
-        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=self.size)
 
     def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
         """Take a numbered segment in; return those that have no row left."""
@@ -98,12 +127,9 @@ class BufferIndex:
         self._pending_rows += entry.rows
         if self._base is None:
             self._base = entry.first_row
-        self._live.append(entry)
         if entry.is_bad:
             self._bad.add(entry.serial)
-        self.next_serial = entry.serial + 1
-        self.num_rows = entry.first_row + entry.rows
-        gone = []
+        gone = super().add(entry)
         while self._live[0].first_row + self._live[0].rows <= self.num_rows - self.size:
             gone.append(self._live.popleft())
             self._bad.discard(gone[-1].serial)
@@ -144,20 +170,15 @@ class BufferIndex:
         return Batches(1, rows["place"], rows["unique_id"], weights)
 
     def join(self, drawn: Sequence[Batches]) -> Batches | None:
-        """Return batches as one message, without rows whose files cannot be read; None for no batches."""
-        if not drawn or not self._bad:
-            return joined(drawn)
-        together = joined(drawn)
-        assert together is not None
-        chosen = self._without_bad(together.unique_ids)
-        weights = None if together.weights is None else together.weights[chosen]
-        return Batches(together.num_batches, together.places[chosen], together.unique_ids[chosen], weights)
-
-    def _without_bad(self, unique_ids: Array) -> Array:
-        """Return which of the rows that were drawn to take: others in place of those whose files cannot be read."""
-        is_bad, every = np.isin(unique_ids // ROWS_PER_SEGMENT, list(self._bad)), np.arange(len(unique_ids))
-        good = np.flatnonzero(~is_bad)
-        return np.where(is_bad, good[every % len(good)], every) if len(good) else every
+        """Return batches as one message, others in place of rows whose files cannot be read; None for no batches."""
+        found = joined(drawn)
+        if found is None or not self._bad:
+            return found
+        is_bad = np.isin(found.unique_ids // ROWS_PER_SEGMENT, list(self._bad))
+        good, every = np.flatnonzero(~is_bad), np.arange(len(is_bad))
+        chosen = np.where(is_bad, good[every % len(good)], every) if len(good) else every
+        weights = None if found.weights is None else found.weights[chosen]
+        return Batches(found.num_batches, found.places[chosen], found.unique_ids[chosen], weights)
 
     def quarantine(self, name: str) -> SegmentEntry | None:
         """Never draw a segment's rows again; return it, None if it is not there or was told before."""
@@ -187,14 +208,6 @@ class BufferIndex:
         self._buffer.update(info)
         return len(places)
 
-    def new_segments(self, after_serial: int, limit: int) -> tuple[NewSegment, ...]:
-        """Return live segments with a serial above `after_serial`, the oldest first."""
-        if not self._live:
-            return ()
-        start = max(after_serial - self._live[0].serial + 1, 0)  # serials follow each other
-        chosen = [self._live[index] for index in range(start, min(start + limit, len(self._live)))]
-        return tuple(each.to_news(self.size) for each in chosen)
-
     def close(self) -> None:
         """Close the buffer."""
         close = getattr(self._buffer, "close", None)
@@ -202,7 +215,7 @@ class BufferIndex:
             close()
 
 
-class OnPolicyIndex:
+class OnPolicyIndex(_Segments):
     """Index of on-policy batches of `batch_rows` rows, for a mirror of `size` rows, that is two batches and more.
 
     With `batch_segments` a batch is so many segments, of whole episodes, and the rows of each batch begin at the start
@@ -212,35 +225,24 @@ class OnPolicyIndex:
     def __init__(self, size: int, batch_rows: int, *, batch_segments: int = 0) -> None:
         if size < 2 * batch_rows:
             raise ValueError(f"a mirror of {size} rows does not hold two batches of {batch_rows}")
-        self.size = size
+        super().__init__(size)
         self.batch_rows = batch_rows
         self._batch_segments = batch_segments
-        self.num_rows = 0  # ever
-        self.next_serial = 1
         self.used_up_to = 0  # serial of the last segment that was handed out or dropped
-        self._waiting: deque[SegmentEntry] = deque()
 
-    def number(self, info: SegmentInfo) -> SegmentEntry:
-        """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
-        limit = self.size - self.count if self._batch_segments else self.batch_rows
-        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=limit)
-
-    def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
-        """Take a numbered segment in; none has to give way to it."""
-        self._waiting.append(entry)
-        self.next_serial = entry.serial + 1
-        self.num_rows = entry.first_row + entry.rows
-        return []
+    @property
+    def _most_rows(self) -> int:
+        return self.size - self.count if self._batch_segments else self.batch_rows
 
     @property
     def count(self) -> int:
         """Return how many rows wait to be learned from."""
-        return sum(entry.rows for entry in self._waiting)
+        return sum(entry.rows for entry in self._live)
 
     @property
     def filled(self) -> int:
         """Return how much of a batch waits: rows, or segments where these make it up."""
-        return len(self._waiting) if self._batch_segments else self.count
+        return len(self._live) if self._batch_segments else self.count
 
     @property
     def is_full(self) -> bool:
@@ -260,20 +262,14 @@ class OnPolicyIndex:
         """
         if batch_size != self.batch_rows and not self._batch_segments:
             raise RefusedError("malformed", f"an on-policy batch has {self.batch_rows} rows, not {batch_size}")
-        places = [(entry.first_row + np.arange(entry.rows, dtype=np.int64)) % self.size for entry in self._waiting]
-        unique_ids = [
-            entry.serial * ROWS_PER_SEGMENT + np.arange(entry.rows, dtype=np.int64) for entry in self._waiting
-        ]
+        places = [(entry.first_row + np.arange(entry.rows, dtype=np.int64)) % self.size for entry in self._live]
+        unique_ids = [entry.serial * ROWS_PER_SEGMENT + np.arange(entry.rows, dtype=np.int64) for entry in self._live]
         return Batches(1, np.concatenate(places), np.concatenate(unique_ids), None)
-
-    def join(self, drawn: Sequence[Batches]) -> Batches | None:
-        """Return batches as one message; None for no batches."""
-        return joined(drawn)
 
     def clear(self) -> list[SegmentEntry]:
         """Forget the waiting rows: they were handed out, or came to nothing; return their segments."""
-        gone = list(self._waiting)
-        self._waiting.clear()
+        gone = list(self._live)
+        self._live.clear()
         self.used_up_to = self.next_serial - 1
         if self._batch_segments:
             self.num_rows = 0
@@ -285,8 +281,7 @@ class OnPolicyIndex:
 
     def load(self, plain: dict[str, int]) -> None:
         """Take over what `plain` returned, after the segments that still wait were added."""
-        self.next_serial, self.num_rows = plain["next_serial"], plain["num_rows"]
-        self.used_up_to = plain["used_up_to"]
+        vars(self).update({name: plain[name] for name in ("next_serial", "num_rows", "used_up_to")})
 
     def set_priorities(self, places: Array, unique_ids: Array, priorities: Array) -> int:
         """Refuse: each row is learned from once."""
@@ -295,11 +290,6 @@ class OnPolicyIndex:
     def quarantine(self, name: str) -> SegmentEntry | None:
         """Do nothing: the learner puts other rows of the batch in place of those it cannot read."""
         return None
-
-    def new_segments(self, after_serial: int, limit: int) -> tuple[NewSegment, ...]:
-        """Return waiting segments with a serial above `after_serial`, the oldest first."""
-        news = [entry for entry in self._waiting if entry.serial > after_serial][:limit]
-        return tuple(entry.to_news(self.size) for entry in news)
 
     def close(self) -> None:
         """Hold nothing."""

@@ -10,20 +10,18 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ding_like.errors import CheckpointError
 from ding_like.utils.files import atomic_write
 
 
-class _Mark(NamedTuple):
-    run_id: str
-    epoch: int
-    is_clean: bool  # the state file was closed in order: no write-ahead log is left
-
-
 class StartMark:
-    """File `{state file}.start.json`: which run was started there last, how many times, and how it ended."""
+    """File `{state file}.start.json`: which run was started there last, how many times, and how it ended.
+
+    Its fields are `run_id`, `epoch`, the number of starts, and `is_clean`: the state file was closed in order, and no
+    write-ahead log is left.
+    """
 
     def __init__(self, state_file: Path, *, durable: bool = False) -> None:
         self._state_file = state_file
@@ -36,32 +34,32 @@ class StartMark:
         mark = self._read()
         if mark is None:
             return
+        run_id, epoch, is_clean = mark
         if not self._state_file.exists():
-            raise self._lost(f"{self._state_file} is gone, but run {mark.run_id} was started there {_times(mark)}")
-        if not mark.is_clean and not self._log.exists():
+            raise self._lost(f"{self._state_file} is gone, but run {run_id} was started there {_times(epoch)}")
+        if not is_clean and not self._log.exists():
             raise self._lost(
-                f"{self._log} is gone: run {mark.run_id} did not end in order, and what was saved last was in this file"
+                f"{self._log} is gone: run {run_id} did not end in order, and what was saved last was in this file"
             )
 
     def check_saved(self, run_id: str | None, epoch: int) -> None:
         """Raise CheckpointError if the state file holds another run than was started last, or an older state of it."""
         mark = self._read()
-        if mark is None or (run_id == mark.run_id and epoch >= mark.epoch):
+        if mark is None or (run_id == mark[0] and epoch >= mark[1]):
             return
         found = "holds no run" if run_id is None else f"holds run {run_id}, started {epoch} times"
-        raise self._lost(f"{self._state_file} {found}, but run {mark.run_id} was started there {_times(mark)}")
+        raise self._lost(f"{self._state_file} {found}, but run {mark[0]} was started there {_times(mark[1])}")
 
     def write(self, run_id: str, epoch: int, *, is_clean: bool) -> None:
         """Note a start, or the end of one in order."""
         with atomic_write(self.path, durable=self._durable) as file:
-            file.write(json.dumps(_Mark(run_id, epoch, is_clean)._asdict()).encode())
+            file.write(json.dumps({"run_id": run_id, "epoch": epoch, "is_clean": is_clean}).encode())
 
     def end_in_order(self) -> None:
         """Note that the state file was closed in order; where that cannot be written, check nothing next time."""
         try:
-            mark = self._read()
-            if mark is not None and not mark.is_clean:
-                self.write(mark.run_id, mark.epoch, is_clean=True)
+            if (mark := self._read()) is not None and not mark[2]:
+                self.write(*mark[:2], is_clean=True)
         except (OSError, CheckpointError):
             self.forget()  # deleting needs no room
 
@@ -69,10 +67,10 @@ class StartMark:
         """Check nothing at the next start."""
         self.path.unlink(missing_ok=True)
 
-    def _read(self) -> _Mark | None:
+    def _read(self) -> tuple[str, int, bool] | None:
         try:
             found: Any = json.loads(self.path.read_bytes())
-            return _Mark(str(found["run_id"]), int(found["epoch"]), bool(found["is_clean"]))
+            return str(found["run_id"]), int(found["epoch"]), bool(found["is_clean"])
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError) as error:
@@ -85,8 +83,8 @@ class StartMark:
         )
 
 
-def _times(mark: _Mark) -> str:
-    return "once" if mark.epoch == 1 else f"{mark.epoch} times"
+def _times(epoch: int) -> str:
+    return "once" if epoch == 1 else f"{epoch} times"
 
 
 logger = logging.getLogger(__name__)
@@ -140,24 +138,22 @@ class StateStore:
             raise CheckpointError(f"{path} cannot be used as the coordinator's state: {error}.") from error
 
     def _open(self, durable: bool) -> None:
+        execute = self._db.execute
         try:
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
-            (found,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+            execute("PRAGMA journal_mode=WAL")
+            execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            (found,) = execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
-            self._db.execute(_SCHEMA)
-            self._check_format()
-            self._db.execute(f"PRAGMA busy_timeout={_BUSY_MS}")
+            execute(_SCHEMA)
+            (found,) = execute("PRAGMA user_version").fetchone()
+            if found not in (0, _FORMAT):
+                raise CheckpointError(f"{self._path} has format {found}, this version reads {_FORMAT}.")
+            execute(f"PRAGMA user_version={_FORMAT}")
+            execute(f"PRAGMA busy_timeout={_BUSY_MS}")
         except BaseException:
             self._db.close()
             raise
-
-    def _check_format(self) -> None:
-        (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        if found not in (0, _FORMAT):
-            raise CheckpointError(f"{self._path} has format {found}, this version reads {_FORMAT}.")
-        self._db.execute(f"PRAGMA user_version={_FORMAT}")
 
     # --- starts
 
