@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -73,32 +74,27 @@ class Coordinator:
         self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main, in_memory=False)
         folder = Path(self._main.exp_name)
         make_folder(str(folder), exist_ok=True)
-        self._lock: FolderLock = cfg.get("lock") or FolderLock(folder)
         self._gives_up = threading.Event()  # a state file that cannot be written is not waited for any more
-        try:
-            self._store = StateStore(
-                folder / "coordinator.sqlite",
-                durable=bool(self.system.coordinator["durable"]),
-                patience_s=float(self.system.coordinator["state_timeout_s"]),
-                wait=self._gives_up.wait,
-            )
-        except BaseException:
-            self._lock.close()
-            raise
-        self._logger, _ = build_logger(folder / "log", "coordinator")
         self._server: CoordinatorServer | None = None
         self._is_closed = self._has_begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
         self._losses: deque[tuple[int, str]] = deque()  # (pid, reason) of dead processes whose tasks are still held
         self._words = Interval(_WORD_S, starts_due=True, clock=time.monotonic)
-        try:
+        with ExitStack() as parts:  # what is open is closed where a later part fails
+            self._lock: FolderLock = cfg.get("lock") or FolderLock(folder)
+            parts.callback(self._lock.close)
+            self._store = StateStore(
+                folder / "coordinator.sqlite",
+                durable=self.system.coordinator["durable"],
+                patience_s=self.system.coordinator["state_timeout_s"],
+                wait=self._gives_up.wait,
+            )
+            parts.callback(self._store.close)
+            self._logger, _ = build_logger(folder / "log", "coordinator")
+            parts.callback(close_logger, self._logger)
             self._make_core()
-        except BaseException:
-            self._lock.close()
-            close_logger(self._logger)
-            self._store.close()
-            raise
+            self._parts = parts.pop_all()
 
     def _make_core(self) -> None:
         self.core: CoordinatorCore
@@ -204,12 +200,11 @@ class Coordinator:
                 )
             for folder in (self.system.path_data, self.system.path_policy):
                 (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
-        self.core.close()
-        self._lock.close()
-        close_logger(self._logger)
+        self.core.book.close()
+        self._parts.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "core"):  # the constructor came to its end
+        if hasattr(self, "_parts"):  # the constructor came to its end
             self.close()
 
     def state_dict(self) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Journal:
         check_id(stamp.channel, "the channel")
         if not 1 <= stamp.number < MAX_COUNT:
             raise RefusedError("malformed", f"the number of a message is from 1 to {MAX_COUNT - 1}")
-        last = self._answers[worker_id].get(stamp.channel) if worker_id in self._answers else None
+        last = self._answers.get(worker_id, OrderedDict()).get(stamp.channel)
         if last is None:
             return None
         if stamp.number < last.number:
@@ -65,19 +65,15 @@ class Journal:
             )
         if stamp.number == last.number:
             return last
-        if last.is_restored and stamp.number > last.number + 1:
-            self._note_gap(worker_id, stamp, last)
-        last.is_restored = False
-        return None
-
-    def _note_gap(self, worker_id: str, stamp: Stamp, last: Answer) -> None:
-        self.num_gaps += 1
-        if self.num_gaps == 1:  # the others have the same cause
+        is_gap, last.is_restored = last.is_restored and stamp.number > last.number + 1, False
+        self.num_gaps += is_gap
+        if is_gap and self.num_gaps == 1:  # the others have the same cause
             logger.error(
                 "the state file knows of %s's messages up to %d, and %d has come: what was answered between is lost. "
                 "The file, or its write-ahead log, is older than when the coordinator was stopped.",
                 worker_id, last.number, stamp.number,
             )  # fmt: skip
+        return None
 
     def keep(self, worker_id: str, stamp: Stamp, reply: Any) -> None:
         """Save the answer to a message, a RefusedError too."""

@@ -60,14 +60,12 @@ class TaskTable:
 
         Tasks that are not for this worker, by `is_for`, are left to others.
         """
-        for kind in kinds:
-            for task in self.tasks.values():
-                if task.status == QUEUED and task.kind == kind and is_for(task):
-                    task.status, task.worker_id, task.is_asked_back = LEASED, worker_id, False
-                    task.attempt += 1
-                    task.deadline_s, task.leased_s = now_s + self.lease_s, now_s
-                    return task
-        return None
+        task = next((task for kind in kinds for task in self.queued(kind) if is_for(task)), None)
+        if task is not None:
+            task.status, task.worker_id, task.is_asked_back = LEASED, worker_id, False
+            task.attempt += 1
+            task.deadline_s, task.leased_s = now_s + self.lease_s, now_s
+        return task
 
     def check(self, task_id: str, attempt: int, worker_id: str) -> TaskEntry:
         """Return the task if this attempt at it is the current one of this worker. Raises RefusedError."""
