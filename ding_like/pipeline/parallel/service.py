@@ -43,6 +43,7 @@ class LockedService(CoordinatorService):
         self._news = threading.Event()  # apart from the lock, for who must not wait for it
         self._max_waiting = max_waiting
         self._waiting = 0
+        self._is_asking = False  # within `_until`; read and written under the lock
 
     def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
         """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had."""
@@ -107,7 +108,9 @@ class LockedService(CoordinatorService):
             try:
                 yield self._core
             finally:
-                self._tell()
+                # An answer that waits asks again whenever something changes: two of them would wake each other.
+                if not self._is_asking:
+                    self._tell()
 
     def _check_halted(self) -> None:
         if self._core.halted is not None:
@@ -132,7 +135,11 @@ class LockedService(CoordinatorService):
                     left = deadline - time.monotonic() if may_wait and not self._core.is_over else 0.0
                     # The last answer is kept, whatever it is.
                     is_final = _ENOUGH.get(name, _always) if left > 0.0 else _always
-                    reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
+                    self._is_asking = True
+                    try:
+                        reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
+                    finally:
+                        self._is_asking = False
                     if is_done:
                         return reply
                     self._changed.wait(left)

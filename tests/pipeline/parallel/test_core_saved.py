@@ -330,6 +330,27 @@ def test_a_second_copy_that_comes_while_the_first_waits_is_granted_nothing_more(
     assert core.granted_updates == 2
 
 
+def test_two_copies_that_wait_do_not_wake_each_other(core: CoordinatorCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, learn, *_ = begin(core)
+    service, sample, asked = LockedService(core), core.sample, []
+
+    def ask_by_the_coordinator(*args: Any) -> Any:
+        with service.changing():  # as its callbacks do
+            asked.append(1)
+            return sample(*args)
+
+    monkeypatch.setattr(core, "sample", ask_by_the_coordinator)
+    message = m.Sample(learn.task_id, learn.attempt, 2, 2, 0, 0, 0.5)
+    args = "sample", learner, ("buffer",), message, Stamp("main", 1)
+    threads = [threading.Thread(target=service.answer, args=args) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+
+    assert 2 <= len(asked) <= 6
+
+
 def test_an_empty_answer_is_final_when_the_time_is_over(core: CoordinatorCore) -> None:
     learner, learn, collector, task = begin(core)
     message = m.Sample(learn.task_id, learn.attempt, 2, 2, 0, 0)
