@@ -29,7 +29,7 @@ import torch
 from safetensors.numpy import load, save
 
 from benchmarks.provenance import DirtyTreeError, provenance
-from ding_like.pipeline.build import training_process
+from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.serve import Blueprint
 from tests.serve.runs import Run, question
 

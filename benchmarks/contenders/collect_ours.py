@@ -8,7 +8,8 @@ from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the thr
 
 from benchmarks.contenders.dqn_ours import configs
 from ding_like.config import compile_config
-from ding_like.pipeline.build import build_serial, training_process
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.serial import build_serial
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ class Ratio(Protocol):
 
 
 class BatchOnce:
-    """Be a store that hands out what it was given last, whole and once: on-policy rows."""
+    """Store that hands out what it was given last, whole and once: on-policy rows."""
 
     def __init__(self) -> None:
         self._batch: Rows | None = None
@@ -56,7 +56,7 @@ class BatchOnce:
 
 
 class LocalRows:
-    """Be both ends of the way of rows: a RowSink that fills a store, and the BatchSource that draws from it.
+    """Queue of rows in one process: a RowSink that fills a store, and the BatchSource that draws from it.
 
     Each segment, of `segment_rows` rows as a rule, allows updates by `ratio`; with `counts_rows` each row does, so that
     a shorter segment allows fewer; with `counts_episodes` each whole episode does, and `segment_rows` is a number of
@@ -148,7 +148,7 @@ class LocalRows:
 
     @property
     def finished(self) -> bool:
-        """Tell whether `finish` was called."""
+        """Whether `close` was called."""
         return self._is_finished
 
     def next(self, *, timeout_s: float) -> Batch | None:
@@ -198,13 +198,12 @@ class LocalRows:
         *,
         priority: Array | None,
         info: Callable[[], Mapping[str, Any]],
-        batch: Batch | None = None,
     ) -> None:
-        """Give the store the priorities of a batch, by default the one drawn last; nobody reads `info` here."""
+        """Give the store the priorities of the batch that was drawn last; `info` is not read here."""
         if priority is None:
             return
         with self._changed:
-            drawn = self._drawn if batch is None else batch
+            drawn = self._drawn
             rows = as_batch(drawn)
             # Windows have a priority each, so their places stand apart from their rows' columns.
             columns = getattr(drawn, "per_window", {}) if rows is None else rows.columns
@@ -225,12 +224,8 @@ class LocalRows:
             self._collected, self._granted = state["collected"], state["granted"]
             self._allowed = self._ratio.allowed_updates(self._collected)
 
-    def finish(self) -> None:
-        """End the way of rows: orders say so, and no batch comes any more."""
+    def close(self) -> None:
+        """End the queue: orders say so, and no batch comes any more; the store is its owner's."""
         with self._changed:
             self._is_finished = True
             self._wake()
-
-    def close(self) -> None:
-        """Do what `finish` does; the store is its owner's."""
-        self.finish()

@@ -29,8 +29,7 @@ from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.summary import closing_lines, version_line
 from ding_like.pipeline.report.video import filmable
-from ding_like.pipeline.roles.origin import env_name, origin_of
-from ding_like.pipeline.roles.record import RunResult
+from ding_like.pipeline.roles.record import RunResult, env_name, origin_of
 from ding_like.pipeline.self_play import is_game
 from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback, reachable_url
 from ding_like.utils.run_folder import RunFolder

@@ -11,7 +11,10 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.column_file import save_columns
 from ding_like.entry.serial_entry import InputConfig, load_config
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting, build_collect_env, build_policy, fit_policy_config, training_process
+from ding_like.pipeline.build.envs import EnvSetting, build_collect_env
+from ding_like.pipeline.build.parts import build_policy
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.log import shown_as_by_the_command

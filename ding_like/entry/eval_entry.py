@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,14 @@ from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.serial_entry import InputConfig, load_config
 from ding_like.envs import get_vec_env_setting
-from ding_like.pipeline.build import EnvSetting, build_eval_env, build_policy, fit_policy_config, training_process
+from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
+from ding_like.pipeline.build.parts import build_policy
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.report.interval import bootstrap_interval
 from ding_like.pipeline.report.text import interval
 from ding_like.pipeline.report.video import filmable, make_video
-from ding_like.pipeline.roles.origin import origin_of
+from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.files import atomic_write
@@ -63,7 +67,7 @@ def eval(
     logger.info("seed %d: mean return %.4g %s (95%% CI of %s)", seed, result.mean, interval(*ends), episodes)
     if out is not None:
         source = str(input_cfg) if isinstance(input_cfg, (str, Path)) else ""
-        origin = origin_of(cfg, mode="eval", source=source, env_fn=env_setting and env_setting[0]).as_dict()
+        origin = asdict(origin_of(cfg, mode="eval", source=source, env_fn=env_setting and env_setting[0]))
         _write(Path(out), result, {**origin, "seed": seed, "checkpoint": load_path}, ends)
     return result.mean
 

@@ -30,11 +30,11 @@ from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.entry.system_run import run_by
 from ding_like.errors import ConfigError, DingError
-from ding_like.pipeline.build import Components, training_process
 from ding_like.pipeline.build.collect_end import CollectEnd
-from ding_like.pipeline.build.driver_end import DriverEnd
+from ding_like.pipeline.build.driver_end import DriverEnd, build_driver
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
 from ding_like.pipeline.ranks.settings import RankSettings, read_ranks

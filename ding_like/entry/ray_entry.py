@@ -24,9 +24,9 @@ from ding_like.entry.ray_plan import NO_CLUSTER, RayPlan, described, needs_of, p
 from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
 from ding_like.entry.system_plan import SystemConfig, plan_line
 from ding_like.entry.system_run import clear_errors, run_by
-from ding_like.pipeline.build import training_process
-from ding_like.pipeline.build.ray_runner import ray_runner
-from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.driver_end import build_driver
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.ray.runner import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.watched_runner import watched

@@ -9,7 +9,7 @@ from ding_like.entry.learners import RunArguments, is_first
 from ding_like.entry.limits import checked_limit, refuse_in_child
 from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.parallel.reopen import STATE_FILE
 from ding_like.pipeline.roles.record import RunResult

@@ -21,8 +21,8 @@ from ding_like.entry.leaving import Leaving
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.build import training_process
 from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.seed_run import agent_config, config_mark
 from ding_like.pipeline.seed.actor import ActorSettings
 from ding_like.pipeline.seed.servers import ServerSettings

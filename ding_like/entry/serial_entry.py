@@ -20,7 +20,9 @@ from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.agent.description import write_description
-from ding_like.pipeline.build import Components, EnvSetting, build_serial, check_env_setting, training_process
+from ding_like.pipeline.build.envs import EnvSetting, check_env_setting
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.serial import Components, build_serial
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
@@ -30,7 +32,7 @@ from ding_like.pipeline.report.pictures import write_pictures
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole, RunConsole
 from ding_like.pipeline.report.summary import closing_lines, opening_lines
-from ding_like.pipeline.roles.origin import origin_of
+from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.policy.share import Share

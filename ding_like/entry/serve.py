@@ -51,7 +51,7 @@ def serve(
     from ding_like.comm.serve.access import check_host, read_token
     from ding_like.comm.serve.http_server import PolicyServer
     from ding_like.errors import CommError, ConfigError
-    from ding_like.pipeline.build import training_process
+    from ding_like.pipeline.build.process import training_process
     from ding_like.pipeline.interrupt import StopSignal
     from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
 

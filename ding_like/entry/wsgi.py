@@ -23,7 +23,7 @@ from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.roles.origin import origin_of
+from ding_like.pipeline.roles.record import origin_of
 from ding_like.utils.log import setup_console
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from ding_like.comm.channels import RowSink, Version
+from ding_like.comm.channels import Version
 from ding_like.comm.local import BatchOnce, LocalRows, RowStore
 from ding_like.config import FrozenConfig
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
-from ding_like.pipeline.build import Components
+from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.learners.lock_step import LockStep
 from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.roles.train import TrainRole
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.policy import Policy
@@ -81,8 +81,15 @@ class SerialRunner:
         self._cfg = cfg
         self._parts = parts
         self._lock_step = lock_step
-        self._rows = rows_of(cfg, parts, store=lock_step.store(store_of(parts)), batch_size=batch_size)
-        self._collect = collect_role(parts, lock_step.sink(self._rows))
+        store = lock_step.store(BatchOnce() if parts.buffer is None else parts.buffer)
+        self._rows = local_rows(
+            cfg, store, newest=lambda: Version(0, parts.learner.train_iter), batch_size=batch_size,
+            env_step=parts.collector.envstep, has_buffer=parts.buffer is not None,
+        )  # fmt: skip
+        self._collect = CollectRole(
+            parts.own_collector, PolicyWeights(parts.policy), sink=lock_step.sink(self._rows),
+            settings=lambda _: parts.commander.step(),
+        )  # fmt: skip
         self._train = TrainRole(parts.learner, self._rows, with_priority=has_priorities(cfg, parts))
 
     @property
@@ -136,34 +143,18 @@ class SerialRunner:
         """Do nothing: the parts are their owner's."""
 
 
-def store_of(parts: Components) -> RowStore:
-    """Return what keeps a run's rows: its buffer, or on-policy what hands out each batch once."""
-    return BatchOnce() if parts.buffer is None else parts.buffer
-
-
-def rows_of(
+def local_rows(
     cfg: FrozenConfig,
-    parts: Components,
-    *,
     store: RowStore,
+    *,
+    newest: Callable[[], Version],
     batch_size: int,
     counts_rows: bool = False,  # or episodes, of what goes to a buffer; on-policy, each segment is learned from once
-    attempt: int = 0,
+    env_step: int = 0,
     least_rows: int = 0,  # in the store before the first update
+    has_buffer: bool | None = None,
 ) -> LocalRows:
-    """Return the way of a run's rows, from where its parts stand."""
-    return row_path(
-        cfg, store, newest=lambda: Version(attempt, parts.learner.train_iter), batch_size=batch_size,
-        counts_rows=counts_rows, env_step=parts.collector.envstep, least_rows=least_rows,
-        has_buffer=parts.buffer is not None,
-    )  # fmt: skip
-
-
-def row_path(
-    cfg: FrozenConfig, store: RowStore, *, newest: Callable[[], Version], batch_size: int, counts_rows: bool = False,
-    env_step: int = 0, least_rows: int = 0, has_buffer: bool | None = None,
-) -> LocalRows:  # fmt: skip
-    """Return the way of rows into a store, by the ratio of a config; without a buffer each batch is used once."""
+    """Return the queue of rows into a store, by the ratio of a config; without a buffer each batch is used once."""
     has_buffer = not isinstance(store, BatchOnce) if has_buffer is None else has_buffer
     collect, updates = cfg.policy.collect, cfg.policy.learn.update_per_collect if has_buffer else 1
     segment_rows = collect.get("n_sample") or collect.get("n_episode") or 1
@@ -178,13 +169,6 @@ def row_path(
         counts_rows=counts and bool(collect.get("n_sample")),
         counts_episodes=counts and not collect.get("n_sample"),
         least_rows=least_rows,
-    )
-
-
-def collect_role(parts: Components, sink: RowSink) -> CollectRole:
-    """Return the role of a run's own collector, which shares the policy with the learner."""
-    return CollectRole(
-        parts.own_collector, LoadedWeights(parts.policy), sink=sink, settings=lambda _: parts.commander.step()
     )
 
 

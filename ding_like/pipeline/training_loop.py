@@ -12,17 +12,22 @@ from contextlib import ExitStack, contextmanager
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.build import Components
+from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
 from ding_like.pipeline.report.progress import Limits, Progress
 from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.roles.best_checkpoint import forget_earlier_best, put_best_back, set_best_aside
 from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
-from ding_like.pipeline.roles.origin import Origin
-from ding_like.pipeline.roles.record import RunRecord, RunResult
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
+from ding_like.pipeline.roles.record import (
+    Origin,
+    RunRecord,
+    RunResult,
+    forget_earlier_best,
+    put_best_back,
+    set_best_aside,
+)
 from ding_like.pipeline.runner import Runner, RunnerLostError, SerialRunner
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.types import State
@@ -237,7 +242,7 @@ class TrainingLoop:
                 parts.statistics.evaluate_with(env)
 
         evaluator.is_leaving = lambda: self._signals.received is not None
-        return EvaluateRole(evaluator, LoadedWeights(parts.policy), before=share)
+        return EvaluateRole(evaluator, PolicyWeights(parts.policy), before=share)
 
     def _loop(self, signals: StopSignal) -> bool:
         """Return whether an evaluation reached `stop_value`."""

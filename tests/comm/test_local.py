@@ -164,19 +164,6 @@ def test_a_store_is_told_the_env_step_the_iteration_and_whose_priorities_they_ar
     assert info["priority"].tolist() == [0.5, 2.0]
 
 
-def test_priorities_may_be_those_of_an_earlier_batch() -> None:
-    store = Watched()
-    rows = rows_over(store, updates=2)
-    rows.put(segment())
-    rows.next(timeout_s=0.0)
-    earlier = TransitionBatch({"replay_buffer_idx": np.array([7]), "replay_unique_id": np.array([70])})
-
-    rows.feedback(4, priority=np.array([0.5], np.float32), info=dict, batch=earlier)
-
-    (info,) = store.updates
-    assert info["replay_buffer_idx"].tolist() == [7] and info["replay_unique_id"].tolist() == [70]
-
-
 def test_without_priorities_a_store_is_told_nothing() -> None:
     store = Watched()
     rows = rows_over(store, updates=1)

@@ -32,7 +32,7 @@ def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
         newest=lambda: Version(0, 0),
     )
     stack.callback(ends.close)
-    return RowEnds(ends, ends, ends.finish)
+    return RowEnds(ends, ends, ends.close)
 
 
 TRANSPORT = Transport(None, rows)

@@ -57,7 +57,7 @@ class ZmqSource:
         return self._rows.env_step
 
     def finish(self) -> None:
-        self._rows.finish()
+        self._rows.close()
         self._server.stop_all()
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
+from ding_like.pipeline.roles.policy_weights import UNTRAINED, PolicyWeights
 
 
 class Reader:
@@ -26,11 +26,11 @@ def weights(update: int) -> Weights:
     return Weights("policy", Version(1, update), {"model/w": torch.tensor(float(update))})
 
 
-def loaded(reader: Reader) -> tuple[LoadedWeights, list[float]]:
+def loaded(reader: Reader) -> tuple[PolicyWeights, list[float]]:
     acted: list[float] = []
     mode = SimpleNamespace(load_state_dict=lambda state: acted.append(float(state["model"]["w"])))
     policy: Any = SimpleNamespace(collect_mode=mode)
-    return LoadedWeights(policy, reader), acted
+    return PolicyWeights(policy, reader), acted
 
 
 def test_what_is_loaded_already_is_not_loaded_again() -> None:
@@ -57,7 +57,7 @@ def test_collecting_goes_on_with_the_newest_after_an_evaluation_of_older_weights
 
 
 def test_a_policy_that_its_learner_trains_is_left_alone() -> None:
-    own = LoadedWeights(SimpleNamespace())  # type: ignore[arg-type]
+    own = PolicyWeights(SimpleNamespace())  # type: ignore[arg-type]
 
     own.take_newest()
     own.take_asked()

@@ -12,7 +12,7 @@ import pytest
 
 from ding_like.comm.channels import Order, Segment
 from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.worker import SampleSerialCollector
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import ScriptedManager
@@ -68,7 +68,7 @@ def test_rows_that_are_open_when_the_policy_takes_over_keep_their_random_actions
     mode = Rows(nstep=nstep).collect_mode._replace(actor=Deliberate())
     command = SimpleNamespace(get_setting_collect=lambda info: {})
     collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, mode, exp_name=str(tmp_path))
-    weights = LoadedWeights(SimpleNamespace(collect_mode=mode, command_mode=command))  # type: ignore[arg-type]
+    weights = PolicyWeights(SimpleNamespace(collect_mode=mode, command_mode=command))  # type: ignore[arg-type]
     sink = Sink(60)
 
     CollectRole(collector, weights, sink=sink, random_steps=30, action_space=manager.action_space).run()

@@ -16,17 +16,12 @@ from ding_like.comm.weights.newest import NewestWeights
 from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
-from ding_like.pipeline.build import (
-    build_buffer,
-    build_collect_env,
-    build_collector,
-    build_learner,
-    build_policy,
-    fit_policy_config,
-    training_process,
-)
+from ding_like.pipeline.build.envs import build_collect_env
+from ding_like.pipeline.build.parts import build_buffer, build_collector, build_learner, build_policy
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.roles.record import RunRecord
 from ding_like.pipeline.roles.train import TrainRole
 from ding_like.pipeline.update_ratio import UpdateRatio
@@ -67,7 +62,7 @@ def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(t
             version = Version(1, learner.train_iter)
             weights.publish(Weights("policy", version, state_of(learning.collect_mode)))
 
-        loaded = LoadedWeights(acting, weights)
+        loaded = PolicyWeights(acting, weights)
         collect = CollectRole(collector, loaded, sink=rows)
         thread = threading.Thread(target=collect.run)
         publish()
@@ -78,7 +73,7 @@ def test_collector_and_learner_with_policies_of_their_own_learn_in_two_threads(t
             learner.train(batch)
             rows.feedback(learner.train_iter, priority=None, info=dict)
         publish()
-        rows.finish()
+        rows.close()
         thread.join(10.0)
 
     assert not thread.is_alive() and rows.finished

@@ -14,7 +14,9 @@ from ding_like.comm.serve.http_server import PolicyServer
 from ding_like.comm.serve.messages import ActRequest
 from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
-from ding_like.pipeline.build import build_policy, build_single_env, fit_policy_config
+from ding_like.pipeline.build.envs import build_single_env
+from ding_like.pipeline.build.parts import build_policy
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
 from ding_like.policy import Policy
 from ding_like.utils.checkpoint import save_state

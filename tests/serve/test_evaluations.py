@@ -12,7 +12,8 @@ import requests
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.build import build_eval_env, build_policy
+from ding_like.pipeline.build.envs import build_eval_env
+from ding_like.pipeline.build.parts import build_policy
 from ding_like.pipeline.serve import Blueprint
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY

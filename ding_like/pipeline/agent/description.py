@@ -29,7 +29,8 @@ from ding_like.pipeline.agent.layers import FedEnv, Spec, WrapperLayer, describe
 from ding_like.pipeline.agent.space_json import Space, space_from_json, space_to_json
 from ding_like.pipeline.agent.trust import allow_code, allow_saved_config, missing_wrappers
 from ding_like.pipeline.agent.wrappers import WrapperSplit, split_at, split_wrappers
-from ding_like.pipeline.build import EnvSetting, build_single_env, fit_policy_config
+from ding_like.pipeline.build.envs import EnvSetting, build_single_env
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.report.runs import refuse_seeds
 from ding_like.policy.random_policy import RandomActor
 from ding_like.utils.files import atomic_write

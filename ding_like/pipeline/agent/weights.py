@@ -13,8 +13,8 @@ from ding_like.comm.flat_state import flatten_state
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
 from ding_like.pipeline.agent.checkpoints import last_checkpoint, no_best
 from ding_like.pipeline.agent.description import AgentDescription
-from ding_like.pipeline.build import build_policy
-from ding_like.pipeline.roles.best_checkpoint import BEST_CHECKPOINT
+from ding_like.pipeline.build.parts import build_policy
+from ding_like.pipeline.roles.record import BEST_CHECKPOINT
 from ding_like.pipeline.statistics import load_agent
 from ding_like.types import EvalMode, State
 

@@ -23,13 +23,11 @@ from ding_like.data.obs import map_obs
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
 from ding_like.pipeline.build.envs import EnvSetting, build_collect_env
-from ding_like.pipeline.build.opponents import Opponents, evaluated_env
-from ding_like.pipeline.build.parts import build_collector, build_evaluator
-from ding_like.pipeline.build.policies import build_policy
+from ding_like.pipeline.build.parts import Opponents, build_collector, build_evaluator, build_policy, evaluated_env
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.evaluate import EvaluateRole
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
@@ -44,14 +42,14 @@ Info = dict[str, Any]
 
 
 class CollectionResult(NamedTuple):
-    """Hold what a collection into a storage took and gave."""
+    """Result of a collection into a storage."""
 
     col_time: float  # seconds
     train_perf: float  # mean return of recent episodes, NaN before the first has ended
 
 
 class CollectEnd:
-    """Hold the envs, the policy and the collector of a process that collects.
+    """Envs, policy and collector of a process that collects.
 
     `connect` joins them to channels, of which `collect` then serves one order after another; `evaluate_role` adds envs
     of evaluations. `fitted` is the policy section that `policy` was made from. Envs that are not launched are launched.
@@ -82,7 +80,7 @@ class CollectEnd:
         self.statistics = CollectorStatistics(envs) if statistics is None else statistics
         self.opponents = Opponents(fitted, policy)
         self.collector = build_collector(cfg, envs, policy, seed=seed, name=name, rng=rng)
-        self._weights: LoadedWeights | None = None
+        self._weights: PolicyWeights | None = None
         self._role: CollectRole | None = None
 
     @classmethod
@@ -114,16 +112,16 @@ class CollectEnd:
 
     # --- collecting
 
-    def loaded(self, reader: WeightReader, *, policy_id: str = "policy") -> LoadedWeights:
+    def loaded(self, reader: WeightReader, *, policy_id: str = "policy") -> PolicyWeights:
         """Return the policy with the version of its weights, which come from `reader`; the same one each time."""
         if self._weights is None:
             use = self.statistics.use
-            self._weights = LoadedWeights(self.policy, reader, policy_id=policy_id, on_statistics=use)
+            self._weights = PolicyWeights(self.policy, reader, policy_id=policy_id, on_statistics=use)
         return self._weights
 
     def connect(
         self,
-        weights: LoadedWeights,
+        weights: PolicyWeights,
         sink: RowSink,
         *,
         after_segment: Callable[[Segment], None] | None = None,
@@ -265,7 +263,7 @@ class CollectEnd:
         """Return bool[E]: the lanes that begin an episode next, as the one before has ended or none has begun."""
         return torch.tensor(self.collector.is_first)
 
-    def evaluate_role(self, envs: EnvManager, weights: LoadedWeights, *, seed: int) -> EvaluateRole:
+    def evaluate_role(self, envs: EnvManager, weights: PolicyWeights, *, seed: int) -> EvaluateRole:
         """Return a role that plays fresh episodes in `envs` (games: against the config's opponent) with the weights."""
         seen = evaluated_env(self._cfg, envs, self.opponents, seed=seed)
         evaluator = build_evaluator(self._cfg, seen, self.policy, seed=seed)
@@ -315,6 +313,11 @@ def segment_of(data: Any, info: Info) -> Segment:
         batch = data
     if len(batch) != info["NumberSamples"]:
         raise CommError(f"a collector sent {len(batch):,} rows, and says that they are {info['NumberSamples']:,}.")
+    return described_segment(batch, info, observed)
+
+
+def described_segment(batch: Any, info: Mapping[str, Any], observed: Mapping[str, Array]) -> Segment:
+    """Return the segment of rows that `CollectEnd.info` describes."""
     episodes = info["Episodes"]
     stats = {"return": _finite(episodes["TrainReward"]), "length": _finite(episodes["TrainLength"]), **info["Setting"]}
     return Segment(batch, Version(*info["Version"]), info["EnvSteps"], stats, observed)

@@ -1,105 +1,107 @@
-"""Make what the driver of a scheme is made of: it has the learner, all rows, and the newest weights."""
+"""Components of a run whose collectors are remote: the learner, all rows, and the newest weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ding_like.comm.channels import Order, RowSink, Segment, Version, Weights
+import torch
+
+from ding_like.comm.channels import Order, RowSink, Version, Weights
+from ding_like.comm.local import BatchOnce
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
-from ding_like.config import FrozenConfig
-from ding_like.pipeline.build.collect_end import CollectEnd
-from ding_like.pipeline.build.factories import Algorithm, SchemeFactories
-from ding_like.pipeline.build.held_weights import HeldWeights
-from ding_like.pipeline.build.learn_rows import ATTEMPT, LearnRows
-from ding_like.pipeline.build.scheme import build_driver
-from ding_like.pipeline.build.serial import Components
+from ding_like.config import FrozenConfig, deep_merge
+from ding_like.errors import ConfigError
+from ding_like.pipeline.build.collect_end import CollectEnd, described_segment
+from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.pipeline.build.factories import ATTEMPT, Algorithm, LearnRows, SchemeFactories
+from ding_like.pipeline.build.serial import Components, build_serial
 from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.intake import Intake
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
-from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
+from ding_like.pipeline.roles.remote_collectors import Intake, RemoteCollectors
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.pipeline.runner import collect_at_random, has_priorities, rows_of, store_of
+from ding_like.pipeline.runner import collect_at_random, has_priorities, local_rows
 from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
+from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
+from ding_like.policy.device import device_named
 from ding_like.types import Array, EnvManager, Info, State
 from ding_like.worker.collector.stop_rule import StopRule
+
+
+def build_driver(
+    cfg: FrozenConfig,
+    *,
+    seed: int,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    dynamic_seed: bool = True,
+    collects: bool = False,
+    device: str | None = None,
+) -> Components:
+    """Return the parts of a run whose collectors are elsewhere: as a serial run's, but for envs to collect in.
+
+    The policy, the learner and the buffer draw what those of a serial run draw. With `collects` the run's driver
+    collects by itself, and the parts are a serial run's. `device` stands in place of what `policy.cuda` says. Raises
+    ConfigError for a league, whose games are played where the player learns, and for a device that is absent.
+    """
+    if device is not None:
+        named = device_named(device)
+        cfg = FrozenConfig(deep_merge(cfg, {"policy": {"cuda": False if named.type == "cpu" else str(named)}}))
+    if not collects and has_league(cfg):
+        raise ConfigError("policy.other.league needs its games where its player learns: run it with `ding -m serial`.")
+    return build_serial(
+        cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed,
+        with_buffer=not cfg.policy.on_policy, collects=collects,
+    )  # fmt: skip
+
 
 _RANDOM_STEPS = 1_024  # env steps of a call at a run's begin: one call of all of them may take longer than it may
 _LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
 
 class DriverEnd:
-    """Hold a run's parts, the way of its rows and its weights, for those that collect and learn for it.
+    """Learner's side of a run: its components, rows and weights, for workers that collect and learn for it.
 
     No update is taken while the buffer holds fewer than `least_rows` rows.
     """
 
     def __init__(self, cfg: FrozenConfig, parts: Components, *, least_rows: int = 0) -> None:
-        self._policy_cfg = cfg.policy
+        policy = cfg.policy
         self.cfg = cfg
         self.parts = parts
-        self.rows = rows_of(
-            cfg,
-            parts,
-            store=store_of(parts),
-            batch_size=cfg.policy.learn.batch_size,
-            counts_rows=True,
-            attempt=ATTEMPT,
+        self.rows = local_rows(
+            cfg, BatchOnce() if parts.buffer is None else parts.buffer, newest=self.newest,
+            batch_size=policy.learn.batch_size, counts_rows=True, env_step=parts.collector.envstep,
             least_rows=least_rows,
-        )
+        )  # fmt: skip
         self._first_iter = parts.learner.train_iter
+        self.random_rows = int(policy.random_collect_size)  # rows of random actions that a run begins with
+        self.is_on_policy = bool(policy.on_policy)  # rows are learned from only by the policy that collected them
+        self.collects_episodes = plays_episodes(policy)
+        # Fewest rows that a worker can collect at a time, or whole episodes: one in each lane.
+        self.least_share = int(cfg.env.collector_env_num) if self.collects_episodes else 1
+        # Rows of random actions that a worker is asked for at a time, so that it answers soon.
+        self.random_share = self.least_share
+        if not self.collects_episodes:
+            self.random_share = max(1, _RANDOM_STEPS // steps_per_row(policy))
 
     @classmethod
     def of(cls, own: SchemeFactories, *, collects: bool) -> DriverEnd:
-        """Return what a config says that factories were made from; with `collects` the driver has envs for that."""
+        """Return the side of a run that factories were made for; with `collects` it has envs to collect in."""
         parts = build_driver(
-            own.cfg,
-            seed=own.seed,
-            env_setting=own.env_setting,
-            model=own.model,
-            dynamic_seed=own.dynamic_seed,
+            own.cfg, seed=own.seed, env_setting=own.env_setting, model=own.model, dynamic_seed=own.dynamic_seed,
             collects=collects,
-        )
+        )  # fmt: skip
         return cls(own.cfg, parts)
-
-    @property
-    def random_rows(self) -> int:
-        """Return the rows of random actions that a run begins with."""
-        return int(self._policy_cfg.random_collect_size)
-
-    @property
-    def random_share(self) -> int:
-        """Return the rows of random actions that a worker is asked for at a time, so that it answers soon.
-
-        Of whole episodes it plays one in each of its lanes, as a serial run does at a time.
-        """
-        if self.collects_episodes:
-            return self.least_share
-        return max(1, _RANDOM_STEPS // steps_per_row(self._policy_cfg))
-
-    @property
-    def least_share(self) -> int:
-        """Return the fewest rows that a worker can collect at a time, or whole episodes: one in each lane."""
-        return int(self.cfg.env.collector_env_num) if self.collects_episodes else 1
-
-    @property
-    def collects_episodes(self) -> bool:
-        """Tell whether collectors are asked for whole episodes."""
-        return plays_episodes(self._policy_cfg)
-
-    @property
-    def is_on_policy(self) -> bool:
-        """Tell whether rows may be learned from only by the policy that collected them."""
-        return bool(self._policy_cfg.on_policy)
 
     def segment_rows(self, asked: int, workers: int) -> int:
         """Return the rows of an asynchronous call (of whole episodes: episodes), by default what suits the policy."""
-        collect = self._policy_cfg.collect
+        collect = self.cfg.policy.collect
         if asked or not collect.get("n_sample"):
             return asked or max(self.least_share, -(-int(collect.get("n_episode") or 1) // workers))
-        least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self._policy_cfg))
+        least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self.cfg.policy))
         return max(int(collect.n_sample), least)
 
     def newest(self) -> Version:
@@ -156,10 +158,6 @@ class DriverEnd:
         """Return the role that learns in this process, from the run's rows."""
         return TrainRole(self.parts.learner, self.rows, with_priority=has_priorities(self.cfg, self.parts))
 
-    def learn_rows(self, max_policy_lag: int | None) -> RunRows:
-        """Return the run's rows as the storage of its local gradient worker."""
-        return RunRows(self, max_policy_lag)
-
 
 class RunRows(LearnRows):
     """Storage of the gradient worker that a run's learner is in: the run's own rows."""
@@ -176,24 +174,12 @@ class RunRows(LearnRows):
             intake=end.intake(max_policy_lag=max_policy_lag) if has_remote else None,
         )
 
-    def note_remote(self, infos: Iterable[Mapping[str, Any]], version: int) -> Mapping[str, Any]:
+    def note_remote(self, infos: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
         """Count what collectors of other gradient workers did; return what the envs' wrappers have observed by now."""
-        parts, rows = self._end.parts, self.rows
-        report, statistics = parts.collector, parts.statistics
-        assert isinstance(report, RemoteCollectors), "the parts were built for collectors elsewhere"
+        assert self._intake is not None, "the parts were built for remote collectors"
         for info in infos:
-            stats = {**info["Setting"], "return": info["Episodes"]["TrainReward"]}
-            stats["length"] = info["Episodes"]["TrainLength"]
-            known = {name: each for name, each in stats.items() if each == each}
-            batch: Any = range(info["NumberSamples"])  # the rows are the other worker's
-            segment = Segment(batch, Version(*info["Version"]), info["EnvSteps"], known, info["Observed"])
-            report.note(info["Worker"], segment)
-            if isinstance(statistics, MergedStatistics) and segment.observed:
-                statistics.merge(segment.observed)
-            rows.env_step += segment.env_steps
-            rows.num_rows += len(batch)
-            report.envstep = rows.env_step
-            report.note_put(train_iter=version, version=segment.version.update, age_s=info["data_age_s"])
+            segment = described_segment(range(info["NumberSamples"]), info, info["Observed"])  # the rows stay there
+            self._intake.count_elsewhere(info["Worker"], segment, age_s=info["data_age_s"])
         return self._end.statistics()
 
 
@@ -218,10 +204,10 @@ class RunAlgorithm(Algorithm):
 
     def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
         """Return the run's rows."""
-        return self._end.learn_rows(max_policy_lag)
+        return RunRows(self._end, max_policy_lag)
 
     def collect_end(
-        self, envs: EnvManager, index_worker: int, index_parent: int, weights: HeldWeights | None = None,
+        self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
         storage: RowSink | None = None,
     ) -> CollectEnd:  # fmt: skip
         """Return the run's own collector, which acts with the learner's policy."""
@@ -271,7 +257,7 @@ class RunCollectEnd(CollectEnd):
         self._cfg, self._folder, self._fitted = factories.cfg, None, factories.fitted
         self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
         self._role = CollectRole(
-            parts.own_collector, LoadedWeights(parts.policy), sink=storage, stats=self._stats,
+            parts.own_collector, PolicyWeights(parts.policy), sink=storage, stats=self._stats,
             settings=lambda _: parts.commander.step(),
         )  # fmt: skip
 

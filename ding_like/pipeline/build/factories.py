@@ -1,7 +1,4 @@
-"""Make the factories of a scheme's workers from a compiled config.
-
-They are methods of one plain object, which travels to where a worker runs and makes its parts there.
-"""
+"""Factories of a scheme's workers, made from a compiled config."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import copy
 import math
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,24 +15,25 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import RowSink, Version, Weights
+from ding_like.comm.channels import Order, RowSink, Segment, Version, Weights
+from ding_like.comm.local import BatchOnce, LocalRows
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
+from ding_like.comm.weights.newest import NewestWeights
 from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd, collector_name
+from ding_like.pipeline.build.collect_end import CollectEnd, collector_name, segment_of
 from ding_like.pipeline.build.envs import EnvSetting, build_eval_env, seeded_collect_env
-from ding_like.pipeline.build.held_weights import HeldWeights
-from ding_like.pipeline.build.learn_rows import ATTEMPT, LearnRows, SegmentStorage
-from ding_like.pipeline.build.opponents import Opponents, evaluated_env
-from ding_like.pipeline.build.policies import build_policy
+from ding_like.pipeline.build.parts import Opponents, build_buffer, build_policy, evaluated_env
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.learners.joined import pack_learn_state, restored
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
+from ding_like.pipeline.roles.remote_collectors import Collected, Intake, RemoteCollectors
+from ding_like.pipeline.runner import local_rows
 from ding_like.pipeline.sample_unit import warmup_steps
 from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
 from ding_like.policy import Policy
@@ -50,6 +48,138 @@ from ding_like.utils.seeding import (
     set_pkg_seed,
 )
 from ding_like.worker.evaluator.interaction import play_episodes
+
+# Later than that of a policy as a collector has made it, so that even the first weights are taken.
+ATTEMPT = 1
+
+
+class SegmentStorage:
+    """Storage of a collector's newest segment until it is taken.
+
+    `max_size` is the most rows that are collected at a time; None: as many as are ordered.
+    """
+
+    def __init__(self, max_size: int | None = None) -> None:
+        self.max_size = max_size
+        self._segment: Segment | None = None
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that are still to be taken."""
+        return 0 if self._segment is None else len(self._segment.batch)
+
+    def put(self, segment: Segment) -> Order:
+        """Keep a segment, in place of one that was not taken."""
+        self._segment = segment
+        return Order(False, 0, 0, None)
+
+    def order(self, *, timeout_s: float) -> Order:
+        """Return that nothing is wanted: the caller of the collector gives the orders."""
+        return Order(False, 0, 0, None)
+
+    def take(self) -> Segment:
+        """Return the segment, once. Raises ConfigError where there is none."""
+        segment, self._segment = self._segment, None
+        if segment is None:
+            raise ConfigError("the storage holds no rows: collect_train_data comes first.")
+        return segment
+
+    def reset(self) -> None:
+        """Drop what was not taken."""
+        self._segment = None
+
+
+class LearnRows:
+    """Storage of a gradient worker: rows, which allow updates in the ratio of the config, and minibatches of them.
+
+    `minibatches` divides a batch that was drawn, `priority` returns the priorities of its rows once it was learned
+    from, and `version` the number of updates. `intake` takes rows of other processes; without it there is one
+    collector, which counts its env steps itself.
+    """
+
+    def __init__(
+        self, rows: LocalRows, *, minibatches: Callable[[Any], Iterable[Any]], priority: Callable[[], Array | None],
+        version: Callable[[], int], intake: Intake | None = None, close: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.rows, self.close = rows, close
+        self._minibatches, self._priority, self._version, self._intake = minibatches, priority, version, intake
+        self._parts: list[Collected] = []
+        self.run_env_step = 0  # of all gradient workers, as was last known here
+
+    @classmethod
+    def of(cls, factories: SchemeFactories, algo: Algorithm, index: int, max_policy_lag: int | None) -> LearnRows:
+        """Return the storage of gradient worker `index` in a process of its own: it begins empty."""
+        cfg, policy, folder = factories.cfg, algo.policy, TemporaryDirectory(prefix="ding-like-")
+        buffer = None
+        if not cfg.policy.on_policy:
+            own = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
+            buffer = build_buffer(own, seed=factories.seed, rank=index, env_setting=factories.env_setting)
+
+        def newest() -> Version:
+            return Version(ATTEMPT, algo.num_updates)
+
+        store = BatchOnce() if buffer is None else buffer
+        rows = local_rows(cfg, store, newest=newest, counts_rows=True, batch_size=cfg.policy.learn.batch_size)
+        rng = make_rng(factories.seed, "learner", str(index), *factories.resumed)
+        intake = Intake(
+            rows, RemoteCollectors(), newest=newest, max_policy_lag=max_policy_lag,
+            follows_episodes=buffer is not None and buffer.needs_env,
+        )  # fmt: skip
+        has_priorities = buffer is not None and bool(cfg.policy.priority)
+
+        def close() -> None:
+            if buffer is not None:
+                buffer.close()
+            folder.cleanup()
+
+        return cls(
+            rows, minibatches=lambda batch: policy.learn_mode.minibatches(batch, rng), intake=intake, close=close,
+            priority=lambda: algo.priority if has_priorities else None, version=lambda: algo.num_updates,
+        )  # fmt: skip
+
+    # --- rows in
+
+    def order_round(self) -> Order:
+        """Return how many rows a round of collecting is to bring; 0: updates are behind."""
+        order = self.rows.order(timeout_s=0.0)
+        return order._replace(env_step=max(order.env_step, self.run_env_step))
+
+    def insert_data_slice(self, data: Any, info: Mapping[str, Any]) -> Mapping[str, Array]:
+        """Take the rows that one collector returned; `before_gradients` stores those of a round together.
+
+        Returns what the envs' wrappers observed, by flat name.
+        """
+        segment = segment_of(data, dict(info))
+        self._parts.append(Collected(info["Worker"], segment, info["CameS"], info["Asked"]))
+        return segment.observed
+
+    def before_gradients(self) -> None:
+        """Store the rows that came."""
+        parts, self._parts = self._parts, []
+        if self._intake is not None:
+            self._intake.put(parts, self.rows.order(timeout_s=0.0))
+        else:
+            for part in parts:
+                self.rows.put(part.segment)
+
+    def insert_random(self) -> int:
+        """Store the rows that came as those of random actions, which allow no updates; return how many there are."""
+        parts, self._parts = self._parts, []
+        assert self._intake is not None, "one collector's random rows are collected by its owner"
+        return self._intake.put_random(parts)
+
+    # --- minibatches out
+
+    def generate_batches(self, num_mini_batch: int, mini_batch_size: int, num_epochs: int) -> Iterator[Any]:
+        """Yield minibatches of the batches that are allowed by now, and None after the last one of each batch.
+
+        The policy's config says how large they are.
+        """
+        while (batch := self.rows.next(timeout_s=0.0)) is not None:
+            yield from self._minibatches(batch)
+            self.rows.feedback(self._version(), priority=self._priority(), info=dict)
+            yield None
+
 
 # Of this process: what was made here is used in the process of a run itself, and not by a worker's own.
 _PROCESS = uuid.uuid4().hex
@@ -195,7 +325,7 @@ class Algorithm:
 
     def __init__(self, factories: SchemeFactories, policy: Policy) -> None:
         section = factories.cfg.policy
-        self._factories = factories
+        self.factories = factories
         self.policy = policy
         self.priority: Array | None = None  # of the rows of the last minibatch
         self.num_updates = 0  # of the policy that computes here
@@ -204,11 +334,6 @@ class Algorithm:
         self.start_steps: int = warmup_steps(section)
         self.num_test_episodes: int = int(section.eval.evaluator.n_episode)
         self.test_every: int = int(section.eval.evaluator.eval_freq)
-
-    @property
-    def factories(self) -> SchemeFactories:
-        """Return the factories that made it."""
-        return self._factories
 
     # --- what the policy reads of its section, or of its optimizers, with every update
 
@@ -280,16 +405,16 @@ class Algorithm:
 
     # --- what a worker collects and evaluates with
 
-    def hold_weights(self, actor: Policy) -> HeldWeights:
+    def hold_weights(self, actor: Policy) -> PolicyWeights:
         """Return what keeps the weights that the actor is sent."""
-        return HeldWeights(actor)
+        return PolicyWeights(actor, NewestWeights())
 
     def collect_end(
-        self, envs: EnvManager, index_worker: int, index_parent: int, weights: HeldWeights | None = None,
+        self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
         storage: RowSink | None = None,
     ) -> CollectEnd:  # fmt: skip
         """Return what a worker collects with, in `envs`, which are closed with it; joined to weights and a storage."""
-        own, seed = self._factories, self._factories.lane_seed(index_worker, index_parent)
+        own, seed = self.factories, self.factories.lane_seed(index_worker, index_parent)
         is_first = index_worker <= 1 and index_parent == 0
         place = () if is_first else (str(index_parent), str(index_worker))
         if not own.is_at_home and (not is_first or own.begun_at):
@@ -311,14 +436,14 @@ class Algorithm:
         )
         if weights is not None and storage is not None:
             end.connect(weights, storage)
-            weights.tell_statistics(end.statistics.use)
+            weights.use_statistics(end.statistics.use)
         return end
 
     # --- what a gradient worker computes with
 
     def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
         """Return the rows of gradient worker `index_worker`, which begin empty."""
-        return LearnRows.of(self._factories, self, index_worker, max_policy_lag)
+        return LearnRows.of(self.factories, self, index_worker, max_policy_lag)
 
     def compute_gradients(self, minibatch: Any) -> tuple[State | None, Info]:  # Any: of whatever the policy learns from
         """Return (gradient, what the policy reports) of a minibatch; priorities are kept for the storage."""
@@ -364,13 +489,13 @@ class Algorithm:
         whole = {**state, ENV_WRAPPERS: statistics} if statistics else state
         return encode(Weights("policy", Version(ATTEMPT, version), state_of(whole)))
 
-    def evaluate(self, envs: EnvManager, weights: LoadedWeights, *, number: int) -> EvalResult:
+    def evaluate(self, envs: EnvManager, weights: PolicyWeights, *, number: int) -> EvalResult:
         """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
 
         Games are played against the config's opponent. Each env plays its share, so that short episodes are not
         preferred.
         """
-        own = self._factories
+        own = self.factories
         seen = evaluated_env(own.cfg, envs, Opponents(own.fitted, weights.policy), seed=own.seed)
         adopt_statistics(seen, weights.statistics)
         rng = make_rng(own.seed, "evaluator", str(number))

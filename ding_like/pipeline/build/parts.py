@@ -1,19 +1,28 @@
-"""Build collectors, evaluators, learners and buffers."""
+"""Policies, opponents, collectors, evaluators, learners and buffers of a config, and the columns of its rows."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from ding_like.config import FrozenConfig, deep_merge
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.rows import adapt_collect_mode
+from ding_like.data.schema import Schema
 from ding_like.envs import EnvFactory, get_vec_env_setting
-from ding_like.errors import ConfigError
-from ding_like.pipeline.build.envs import EnvSetting
-from ding_like.policy import Policy
-from ding_like.types import EnvManager, Reducer
+from ding_like.envs.manager.versus import VersusManager
+from ding_like.errors import ConfigError, TrainingError
+from ding_like.pipeline.build.envs import EnvSetting, one_player_sees
+from ding_like.policy import Policy, create_policy
+from ding_like.policy.random_policy import RandomActor
+from ding_like.types import Actor, EnvManager, Reducer
+from ding_like.utils.checkpoint import load_state
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.seeding import make_rng
+from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state, set_pkg_seed
 from ding_like.worker import (
     BaseLearner,
     IBuffer,
@@ -25,6 +34,84 @@ from ding_like.worker import (
     create_serial_evaluator,
     get_buffer_cls,
 )
+from ding_like.worker.collector.base import reads_info
+from ding_like.worker.collector.loop import RolloutLoop, step_until
+from ding_like.worker.collector.stop_rule import EnvSteps, Rows
+
+
+def build_policy(
+    fitted: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    model: torch.nn.Module | None = None,
+    modes: Sequence[str] | None = None,
+) -> Policy:
+    """Return the policy of a section that `fit_policy_config` has returned.
+
+    With `seed` the global generators, which initialise weights, are seeded first. `model` stands in place of the
+    policy's own. `modes` are those of the policy that are used, "learn", "collect", "eval" and "command" (None: all).
+    """
+    if seed is not None:
+        set_pkg_seed(seed, use_cuda=bool(fitted.get("cuda")))
+    return create_policy(fitted, model=model, enable_field=None if modes is None else list(modes))
+
+
+class Opponents:
+    """Make the actors that a policy plays against.
+
+    `fitted` is the policy section that `policy` was made from.
+    """
+
+    def __init__(self, fitted: Mapping[str, Any], policy: Policy) -> None:
+        self._fitted = fitted
+        self._policy = policy
+        self._twins: dict[str, Policy] = {}  # by mode, with the weights that are being trained
+        self._past: Policy | None = None
+
+    def newest_self(self, *, mode: str = "collect") -> Actor:
+        """Return an actor with the weights that are being trained; of a mode the same one each time."""
+        if mode not in self._twins:
+            # A policy of its own: recurrent state is kept by lane, and both play in the same lanes.
+            model = self._policy.get_attribute("model")
+            self._twins[mode] = build_policy(self._fitted, model=model, modes=[mode])
+        actor: Actor = getattr(self._twins[mode], f"{mode}_mode").actor
+        return actor
+
+    def past_self(self, weights: Mapping[str, Any]) -> Actor:
+        """Return an actor with weights of the model; the same one each time, so that there is one at a time."""
+        if self._past is None:
+            self._past = build_policy(self._fitted, modes=["collect"])
+        self._past.collect_mode.load_state_dict({"model": weights})
+        actor: Actor = self._past.collect_mode.actor
+        return actor
+
+    def face(self, env: VersusManager, name: str) -> None:
+        """Let evaluations be played against 'random', 'self' or a checkpoint's path.
+
+        Raises ConfigError if there is no such file.
+        """
+        env.use_opponent(self._rival(name, env))
+
+    def _rival(self, name: str, env: VersusManager) -> Actor:
+        if name == "random":
+            return RandomActor(env.action_space)
+        if name == "self":
+            return self.newest_self(mode="eval")
+        if not Path(name).is_file():
+            raise ConfigError(f"env.manager.opponent is {name!r}; expected 'random', 'self' or a checkpoint's path.")
+        rival = build_policy(self._fitted, modes=["eval"])
+        rival.eval_mode.load_state_dict({"model": load_state(name)["model"]})
+        actor: Actor = rival.eval_mode.actor
+        return actor
+
+
+def evaluated_env(cfg: FrozenConfig, env: EnvManager, opponents: Opponents, *, seed: int) -> EnvManager:
+    """Return the envs of evaluations: games as one player sees them, against the config's opponent."""
+    seen = one_player_sees(cfg, env, seed=seed, name="evaluator")
+    if seen is None:
+        return env
+    opponents.face(seen, cfg.env.manager.opponent)
+    return seen
 
 
 def build_collector(
@@ -150,3 +237,36 @@ def _apart(rank: int) -> tuple[str, ...]:
 
 def _named(name: str, rank: int) -> str:
     return f"{name}_rank{rank}" if rank else name
+
+
+_MAX_STEPS = 100_000  # of all lanes, without a row that is ready
+
+
+def rows_schema(fitted: Mapping[str, Any], env: EnvManager, *, seed: int) -> Schema:
+    """Return the columns that collectors send: a policy of its own acts in `env` until its first row is ready.
+
+    `fitted` is the policy section as `fit_policy_config` returns it. `env` is launched; its episodes go on. The global
+    generators are left as they were. Raises ConfigError where rows do not stack, TrainingError where none gets ready.
+    """
+    generators = global_rng_state()
+    try:
+        policy = build_policy(fitted, modes=["collect", "command"])
+        mode = adapt_collect_mode(policy.collect_mode)
+        loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"), keeps_info=reads_info(mode))
+        setting = policy.command_mode.get_setting_collect({"envstep": 0})
+        rows = Rows(1, lambda: loop.num_ready(mode.num_ready))
+        for _ in step_until(loop, rows | EnvSteps(_MAX_STEPS, lambda: loop.env_steps), setting):
+            pass
+        if not rows.is_met:
+            raise TrainingError(
+                f"policy '{fitted.get('type')}' has made no row in {loop.env_steps:,} env steps: see its `segment` "
+                "and `num_ready`."
+            )
+        batch = loop.take(mode.segment)
+    finally:
+        set_global_rng_state(generators)
+    if not isinstance(batch, TransitionBatch):
+        raise ConfigError(
+            f"policy '{fitted.get('type')}' gives rows that do not stack; mode parallel needs equal shapes."
+        )
+    return Schema.of(batch.columns)

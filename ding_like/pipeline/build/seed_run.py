@@ -1,4 +1,4 @@
-"""Start what a run with central inference is made of: the way of rows, weights, proxy, processes, and its runner."""
+"""Processes, sockets and runner of a run with central inference."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.parts import check_hands_out_rows
 from ding_like.pipeline.build.serial import Components
-from ding_like.pipeline.roles.segment_check import SegmentCheck
+from ding_like.pipeline.roles.actor_rows import SegmentCheck
 from ding_like.pipeline.runner import Runner
 from ding_like.pipeline.sample_unit import warmup_steps
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
@@ -133,9 +133,12 @@ def _open_channels(
     weights: Broadcaster = settings.class_of("broadcaster")(endpoint=bound.weights, keys=bound.keys)
     opened.callback(weights.close)
     weights.start()
+    env, statistics = parts.evaluator_env, parts.statistics
+    merged = statistics if isinstance(statistics, MergedStatistics) else None
+    check = None if env is None else SegmentCheck(env.observation_space, env.action_space, merged)
     ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
     rows = RowServer(
-        bound.data, keys=bound.keys, credit=settings.credit, check=_check(parts),
+        bound.data, keys=bound.keys, credit=settings.credit, check=check,
         welcome=lambda: {**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
         copies_rows=parts.buffer is None,  # a buffer copies what it stores
     )  # fmt: skip
@@ -167,7 +170,8 @@ class WorkerPosts:
         """Return a post for each actor process."""
         posts = []
         for number in range(1, self.settings.actor_processes + 1):
-            threads = _threads_of(number, self.settings.actor_threads)
+            each = self.settings.actor_threads
+            threads = tuple(range((number - 1) * each + 1, number * each + 1))  # numbers in the run, from 1
             name = f"actor_process{number}"
             posts.append(Post(name, partial(self._actor, name, threads), tuple(map(name_of, threads))))
         return posts
@@ -223,20 +227,6 @@ def own_names(settings: SeedSettings) -> frozenset[str]:
     """Return the names of all sources that this machine starts."""
     servers = (f"server{number}" for number in range(1, settings.inference_servers + 1))
     return frozenset([*servers, *map(name_of, range(1, settings.num_actors + 1))])
-
-
-def _threads_of(process: int, threads: int) -> tuple[int, ...]:
-    """Return the numbers in the run, from 1, of the actor threads of a process."""
-    return tuple(range((process - 1) * threads + 1, process * threads + 1))
-
-
-def _check(parts: Components) -> SegmentCheck | None:
-    """Return what looks at each segment before it is learned from."""
-    env, statistics = parts.evaluator_env, parts.statistics
-    if env is None:
-        return None
-    merged = statistics if isinstance(statistics, MergedStatistics) else None
-    return SegmentCheck(env.observation_space, env.action_space, merged)
 
 
 def config_mark(cfg: FrozenConfig) -> dict[str, str]:

@@ -11,15 +11,16 @@ import torch
 from ding_like.config import FrozenConfig
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import EnvSetting, build_collect_env, build_eval_env
-from ding_like.pipeline.build.opponents import Opponents, evaluated_env
 from ding_like.pipeline.build.parts import (
+    Opponents,
     build_buffer,
     build_collector,
     build_evaluator,
     build_learner,
+    build_policy,
     check_hands_out_rows,
+    evaluated_env,
 )
-from ding_like.pipeline.build.policies import build_policy
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.learners.statistics import SharedStatistics
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
@@ -44,7 +45,7 @@ _ALONE = Share()
 
 @dataclass
 class Components:
-    """Hold the parts of one run, or of one of several learners; `close` closes them all.
+    """Components of one run, or of one of several learners; `close` closes them all.
 
     Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere there are no
     envs for that, and the collector stands for those that do.
@@ -92,17 +93,11 @@ class Components:
 
 
 def build_serial(
-    cfg: FrozenConfig,
-    *,
-    seed: int,
-    env_setting: EnvSetting | None = None,
-    model: torch.nn.Module | None = None,
-    dynamic_seed: bool = True,
-    with_buffer: bool = True,
-    share: Share = _ALONE,
-    make_reducer: Callable[[Policy], Reducer] | None = None,
-) -> Components:
-    """Return all parts of a serial run, launched and connected.
+    cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None, model: torch.nn.Module | None = None,
+    dynamic_seed: bool = True, with_buffer: bool = True, share: Share = _ALONE,
+    make_reducer: Callable[[Policy], Reducer] | None = None, collects: bool = True,
+) -> Components:  # fmt: skip
+    """Return all components of a serial run, launched and connected; without `collects` its collectors are remote.
 
     For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/shares.py`), and
     `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
@@ -111,31 +106,42 @@ def build_serial(
     check_run(cfg, with_buffer=with_buffer)
     rank = share.rank
     with ExitStack() as opened:
-        collector_env, statistics = _collect_env(cfg, seed, env_setting, share, dynamic_seed=dynamic_seed)
-        opened.callback(collector_env.close)
-        evaluator_env = None if rank else build_eval_env(cfg, seed=seed, env_setting=env_setting)
-        metrics = None if rank else MetricsSink(cfg.exp_name)
-        for part in (evaluator_env, metrics):
-            if part is not None:
-                opened.callback(part.close)
-        buffer = None
+        collector_env = evaluator_env = shared = buffer = metrics = league = evaluator = None
+        if collects:
+            collector_env, shared = _collect_env(cfg, seed, env_setting, share, dynamic_seed=dynamic_seed)
+            opened.callback(collector_env.close)
+        if not rank:
+            evaluator_env = build_eval_env(cfg, seed=seed, env_setting=env_setting)
+            opened.callback(evaluator_env.close)
+            metrics = MetricsSink(cfg.exp_name)
+            opened.callback(metrics.close)
         if with_buffer:  # early: it may refuse the env
             buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank, env_setting=env_setting)
             opened.callback(buffer.close)
-        fitted = fit_policy_config(cfg.policy, collector_env)
+        envs = collector_env or evaluator_env
+        assert envs is not None, "several learners collect each by themselves"
+        fitted = fit_policy_config(cfg.policy, envs)
         policy = build_policy(fitted, seed=seed, model=model)
+        statistics = shared if collects else MergedStatistics(envs)
         opponents = Opponents(fitted, policy)
         if evaluator_env is not None:
             evaluator_env = evaluated_env(cfg, evaluator_env, opponents, seed=seed)
-        league = evaluator = None
-        if has_league(cfg):
+        if collector_env is not None and has_league(cfg):
             assert metrics is not None, "leagues are of one learner"
             collector_env = versus(collector_env, seed=seed, name="collector")
             league = LeaguePlay(cfg, seed=seed, env=collector_env, policy=policy, opponents=opponents, metrics=metrics)
-        reducer = None if make_reducer is None else make_reducer(policy)
-        learner = _learner(cfg, policy, seed=seed, metrics=metrics, share=share, reducer=reducer)
-        learner.checkpoint_parts[ENV_WRAPPERS] = statistics or WrapperStatistics(collector_env)
-        collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics, rank=rank)
+        is_alike = rank > 0 and policy.takes_whole_batches  # whole batches are shuffled by all learners alike
+        learner = build_learner(
+            cfg, policy, seed=seed, metrics=metrics, rng=make_rng(seed, "learner") if is_alike else None,
+            reducer=None if make_reducer is None else make_reducer(policy), rank=rank, num_learners=share.num_learners,
+        )  # fmt: skip
+        collector: SampleSerialCollector | RemoteCollectors
+        if collector_env is None:
+            learner.checkpoint_parts[ENV_WRAPPERS] = statistics
+            collector = RemoteCollectors(metrics)
+        else:
+            learner.checkpoint_parts[ENV_WRAPPERS] = statistics or WrapperStatistics(collector_env)
+            collector = build_collector(cfg, collector_env, policy, seed=seed, metrics=metrics, rank=rank)
         if evaluator_env is not None:
             evaluator = build_evaluator(cfg, evaluator_env, policy, seed=seed, metrics=metrics)
         commander = BaseSerialCommander(
@@ -144,29 +150,6 @@ def build_serial(
         opened.pop_all()
     lone = collector_env, evaluator_env, policy, learner, collector, evaluator, buffer, commander, metrics, league
     return Components(*lone, share=share, statistics=statistics)
-
-
-def _learner(
-    cfg: FrozenConfig,
-    policy: Policy,
-    *,
-    seed: int,
-    metrics: MetricsSink | None,
-    share: Share,
-    reducer: Reducer | None,
-) -> BaseLearner:
-    """Return the learner of a share; whole batches are shuffled by all learners alike."""
-    is_alike = share.rank > 0 and policy.takes_whole_batches
-    return build_learner(
-        cfg,
-        policy,
-        seed=seed,
-        metrics=metrics,
-        rng=make_rng(seed, "learner") if is_alike else None,
-        reducer=reducer,
-        rank=share.rank,
-        num_learners=share.num_learners,
-    )
 
 
 def _collect_env(

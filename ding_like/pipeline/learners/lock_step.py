@@ -15,7 +15,7 @@ from ding_like.pipeline.learners.joined import EqualityCheck, share_state
 from ding_like.pipeline.learners.statistics import SharedStatistics
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.build import Components
+    from ding_like.pipeline.build.serial import Components
 
 
 class Turn(NamedTuple):

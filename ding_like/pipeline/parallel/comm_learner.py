@@ -32,21 +32,13 @@ from ding_like.comm.rest.worker_link import WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError
-from ding_like.pipeline.build import (
-    EnvSetting,
-    Opponents,
-    build_eval_env,
-    build_evaluator,
-    build_learner,
-    build_policy,
-    fit_policy_config,
-    one_player_sees,
-    rows_schema,
-)
+from ding_like.pipeline.build.envs import EnvSetting, build_eval_env, one_player_sees
+from ding_like.pipeline.build.parts import Opponents, build_evaluator, build_learner, build_policy, rows_schema
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
 from ding_like.pipeline.roles.evaluate import EvaluateRole
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
 from ding_like.policy import Policy
@@ -638,7 +630,7 @@ class FinalEvaluation:
         if self._versus is not None:
             opponents.face(self._versus, str(self._cfg.env.manager.opponent))
         self._evaluator.reset_policy(policy.eval_mode)
-        self._role = EvaluateRole(self._evaluator, LoadedWeights(policy), before=before)
+        self._role = EvaluateRole(self._evaluator, PolicyWeights(policy), before=before)
 
     def play(self) -> dict[str, Any]:
         """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""

@@ -21,7 +21,7 @@ from ding_like.comm.rest.worker_link import mark_shared
 from ding_like.comm.weights.files import prune_weights
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
-from ding_like.pipeline.build import build_buffer
+from ding_like.pipeline.build.parts import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore

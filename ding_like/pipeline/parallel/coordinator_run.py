@@ -20,9 +20,7 @@ from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.report.progress import Progress
 from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.report.text import measure
-from ding_like.pipeline.roles.best_checkpoint import BEST_CHECKPOINT
-from ding_like.pipeline.roles.origin import Origin
-from ding_like.pipeline.roles.record import RunRecord, RunResult
+from ding_like.pipeline.roles.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full

@@ -23,14 +23,10 @@ from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.build import (
-    build_eval_env,
-    build_learner,
-    build_policy,
-    fit_policy_config,
-    one_player_sees,
-    training_process,
-)
+from ding_like.pipeline.build.envs import build_eval_env, one_player_sees
+from ding_like.pipeline.build.parts import build_learner, build_policy
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares

@@ -16,11 +16,11 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import EnvSetting, build_eval_env
 from ding_like.pipeline.build.collect_end import CollectEnd
+from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.roles.collect import CollectRole
 from ding_like.pipeline.roles.evaluate import EvaluateRole
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.self_play import versus
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager, Setting, StepBatch
@@ -180,7 +180,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self.policy = self._end.policy
         if isinstance(self._end.collector, LoopCollector):
             self._end.collector.step_by(self._step)
-        self._weights: LoadedWeights | None = None  # of the task to collect
+        self._weights: PolicyWeights | None = None  # of the task to collect
         self._evaluate_role: EvaluateRole | None = None  # from the first evaluation on
 
     def _run(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         assert self._weights is not None, "a task to collect has weights"
         self._weights.take_newest()
 
-    def _loaded(self, policy_id: str) -> LoadedWeights:
+    def _loaded(self, policy_id: str) -> PolicyWeights:
         if self._reader is None:
             raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
         return self._end.loaded(self._reader, policy_id=policy_id)

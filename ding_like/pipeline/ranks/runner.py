@@ -20,7 +20,7 @@ from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.ranks.collector import DROP
 from ding_like.pipeline.ranks.rows import decode_segment, num_bytes
 from ding_like.pipeline.ranks.settings import RankSettings
-from ding_like.pipeline.roles.intake import Collected, shares
+from ding_like.pipeline.roles.remote_collectors import Collected, shares
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.statistics import flat_names
 from ding_like.types import Array, Setting, State

@@ -12,7 +12,7 @@ from ding_like.config.override import Override
 from ding_like.config.report import Fault, config_error
 from ding_like.config.section import Rule, Section, check_section
 from ding_like.errors import RegistryError
-from ding_like.pipeline.build.workers import faults_of_sections, faults_of_workers
+from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 
 PATH = "system.ranks"

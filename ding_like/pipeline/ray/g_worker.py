@@ -213,7 +213,7 @@ class GWorker(Worker):
     def note_remote(self, info: Mapping[str, Any]) -> None:
         """Count what another gradient worker's collectors did, and the workers that it lost."""
         if hasattr(self.storage, "note_remote"):
-            self._statistics = self.storage.note_remote(info.get("Collected", ()), self.actor_version)
+            self._statistics = self.storage.note_remote(info.get("Collected", ()))
         for row in info.get("Failures", ()):
             self.c_workers.log.note(row.worker, how=row.how, detail=row.detail, rows_lost=row.rows_lost, role=row.role)
 

@@ -15,7 +15,7 @@ from ding_like.config.report import config_error
 from ding_like.config.section import check_section
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.pipeline import ray as schemes
-from ding_like.pipeline.build.workers import faults_of_sections, faults_of_workers
+from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
 from ding_like.utils.registry import Registry
 
 _CLASSES = {"c_worker": "CWorker", "g_worker": "GWorker", "u_worker": "UWorker"}

@@ -11,7 +11,7 @@ from typing import Any
 
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CheckpointError, DingError
-from ding_like.pipeline.build import EnvSetting
+from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.report.curve import plot_run, save_plot
 from ding_like.pipeline.report.runs import read_run, refuse_seeds
 from ding_like.pipeline.report.video import filmable, make_video

@@ -18,7 +18,7 @@ from ding_like.pipeline.report.interval import bootstrap_interval
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.runs import read_result, read_settings
 from ding_like.pipeline.report.text import interval, measure, short
-from ding_like.pipeline.roles.origin import env_name, function_name
+from ding_like.pipeline.roles.record import env_name, function_name
 from ding_like.types import EnvManager
 from ding_like.utils.seeding import make_rng
 

@@ -9,7 +9,7 @@ from gymnasium import Space
 
 from ding_like.comm.channels import Order, RowSink, Segment
 from ding_like.errors import ConfigError
-from ding_like.pipeline.roles.loaded_weights import UNTRAINED, LoadedWeights
+from ding_like.pipeline.roles.policy_weights import UNTRAINED, PolicyWeights
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import Array, CollectMode, Setting
 from ding_like.worker import SampleSerialCollector
@@ -30,7 +30,7 @@ class CollectRole:
     def __init__(
         self,
         collector: SampleSerialCollector,
-        weights: LoadedWeights,
+        weights: PolicyWeights,
         *,
         sink: RowSink,
         random_steps: int = 0,
@@ -92,7 +92,7 @@ class CollectRole:
         batch = collector.collect_rows(order.rows, train_iter=version.update, policy_kwargs=self.setting, **by_rule)
         segment = Segment(
             batch,
-            self._weights.acted(version),
+            version,
             collector.envstep - first_step,
             {} if self._stats is None else self._stats(self.setting),
             {} if self._observed is None else self._observed(),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from ding_like.data.records import EvalResult
-from ding_like.pipeline.roles.loaded_weights import LoadedWeights
+from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.worker import InteractionSerialEvaluator
 
 _FINAL_EPISODES = 20
@@ -34,7 +34,7 @@ class EvaluateRole:
     def __init__(
         self,
         evaluator: InteractionSerialEvaluator,
-        weights: LoadedWeights,
+        weights: PolicyWeights,
         *,
         before: Callable[[], None] | None = None,
     ) -> None:

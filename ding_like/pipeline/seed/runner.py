@@ -1,4 +1,4 @@
-"""Run the iterations of a run with central inference: actors bring the rows, and this process learns from them."""
+"""Runner with central inference: actors bring the rows, and this process learns from them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
 from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.roles.intake import Collected, shares
-from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.pipeline.roles.shared_round import SharedRound
+from ding_like.pipeline.roles.actor_rows import SharedRound
+from ding_like.pipeline.roles.remote_collectors import Collected, RemoteCollectors, shares
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names

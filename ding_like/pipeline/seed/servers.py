@@ -22,9 +22,7 @@ from ding_like.comm.zmq.weights import WeightSocket
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.process import prepare_worker
-from ding_like.pipeline.roles.batcher import Batcher, Waiting
-from ding_like.pipeline.roles.infer import InferRole
-from ding_like.pipeline.roles.inference_stats import InferenceStats
+from ding_like.pipeline.roles.inference import Batcher, InferenceStats, InferRole, Waiting
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys

@@ -12,7 +12,7 @@ from ding_like.config.report import Fault, config_error
 from ding_like.config.section import check_section
 from ding_like.config.seed_section import PATH, faults_together, seed_section
 from ding_like.errors import ConfigError, DingError
-from ding_like.pipeline.build.workers import faults_of_sections, faults_of_workers
+from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.device import device_named
 from ding_like.utils.registry import Registry

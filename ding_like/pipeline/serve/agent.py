@@ -27,7 +27,7 @@ from ding_like.pipeline.agent.observations import (
 )
 from ding_like.pipeline.agent.weights import counter, load_weights
 from ding_like.pipeline.agent.wrappers import AgentWrappers, WrapperSplit, rows_split
-from ding_like.pipeline.build import build_policy
+from ding_like.pipeline.build.parts import build_policy
 from ding_like.types import Array, EvalMode, Obs
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng

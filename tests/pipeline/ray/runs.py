@@ -11,10 +11,10 @@ from typing import Any
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.serial_entry import load_config
-from ding_like.pipeline.build import training_process
-from ding_like.pipeline.build.ray_runner import ray_runner
-from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.driver_end import build_driver
+from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.ray.runner import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here
 from ding_like.pipeline.report.progress import Limits
 from ding_like.pipeline.report.run_console import NoConsole

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from ding_like.comm.channels import Version
+from ding_like.comm.local import BatchOnce
 from ding_like.entry.serial_entry import load_config
-from ding_like.pipeline.build import training_process
-from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.driver_end import build_driver
+from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.roles.train import TrainRole
-from ding_like.pipeline.runner import has_priorities, rows_of, store_of
+from ding_like.pipeline.runner import has_priorities, local_rows
 from tests.pipeline.ray import runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
@@ -115,7 +117,10 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
 
     cfg = load_config(configs(), seed=3, exp_name="fed")
     with training_process(), closing(build_driver(cfg, seed=3)) as parts:
-        rows = rows_of(cfg, parts, store=store_of(parts), batch_size=cfg.policy.learn.batch_size)
+        store = BatchOnce() if parts.buffer is None else parts.buffer
+        rows = local_rows(
+            cfg, store, newest=lambda: Version(0, parts.learner.train_iter), batch_size=cfg.policy.learn.batch_size
+        )
         train = TrainRole(parts.learner, rows, with_priority=has_priorities(cfg, parts))
         for name, segment in fed:
             getattr(rows, name)(segment)

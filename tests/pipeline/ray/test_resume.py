@@ -14,7 +14,7 @@ from ding_like.errors import CheckpointError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.roles.intake import Intake
+from ding_like.pipeline.roles.remote_collectors import Intake
 from ding_like.worker import ReplayBuffer
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.collecting import small_config

@@ -10,7 +10,7 @@ import pytest
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, inputs_of
-from ding_like.pipeline.roles.infer import InferRole
+from ding_like.pipeline.roles.inference import InferRole
 from tests.contracts.policy_cases import ACTING, OBS, make
 
 DQN, R2D2, RAINBOW = ACTING["dqn"], ACTING["r2d2"], ACTING["rainbow"]

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 
 from ding_like.config.tree import Tree
-from ding_like.pipeline.roles.origin import command_line, commit_of, env_name, function_name, origin_of
+from ding_like.pipeline.roles.record import command_line, commit_of, env_name, function_name, origin_of
 
 
 class Corridor(gymnasium.Env[Any, Any]):

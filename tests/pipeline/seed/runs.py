@@ -9,8 +9,9 @@ from typing import Any
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.entry.serial_entry import load_config
-from ding_like.pipeline.build import EnvSetting, training_process
-from ding_like.pipeline.build.scheme import build_driver
+from ding_like.pipeline.build.driver_end import build_driver
+from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.seed_run import seed_runner
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.report.progress import Limits

@@ -12,7 +12,7 @@ import pytest
 from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.inference_messages import decode_request, encode_answer
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
-from ding_like.pipeline.roles.infer import InferRole
+from ding_like.pipeline.roles.inference import InferRole
 from tests.contracts.policy_cases import ACTING, Case, make
 from tests.pipeline.seed.inference_rig import remote
 from tests.pipeline.seed.test_remote_actors import assert_equal

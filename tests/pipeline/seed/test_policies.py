@@ -15,7 +15,9 @@ from ding_like.comm.weights.extract import state_of
 from ding_like.config import compile_config, read_config
 from ding_like.entry.serial_entry import load_config
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build import build_eval_env, build_policy, fit_policy_config
+from ding_like.pipeline.build.envs import build_eval_env
+from ding_like.pipeline.build.parts import build_policy
+from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from tests.pipeline.ray import runs
 from tests.pipeline.seed import runs as seed_runs

@@ -1,15 +1,16 @@
-"""Check what actors send before the driver uses it: theirs may be another config, another version, or broken."""
+"""Rows of actors: a round that several of them share, and checks of what they send."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gymnasium import Space
 
 from ding_like.comm.channels import Segment
 from ding_like.comm.rest.row_check import RowCheck
+from ding_like.comm.zmq.row_server import Arrived, SourceState
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
 from ding_like.pipeline.statistics import MergedStatistics
@@ -63,3 +64,55 @@ def _check_stats(stats: Mapping[str, Any]) -> None:  # Any: of JSON
         # An int may be too large to become a float.
         if is_number and (not abs(value) < _LARGEST):
             raise SchemaError(f"'{name:.80}' is {value!r:.80}; expected a finite number.")
+
+
+class SharedRound:
+    """Round of `asked` rows that several actors share, sorted by their places.
+
+    `give(actor, rows)` gives an order and returns its number, None where the actor takes none. What an actor was to do
+    that is lost, the one that takes its place does; where none will, as `has_left` says, its share is left out.
+    """
+
+    def __init__(
+        self,
+        asked: Mapping[str, int],
+        *,
+        give: Callable[[str, int], int | None],
+        has_left: Callable[[str, SourceState], bool],
+    ) -> None:
+        self._asked = dict(asked)
+        self._give = give
+        self._has_left = has_left
+        self._told: dict[str, tuple[int, int]] = {}  # (run_id of the actor that has the order, number of the order)
+        self._came: dict[str, Arrived] = {}
+        self._late: list[Arrived] = []  # of a round that the actor had left, as it seemed
+
+    def order(self, sources: Mapping[str, SourceState]) -> list[str]:
+        """Give orders to those who have none, leave out those who have left; return whose share is still to come."""
+        for name in self._missing:
+            source, told = sources[name], self._told.get(name)
+            if self._has_left(name, source):
+                del self._asked[name]
+            elif source.connected and (told is None or told[0] != source.run_id):
+                order = self._give(name, self._asked[name])
+                if order is not None:
+                    self._told[name] = source.run_id, order
+        return self._missing
+
+    @property
+    def _missing(self) -> list[str]:
+        return [name for name in self._asked if name not in self._came]
+
+    def take(self, arrived: Iterable[Arrived]) -> None:
+        """Take what has arrived; rows of an earlier round are as good as any."""
+        for each in arrived:
+            told = self._told.get(each.source)
+            if each.source in self._asked and told is not None and told[1] == each.order:
+                self._came[each.source] = each
+            else:
+                self._late.append(each)
+
+    @property
+    def came(self) -> list[Arrived]:
+        """Return what came, by place, and after it what came late."""
+        return [*(self._came[name] for name in self._asked if name in self._came), *self._late]
