@@ -127,7 +127,7 @@ def dry_run(
     load_ray()  # says what to install
     if settings.address is None:
         where = "a Ray cluster of its own, on this machine"
-        found, _ = plan_here(needs)
+        found = plan_here(needs)
     else:
         where = f"Ray at {settings.address}"
         with RayCluster(settings.address, allow_open=settings.allow_open):
@@ -160,21 +160,13 @@ class Place(NamedTuple):
 @contextmanager
 def _on_ray(settings: RaySettings) -> Iterator[Place]:
     """Open a cluster, see that the workers fit on it, and close it when the block ends."""
-    needs, amounts = needs_of(settings), None
-    if settings.address is None and load_ray().is_initialized():
-        open_cluster(needs)  # which checks that they fit
+    cluster = open_cluster(needs_of(settings), settings.address, allow_open=settings.allow_open)
+    if cluster is None:
         yield Place("the Ray cluster that this process is connected to")
         return
-    if settings.address is None:
-        here, amounts = plan_here(needs)
-        here.check()
-        logger.info("starting a Ray cluster on this machine, for this run alone")
-    with RayCluster(settings.address, amounts, allow_open=settings.allow_open) as cluster:
-        if not cluster.is_own:
-            plan_on_cluster(needs).check()
+    with cluster, ClusterWatch(cluster) as watch:
         words = f"Ray at {cluster.address}, {'started for this run' if cluster.is_own else 'which stays'}"
-        with ClusterWatch(cluster, on_node_lost=ClusterLoss.note) as watch:
-            yield Place(words, cluster.folder, watch)
+        yield Place(words, cluster.folder, watch)
 
 
 def _keep_logs(

@@ -16,16 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.ray.actors import start_actor, value_of, wait_first
+from ding_like.comm.ray.actors import ClusterLoss, start_actor, value_of, wait_first
 from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.leftovers import find_processes
 from ding_like.comm.ray.library import load_ray
-from ding_like.comm.ray.own_cluster import Amounts
 from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.resources import Resources
 from ding_like.errors import DingError
+from tests.support import wait_until
 
-AMOUNTS = Amounts(num_cpus=2, num_gpus=0, object_store_bytes=100 * 2**20)
+AMOUNTS: dict[str, Any] = dict(num_cpus=2, object_store_bytes=100 * 2**20)
+DAEMONS = {"gcs_server", "raylet", "ray::DashboardA", "ray::RuntimeEnv"}  # by their /proc/PID/comm
 
 
 class Worker:
@@ -46,9 +47,17 @@ def variables() -> dict[str, str]:
     return dict(os.environ)
 
 
+def daemons(folder: Path | None) -> dict[str, int]:
+    """Return the process ids of a cluster's daemons by their names."""
+    assert folder is not None
+    names = {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in find_processes(folder)}
+    return {name: pid for name, pid in names.items() if name in DAEMONS}
+
+
 def start_worker() -> dict[str, Any]:
-    ref = start_actor(Worker, resources=Resources(), prepare=None).call.remote("describe")
-    kept.append(ref)
+    actor = start_actor(Worker, resources=Resources(), prepare=None)
+    ref = actor.call.remote("describe")
+    kept.extend([actor, ref])  # Ray ends an actor without a handle
     while not wait_first([ref], timeout_s=60.0):
         pass
     described: dict[str, Any] = value_of(ref)
@@ -75,18 +84,17 @@ def life() -> None:
     signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
     fell = []
     for number in range(2):
-        cluster = RayCluster(amounts=AMOUNTS)
+        cluster = RayCluster(**AMOUNTS)
         assert cluster.folder is not None
         if number == 0:
             worker = start_worker()
             os.kill(os.getpid(), signal.SIGTERM)
-            second = refusal(lambda: RayCluster())
             pids = find_processes(cluster.folder)
             token = (cluster.folder / "token").stat().st_mode
             ray = load_ray()
             say(
-                folder=str(cluster.folder), pids=pids, worker=worker, second=second, heard=len(heard),
-                daemons=sorted(cluster.processes), token=stat.S_IMODE(token), mode=os.environ.get("RAY_AUTH_MODE"),
+                folder=str(cluster.folder), pids=pids, worker=worker, heard=len(heard),
+                token=stat.S_IMODE(token), mode=os.environ.get("RAY_AUTH_MODE"),
                 top=stat.S_IMODE(cluster.folder.stat().st_mode), readable=open_to_others(cluster.folder),
                 default=os.path.exists(f"/tmp/ray/{ray.get_runtime_context().get_session_name()}"),
             )  # fmt: skip
@@ -108,18 +116,18 @@ def refusal(call: Callable[[], object]) -> list[str]:
 
 def hold() -> None:
     """Hold a cluster until it is lost or a line comes; close it, and say how long each took."""
-    cluster = RayCluster(amounts=AMOUNTS)
-    told = threading.Event()
-    watch = ClusterWatch(cluster, interval_s=1.0, on_lost=told.set)
+    cluster = RayCluster(**AMOUNTS)
+    watch = ClusterWatch(cluster, interval_s=1.0)
     worker = start_worker()
-    held: Any = cluster._held  # Any: what the keeper is is nobody else's
+    keeper: Any = cluster._keeper
     say(
-        folder=str(cluster.folder), address=cluster.address, processes=cluster.processes, worker=worker,
-        keeper=held._keeper.pid,
+        folder=str(cluster.folder), address=cluster.address, processes=daemons(cluster.folder), worker=worker,
+        keeper=keeper.pid,
     )  # fmt: skip
     sys.stdin.readline()
-    noticed = told.wait(30.0)
+    noticed = wait_until(lambda: watch.lost is not None, "the loss of the cluster") is None
     raised = refusal(watch.check)
+    ClusterLoss.note(watch.lost or "")
     watch.close()
     cluster.close()
     say(noticed=noticed, raised=raised)

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.ray.attached_cluster import probe
-from ding_like.comm.ray.cluster import RayCluster
+from ding_like.comm.ray.cluster import RayCluster, probe
 from ding_like.errors import CommError, ConfigError
 from tests.comm.ray.test_own_cluster import child
 

@@ -6,8 +6,7 @@ import pytest
 
 from ding_like.comm.ray import needs
 from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.needs import Need, Node, Plan, plan_here, plan_on_cluster
-from ding_like.comm.ray.own_cluster import Amounts
+from ding_like.comm.ray.needs import Need, Plan, plan_here, plan_on_cluster
 from ding_like.comm.workers.resources import Resources
 from ding_like.errors import ConfigError
 from ding_like.utils.processes import num_cores
@@ -16,20 +15,23 @@ from tests.ray_cluster import NUM_CPUS
 GIB = 2**30
 
 
-def plan(wanted: list[Need], *nodes: Node, free: Node | None = None) -> Plan:
-    gpus, memory = sum(node.num_gpus for node in nodes), sum(node.memory for node in nodes)
-    return Plan(wanted, nodes, free=free or Node("", sum(node.num_cpus for node in nodes), gpus, memory))
+def node(cpus: float = 0.0, gpus: float = 0.0, memory: float = 0.0, **custom: float) -> dict[str, float]:
+    return {"CPU": cpus, "GPU": gpus, "memory": memory, **custom}
+
+
+def plan(wanted: list[Need], *nodes: dict[str, float], free: dict[str, float] | None = None) -> Plan:
+    return Plan(wanted, {f"10.0.0.{number}": each for number, each in enumerate(nodes, 1)}, free=free)
 
 
 def test_workers_that_fit_are_let_through() -> None:
-    found = plan([Need("collector", 3, Resources()), Need("learner", 1, Resources(2.0))], Node("a", 2), Node("b", 3))
+    found = plan([Need("collector", 3, Resources()), Need("learner", 1, Resources(2.0))], node(2), node(3))
 
     assert found.fits and found.unplaced == {}
     found.check()
 
 
 def test_a_worker_must_fit_on_one_node() -> None:
-    found = plan([Need("learner", 1, Resources(num_cpus=3))], Node("a", 2), Node("b", 2))
+    found = plan([Need("learner", 1, Resources(num_cpus=3))], node(2), node(2))
 
     with pytest.raises(ConfigError, match=r"1 of 1 learners \(3 CPU each\): no node has that") as error:
         found.check()
@@ -39,11 +41,11 @@ def test_a_worker_must_fit_on_one_node() -> None:
 def test_the_largest_are_placed_first() -> None:
     wanted = [Need("small", 2, Resources(num_cpus=1)), Need("large", 2, Resources(num_cpus=3))]
 
-    assert plan(wanted, Node("a", 4), Node("b", 4)).fits
+    assert plan(wanted, node(4), node(4)).fits
 
 
 def test_it_is_said_how_many_of_a_kind_have_no_room() -> None:
-    found = plan([Need("collector", 5, Resources())], Node("a", 3))
+    found = plan([Need("collector", 5, Resources())], node(3))
 
     assert found.unplaced == {"collector": 2}
     with pytest.raises(ConfigError, match=r"2 of 5 collectors \(1 CPU each\): no room is left"):
@@ -53,27 +55,27 @@ def test_it_is_said_how_many_of_a_kind_have_no_room() -> None:
 def test_a_fraction_of_a_gpu_is_of_one_gpu() -> None:
     wanted = Resources(num_cpus=0, num_gpus=0.6)
 
-    assert plan([Need("learner", 2, wanted)], Node("a", 0, num_gpus=2)).fits
-    assert plan([Need("learner", 3, wanted)], Node("a", 0, num_gpus=2)).unplaced == {"learner": 1}
+    assert plan([Need("learner", 2, wanted)], node(0, gpus=2)).fits
+    assert plan([Need("learner", 3, wanted)], node(0, gpus=2)).unplaced == {"learner": 1}
 
 
 def test_memory_and_kinds_of_the_clusters_own_count() -> None:
     wanted = [Need("learner", 2, Resources(0.0, memory=3 * GIB, custom={"disk": 1}))]
-    node = Node("a", 0, memory=8 * GIB, custom={"disk": 1})
+    one = node(0, memory=8 * GIB, disk=1)
 
-    assert plan(wanted, node, node, free=Node("", 0, memory=16 * GIB, custom={"disk": 2})).fits
-    assert plan(wanted, node, free=node).unplaced == {"learner": 1}
+    assert plan(wanted, one, one, free=node(0, memory=16 * GIB, disk=2)).fits
+    assert plan(wanted, one, free=one).unplaced == {"learner": 1}
 
 
 def test_what_other_programs_have_is_missing() -> None:
-    found = plan([Need("collector", 4, Resources())], Node("a", 8), free=Node("", 3))
+    found = plan([Need("collector", 4, Resources())], node(8), free=node(3))
 
     with pytest.raises(ConfigError, match="4 CPU are wanted in all and 3 are free: other programs have the rest"):
         found.check()
 
 
 def test_the_table_says_wanted_and_available() -> None:
-    table = plan([Need("collector", 2, Resources(0.5)), Need("none", 0, Resources())], Node("10.0.0.1", 4)).table
+    table = plan([Need("collector", 2, Resources(0.5)), Need("none", 0, Resources())], node(4)).table
 
     lines = {line[:14].strip(): line[14:].split() for line in table.splitlines()}
     assert lines["collector"] == ["2", "0.5", "-", "-"] and lines["wanted in all"] == ["2", "1", "-", "-"]
@@ -83,21 +85,21 @@ def test_the_table_says_wanted_and_available() -> None:
 
 def test_workers_share_the_cpus_of_a_cluster_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "num_cores", lambda: 2)
-    found, amounts = plan_here([Need("collector", 3, Resources()), Need("standby", 1, Resources())])
+    found = plan_here([Need("collector", 3, Resources()), Need("standby", 1, Resources())])
 
-    assert found.fits and amounts.num_cpus == 4
+    assert found.fits and found.nodes["this machine"]["CPU"] == 4
     assert "4 CPUs are asked of this machine's 2: the workers share them" in found.table
 
 
 def test_a_small_plan_leaves_a_cluster_of_its_own_all_cpus() -> None:
-    _, amounts = plan_here([Need("collector", 1, Resources(0.1))])
+    found = plan_here([Need("collector", 1, Resources(0.1))])
 
-    assert amounts.num_cpus == num_cores()
+    assert found.nodes["this machine"]["CPU"] == num_cores()
 
 
 def test_gpus_are_not_shared_beyond_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    found, _ = plan_here([Need("learner", 1, Resources(num_gpus=1))])
+    found = plan_here([Need("learner", 1, Resources(num_gpus=1))])
 
     with pytest.raises(ConfigError, match=r"1 of 1 learners \(1 CPU, 1 GPU, 0.176 GiB memory each\): no node has that"):
         found.check()
@@ -105,19 +107,13 @@ def test_gpus_are_not_shared_beyond_what_there_is(monkeypatch: pytest.MonkeyPatc
 
 def test_more_workers_than_memory_holds_do_not_fit_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(needs, "available_bytes", lambda: 22.0 * GIB)
-    monkeypatch.setattr(needs, "object_store_bytes", lambda asked: 2 * GIB)
+    monkeypatch.setattr(needs, "object_store_bytes", lambda: 2 * GIB)
 
-    assert plan_here([Need("collector", 100, Resources())])[0].fits
-    found, _ = plan_here([Need("collector", 1000, Resources())])
+    assert plan_here([Need("collector", 100, Resources())]).fits
+    found = plan_here([Need("collector", 1000, Resources())])
     with pytest.raises(ConfigError, match=r"887 of 1000 collectors \(1 CPU, 0.176 GiB memory each\): no room") as error:
         found.check()
     assert "system.ray.collect.workers" in str(error.value)
-
-
-def test_cpus_that_are_asked_for_by_number_are_kept_to() -> None:
-    found, amounts = plan_here([Need("collector", 3, Resources())], Amounts(num_cpus=2))
-
-    assert amounts.num_cpus == 2 and found.unplaced == {"collector": 1}
 
 
 @pytest.mark.ray

@@ -55,27 +55,42 @@ def test_an_object_store_that_is_nearly_full_is_warned_of_once(
 
 @pytest.mark.ray
 def test_a_cluster_that_cannot_be_asked_is_lost(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = threading.Event()
-    with ClusterWatch(ray_cluster, interval_s=0.05, on_lost=told.set) as watch:
+    with ClusterWatch(ray_cluster, interval_s=0.05) as watch:
 
         def refuse() -> None:
             raise ConnectionError("no head")
 
         monkeypatch.setattr(load_ray(), "nodes", refuse)
 
-        assert told.wait(60.0) and watch.lost is not None and "ConnectionError: no head" in watch.lost
+        wait_until(lambda: watch.lost is not None)
+        assert watch.lost is not None and "ConnectionError: no head" in watch.lost
 
 
 @pytest.mark.ray
 def test_an_answer_that_does_not_come_is_a_loss(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    told, silent = threading.Event(), threading.Event()
-    with ClusterWatch(ray_cluster, interval_s=0.05, answer_s=0.3, on_lost=told.set) as watch:
+    silent = threading.Event()
+    with ClusterWatch(ray_cluster, interval_s=0.05, answer_s=0.3) as watch:
         monkeypatch.setattr(load_ray(), "nodes", lambda: silent.wait(30.0) and [])
 
-        assert told.wait(60.0)
+        wait_until(lambda: watch.lost is not None)
         silent.set()
 
     assert watch.lost == "its head (GCS) has not answered for 0.3 s"
+
+
+@pytest.mark.ray
+def test_a_node_that_is_gone_is_a_loss(ray_cluster: RayCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = load_ray()
+    here = ray.nodes()
+    other = {"NodeID": "ff", "NodeManagerAddress": "10.0.0.9", "Alive": True}
+    monkeypatch.setattr(ray, "nodes", lambda: [*here, dict(other)])
+    with ClusterWatch(ray_cluster, interval_s=0.05) as watch:
+        wait_until(lambda: watch.store().total > 0)
+        other["Alive"] = False
+
+        wait_until(lambda: watch.lost is not None)
+
+    assert watch.lost == "its node 10.0.0.9 has ended"
 
 
 def test_use_is_said_in_one_line_and_as_numbers_for_the_metrics() -> None:
