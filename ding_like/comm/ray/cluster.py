@@ -63,6 +63,7 @@ class RayCluster:
         """
         if address is not None:
             check_address(address)
+        self._before = _variables()
         self._ray = load_ray()
         self.folder: Path | None = None  # with all files of an own cluster
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -76,7 +77,7 @@ class RayCluster:
                 )
             return
         ClusterLoss.why = None
-        self._before, self._is_open = _variables(), True
+        self._is_open = True
         try:
             if address is None:
                 self.address = self._start(num_cpus, object_store_bytes)
