@@ -128,7 +128,7 @@ def test_a_cluster_that_is_lost_leaves_a_point_within_a_minute() -> None:
     assert run.returncode == 1 and time.monotonic() - began < 60, said
     assert "is lost" in said and "go on with  ding --resume exp" in said
     assert "Traceback" not in said
-    assert ding("--resume", "exp", "--env-step", "1").returncode == 0
+    assert ding("--resume", "exp", "--env-step", "3").returncode == 0
 
 
 @pytest.mark.slow
