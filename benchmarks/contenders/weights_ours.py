@@ -16,11 +16,9 @@ from torch.distributed import TCPStore
 
 from ding_like.comm.channels import Version, WeightPublisher, WeightReader, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
 from ding_like.comm.rest.keys import make_keys
-from ding_like.comm.rest.weight_publisher import RestWeightPublisher
-from ding_like.comm.rest.weight_reader import RestWeightReader
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
+from ding_like.comm.rest.worker import TaskHandle, WorkerLink
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.extract import load_into, state_of
 from ding_like.comm.weights.files import prune_weights, read_weights, write_weights
@@ -243,5 +241,5 @@ if __name__ == "__main__":
         "rest_stream": lambda: Rest("stream"),
         "updater": Updater,
     }
-    preload = ("ding_like.comm.rest.weight_reader", "ding_like.comm.weights.update_worker", "ding_like.worker")
+    preload = ("ding_like.comm.rest.weights", "ding_like.comm.weights.update_worker", "ding_like.worker")
     work.main(makers, (), preload)

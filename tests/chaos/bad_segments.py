@@ -15,8 +15,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import RestBatchSource
-from ding_like.comm.rest.row_check import RowCheck
+from ding_like.comm.rest.rows import RestBatchSource, RowCheck
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, read_segment, write_segment
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.types import Array

@@ -14,15 +14,11 @@ import torch
 
 from ding_like.comm.channels import Batch, Order, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle
-from ding_like.comm.rest.batch_source import RestBatchSource
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.keys import make_keys
-from ding_like.comm.rest.row_sink import RestRowSink
-from ding_like.comm.rest.segment_reader import SegmentReader
-from ding_like.comm.rest.weight_publisher import RestWeightPublisher
-from ding_like.comm.rest.weight_reader import RestWeightReader
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.rows import RestBatchSource, RestRowSink, SegmentReader
+from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
+from ding_like.comm.rest.worker import TaskHandle, WorkerLink
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.data.schema import Schema
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig

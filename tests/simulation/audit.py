@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import BatchReader
 from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.rows import BatchReader
 from ding_like.comm.weights.files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex

@@ -163,9 +163,9 @@ class Simulation:
         patches.set(files, "open", self.disks.open)
         for module, fake in (("http_client", self.network.requests()),):
             patches.set(__import__(f"ding_like.comm.rest.{module}", fromlist=["requests"]), "requests", fake)
-        from ding_like.comm.rest import shared_files
+        from ding_like.comm.rest import files as rest_files
 
-        patches.set(shared_files, "_MEMORY", self._folder)
+        patches.set(rest_files, "_MEMORY", self._folder)
         for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, folder_lock.FolderLock):
             patches.wrap(cls, "__init__", self._keep)
 

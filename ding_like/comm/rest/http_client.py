@@ -16,9 +16,9 @@ from urllib3.exceptions import HTTPError
 
 import ding_like
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, body_hash, draw_secret
+from ding_like.comm.rest.messages import ROUTES, CoordinatorService, Stamp
 from ding_like.comm.rest.refusal import STATUS, RefusedError, UnreachableError
-from ding_like.comm.rest.service import ROUTES, CoordinatorService, Stamp
-from ding_like.comm.rest.signing import ANSWER_HEADER, Clock, Signer, body_hash, draw_secret
 from ding_like.comm.rest.wire import decode, encode, printable
 from ding_like.errors import CommError
 

@@ -1,4 +1,4 @@
-"""The messages of protocol dl/2: what workers ask the coordinator for, and what it answers.
+"""The messages of protocol dl/2, their routes, and the coordinator as its workers see it.
 
 `attempt` is the fencing token of a task: a message of an older attempt is refused with `stale_attempt`. (worker,
 channel, number) tells a request from its repetition.
@@ -6,8 +6,9 @@ channel, number) tells a request from its repetition.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ding_like.comm.rest.wire import Floats, Id, Ints
 
@@ -299,3 +300,89 @@ class ErrorBody:
 @dataclass(frozen=True)
 class ErrorReply:
     error: ErrorBody
+
+
+class Stamp(NamedTuple):
+    """Number of one message of a worker; a repetition of the message has the same stamp.
+
+    A channel has one message in flight at a time, and the numbers of its messages grow by one.
+    """
+
+    channel: str  # of one thread of the worker; an id
+    number: int  # from 1
+
+
+class Route(NamedTuple):
+    """HTTP route of a message; `{worker}` and `{item}` in its path are ids."""
+
+    method: str
+    path: str
+    message: Any  # class of the request's body
+    reply: Any  # class of the reply's body
+    roles: tuple[str, ...]
+
+
+_WORKERS, _COLLECTOR, _LEARNER = ("collector", "learner"), ("collector",), ("learner",)
+
+ROUTES: dict[str, Route] = {
+    "heartbeat": Route("POST", "/v1/workers/{worker}/heartbeat", Heartbeat, HeartbeatReply, _WORKERS),
+    "leave": Route("DELETE", "/v1/workers/{worker}", Leave, Ok, _WORKERS),
+    "claim": Route("POST", "/v1/tasks/claim", Claim, ClaimReply, _WORKERS),
+    "send_data": Route("POST", "/v1/tasks/{item}/data", SendData, SendDataReply, _COLLECTOR),
+    "task_info": Route("POST", "/v1/tasks/{item}/info", TaskInfo, TaskInfoReply, _WORKERS),
+    "finish_task": Route("POST", "/v1/tasks/{item}/finish", FinishTask, EndReply, _WORKERS),
+    "fail_task": Route("POST", "/v1/tasks/{item}/fail", FailTask, EndReply, _WORKERS),
+    "sample": Route("POST", "/v1/buffers/{item}/sample", Sample, SampleReply, _LEARNER),
+    "update": Route("POST", "/v1/buffers/{item}/update", Update, UpdateReply, _LEARNER),
+    "publish": Route("POST", "/v1/policies/{item}", Publish, Ok, _LEARNER),
+}
+
+
+class CoordinatorService(ABC):
+    """Base of the HTTP client and of the coordinator's service.
+
+    `worker_id` is the worker that sends the message. Every method raises RefusedError for a message that the
+    coordinator does not accept.
+    """
+
+    @abstractmethod
+    def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
+        """Send the message of a route and return its reply; `item` is the id of its task, buffer or policy."""
+
+    @abstractmethod
+    def hello(self) -> Hello:
+        """Return which run, protocol and package the coordinator has."""
+
+    @abstractmethod
+    def register(self, message: Register) -> Registered:
+        """Register a worker."""
+
+    def heartbeat(self, worker_id: str, message: Heartbeat) -> HeartbeatReply:
+        return self.call("heartbeat", worker_id, message)  # type: ignore[no-any-return]
+
+    def leave(self, worker_id: str, message: Leave) -> Ok:
+        return self.call("leave", worker_id, message)  # type: ignore[no-any-return]
+
+    def claim(self, worker_id: str, message: Claim) -> ClaimReply:
+        return self.call("claim", worker_id, message)  # type: ignore[no-any-return]
+
+    def send_data(self, worker_id: str, task_id: str, message: SendData) -> SendDataReply:
+        return self.call("send_data", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def task_info(self, worker_id: str, task_id: str, message: TaskInfo) -> TaskInfoReply:
+        return self.call("task_info", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def finish_task(self, worker_id: str, task_id: str, message: FinishTask) -> EndReply:
+        return self.call("finish_task", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def fail_task(self, worker_id: str, task_id: str, message: FailTask) -> EndReply:
+        return self.call("fail_task", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def sample(self, worker_id: str, buffer_id: str, message: Sample) -> SampleReply:
+        return self.call("sample", worker_id, message, buffer_id)  # type: ignore[no-any-return]
+
+    def update(self, worker_id: str, buffer_id: str, message: Update) -> UpdateReply:
+        return self.call("update", worker_id, message, buffer_id)  # type: ignore[no-any-return]
+
+    def publish(self, worker_id: str, policy_id: str, message: Publish) -> Ok:
+        return self.call("publish", worker_id, message, policy_id)  # type: ignore[no-any-return]

@@ -13,11 +13,10 @@ import torch
 
 from ding_like.comm.channels import Order, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import Slave, TaskHandle
-from ding_like.comm.rest.row_sink import RestRowSink
-from ding_like.comm.rest.service import CoordinatorService
-from ding_like.comm.rest.weight_reader import RestWeightReader
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.messages import CoordinatorService
+from ding_like.comm.rest.rows import RestRowSink
+from ding_like.comm.rest.weights import RestWeightReader
+from ding_like.comm.rest.worker import Slave, TaskHandle, WorkerLink
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.build.envs import EnvSetting

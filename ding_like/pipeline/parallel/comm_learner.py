@@ -18,17 +18,12 @@ import torch
 
 from ding_like.comm.channels import Batch, Version, Weights
 from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.rest import batch_source, weight_publisher
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle, TaskLeftError
-from ding_like.comm.rest.batch_source import RestBatchSource
+from ding_like.comm.rest.messages import CoordinatorService
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.row_check import RowCheck
-from ding_like.comm.rest.segment_reader import SegmentReader, load_segment
-from ding_like.comm.rest.service import CoordinatorService
-from ding_like.comm.rest.weight_publisher import RestWeightPublisher
-from ding_like.comm.rest.weight_reader import read_published
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.rows import CLOSE_S, RestBatchSource, RowCheck, SegmentReader, load_segment
+from ding_like.comm.rest.weights import FLUSH_S, RestWeightPublisher, read_published
+from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError
@@ -273,14 +268,14 @@ class FlaskFileSystemLearner(BaseCommLearner):
         training.train_s += self._train_s
         failure: BaseException | None = None
         if self._source is not None:
-            self._source.close(timeout_s=link.time_left(batch_source.CLOSE_S))
+            self._source.close(timeout_s=link.time_left(CLOSE_S))
             failure = self._source.failure
             training.learned_updates = self._source.num_learned
             self._source = None
         if is_done:
-            publisher.close(timeout_s=link.time_left(weight_publisher.CLOSE_S))
+            publisher.close(timeout_s=link.time_left(FLUSH_S))
         else:
-            publisher.abandon(timeout_s=link.time_left(weight_publisher.CLOSE_S))
+            publisher.abandon(timeout_s=link.time_left(FLUSH_S))
         if failure is not None and not isinstance(failure, RefusedError):
             logger.info("the last reports have not gone out: %s", failure)
             if link.is_leaving:
@@ -332,7 +327,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         task, training = self._begun()
         self.send_policy(self.policy_state())
         if self._publisher is not None:
-            self._publisher.flush(timeout_s=self._link.time_left(weight_publisher.CLOSE_S))
+            self._publisher.flush(timeout_s=self._link.time_left(FLUSH_S))
         final = self._link.ask_task(task).policy
         if final is None or (final.attempt, final.version) >= (task.attempt, training.learner.train_iter):
             return

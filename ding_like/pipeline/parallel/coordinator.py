@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import host_name
 from ding_like.comm.rest.http_server import CoordinatorServer, make_app
 from ding_like.comm.rest.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.worker_link import mark_shared
+from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.comm.weights.files import prune_weights
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError

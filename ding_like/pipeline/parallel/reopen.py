@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.comm.rest.agent import host_name
+from ding_like.comm.rest.worker import host_name
 from ding_like.comm.weights.files import weights_file
 from ding_like.data.segment_file import segment_file
 from ding_like.pipeline.parallel.core.state import StateStore

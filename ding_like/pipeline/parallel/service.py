@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import ROUTES, CoordinatorService, Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import ROUTES, CoordinatorService, Stamp
 from ding_like.pipeline.parallel.core import CoordinatorCore
 
 MAX_WAIT_S = 5.0

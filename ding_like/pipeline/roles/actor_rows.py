@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium import Space
 
 from ding_like.comm.channels import Segment
-from ding_like.comm.rest.row_check import RowCheck
+from ding_like.comm.rest.rows import RowCheck
 from ding_like.comm.zmq.row_server import Arrived, SourceState
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError

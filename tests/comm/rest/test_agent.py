@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.errors import CommError
 
 

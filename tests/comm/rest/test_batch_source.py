@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import BatchReader, Fetched, RestBatchSource
-from ding_like.comm.rest.mirror import Mirror
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.rows import BatchReader, Fetched, Mirror, RestBatchSource
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError
@@ -93,7 +92,7 @@ def test_without_data_there_is_no_batch_in_time(run: Run) -> None:
 
 
 def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.comm.rest.batch_source._LATE_S", 0.0)
+    monkeypatch.setattr("ding_like.comm.rest.rows._LATE_S", 0.0)
     reported: list[str] = []
     update = run.service.update
     monkeypatch.setattr(
@@ -227,7 +226,7 @@ def test_the_end_of_the_run_ends_the_wait(run: Run) -> None:
 
 
 def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.comm.rest.batch_source._REPORT_S", 0.0)
+    monkeypatch.setattr("ding_like.comm.rest.rows._REPORT_S", 0.0)
     reported = threading.Semaphore(0)
     update = run.service.update
 
@@ -289,7 +288,7 @@ def test_what_goes_wrong_in_the_thread_is_raised_in_the_learners(
 
 
 def test_closing_does_not_wait_for_what_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.comm.rest.batch_source._LATE_S", 600.0)
+    monkeypatch.setattr("ding_like.comm.rest.rows._LATE_S", 600.0)
     made = Run(tmp_path)
     made.source.close()
     looked = threading.Event()

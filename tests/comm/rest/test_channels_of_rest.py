@@ -13,10 +13,9 @@ import torch
 from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.row_sink import RestRowSink
-from ding_like.comm.rest.weight_publisher import RestWeightPublisher
-from ding_like.comm.rest.weight_reader import RestWeightReader
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.rows import RestRowSink
+from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
+from ding_like.comm.rest.worker import WorkerLink
 from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError

@@ -14,12 +14,12 @@ import pytest
 import ding_like
 from ding_like.comm.rest import http_client
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import WorkerAgent
+from ding_like.comm.rest.auth import Signer
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
-from ding_like.comm.rest.signing import Signer
+from ding_like.comm.rest.worker import WorkerAgent
 from ding_like.errors import CommError, ConfigError
 from tests.support import wait_until
 

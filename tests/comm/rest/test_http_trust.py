@@ -15,10 +15,10 @@ import pytest
 import ding_like
 from ding_like.comm.rest import http_client
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, steady_clock
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.signing import ANSWER_HEADER, Clock, steady_clock
 from ding_like.comm.rest.wire import encode
 from ding_like.errors import CommError
 from tests.comm.rest.test_http import KEYS, Service

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import Space, spaces
 
-from ding_like.comm.rest.row_check import RowCheck
+from ding_like.comm.rest.rows import RowCheck
 from ding_like.data.schema import Schema
 from ding_like.data.segment_file import SegmentError
 

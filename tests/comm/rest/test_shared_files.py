@@ -19,12 +19,12 @@ import ding_like
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import FlatState
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.auth import Signer
+from ding_like.comm.rest.files import StreamedFiles
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.keys import load_keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.shared_files import StreamedFiles
-from ding_like.comm.rest.signing import Signer
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.files import read_weights, write_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
@@ -260,7 +260,7 @@ def test_a_body_that_is_not_what_its_hash_says_is_refused(net: Net) -> None:
 
 
 def test_a_file_above_the_limit_is_refused(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.comm.rest.file_routes.MAX_FILE", 1000)
+    monkeypatch.setattr("ding_like.comm.rest.http_server.MAX_FILE", 1000)
 
     assert net.put("/v1/segments/collector-raw.1", b"a" * 1001).status_code == 413
     assert net.put("/v1/segments/collector-raw.1", b"a" * 1000).status_code == 200
@@ -309,7 +309,7 @@ def test_a_full_disk_is_said_and_may_be_tried_again(net: Net, monkeypatch: pytes
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("ding_like.comm.rest.file_routes.write_below", full)
+    monkeypatch.setattr("ding_like.comm.rest.http_server.write_below", full)
 
     with pytest.raises(CommError, match="disk is full"):
         net.collector.put_file("/v1/segments/collector-c.1", b"abc")

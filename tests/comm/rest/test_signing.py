@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.signing import (
+from ding_like.comm.rest.auth import (
     Head,
     Signed,
     Signer,
@@ -19,6 +18,7 @@ from ding_like.comm.rest.signing import (
     own_key,
     steady_clock,
 )
+from ding_like.comm.rest.refusal import RefusedError
 
 KEYS = {"collector": b"c" * 32, "learner": b"l" * 32}
 BODY = b'{"x":1}'

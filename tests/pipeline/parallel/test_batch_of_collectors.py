@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.batch_source import BatchReader, Fetched
+from ding_like.comm.rest.rows import BatchReader, Fetched
 from ding_like.data.batch import TransitionBatch
 from tests.policy.test_ppo import make_policy, make_rollout
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import encode
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from tests.pipeline.parallel.service_parts import announced, evaluated, join, make_core

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import encode
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.parallel.core import CoordinatorCore

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.agent import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, evaluated, join, make_core

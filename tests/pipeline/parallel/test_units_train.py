@@ -10,7 +10,7 @@ import pytest
 
 import tests.pipeline.parallel.sequence_policy  # noqa: F401  # registers its policy
 from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.rest.weight_publisher import RestWeightPublisher
+from ding_like.comm.rest.weights import RestWeightPublisher
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.comm_learner import Training

@@ -17,8 +17,8 @@ from typing import Any
 
 import ding_like
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.bounds import bounded_stats, check_evaluation, check_learned, most_env_steps

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import Stamp
 from ding_like.comm.rest.wire import MAX_COUNT, check_id, decode, encode
 from ding_like.pipeline.parallel.core.state import StateStore
 

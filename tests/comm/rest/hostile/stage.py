@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.auth import Signer
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.keys import make_keys
-from ding_like.comm.rest.signing import Signer
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 

@@ -1,22 +1,24 @@
-"""Publish weights beside training: a thread writes and announces the newest; older ones are passed over."""
+"""Weights of a parallel run: the learner publishes files, and its readers load those that are announced."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.files import SharedFiles
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.worker_link import WorkerLink
+from ding_like.comm.rest.worker import TaskUser, WorkerLink
 from ding_like.comm.weights.encode import Encoded, WireDtype, encode, parse_head
-from ding_like.comm.weights.files import write_weights
+from ding_like.comm.weights.files import WeightsGoneError, read_weights, write_weights
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
-CLOSE_S = 30.0
+FLUSH_S = 30.0
 _LOOK_S = 5.0
 _TO = ("coordinator",)  # who takes weights, for all readers
 
@@ -64,12 +66,12 @@ class RestWeightPublisher:
             return Receipt()
         return Receipt(delivered=_TO) if self._wait_until_idle(wait_s) else Receipt(failed=_TO)
 
-    def flush(self, *, timeout_s: float = CLOSE_S) -> None:
+    def flush(self, *, timeout_s: float = FLUSH_S) -> None:
         """Return when what was offered last is published. Raises CommError if that takes longer than `timeout_s`."""
         if not self._wait_until_idle(timeout_s):
             raise CommError(f"the last weights could not be published in {timeout_s:g} s.")
 
-    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+    def close(self, *, timeout_s: float = FLUSH_S) -> None:
         """Publish what was offered last, and end the thread; may be called again.
 
         Raises CommError if that takes longer than `timeout_s`.
@@ -140,3 +142,62 @@ class RestWeightPublisher:
                 raise
             # It was taken before, and the answer to that was lost.
             logger.info("version %d was published before: %s", version, error)
+
+
+logger = logging.getLogger(__name__)
+
+_TRIES = 5  # to read the newest weights before newer ones take their place
+
+
+class RestWeightReader(TaskUser):
+    """Reader of the newest weights, for one task of a worker after another; `begin` comes first.
+
+    A task of kind 'eval' has the weights that it asks for, however many come since.
+    """
+
+    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
+        """Return the newest weights that the coordinator announced; see `WeightReader`."""
+        return self.wait_for(lambda: self.read_newest(policy_id, newer_than), timeout_s=timeout_s)
+
+    def wait_for(self, read: Callable[[], Weights | None], *, timeout_s: float) -> Weights | None:
+        """Return what `read` gives, asking the coordinator until `timeout_s` is over or the task is to be finished."""
+        _, handle = self._begun()
+        deadline = time.monotonic() + timeout_s
+        while (weights := read()) is None:
+            if time.monotonic() >= deadline or handle.finish_asked:
+                return None
+            handle.pause()
+            self._ask()
+        return weights
+
+    def read(self, policy_id: str, policy: m.PolicyVersion) -> Weights:
+        """Return one version of a policy's weights. Raises CommError if it cannot be read."""
+        return read_published(self._link.files, policy_id, policy)
+
+    def read_newest(self, policy_id: str, newer_than: Version | None) -> Weights | None:
+        """Return the newest weights that were announced, None if they are not above `newer_than`."""
+        task, handle = self._begun()
+        for left in reversed(range(_TRIES)):
+            newest = task.policy if task.kind == "eval" else handle.newest_policy
+            if newest is None or (newer_than is not None and (newest.attempt, newest.version) <= newer_than):
+                return None
+            try:
+                return self.read(policy_id, newest)
+            except WeightsGoneError as error:
+                if task.kind == "eval" or not left:
+                    raise
+                logger.info("%s: the newest are asked for", error)  # this process was slow, or paused
+                self._ask()
+        return None
+
+    def _ask(self) -> None:
+        task, handle = self._begun()
+        handle.note(self._link.ask_task(task).policy)
+
+
+def read_published(files: SharedFiles, policy_id: str, policy: m.PolicyVersion) -> Weights:
+    """Return weights that were announced. Raises WeightsGoneError if they are not kept any more, else CommError."""
+    attempt, version = policy.attempt, policy.version
+    files.fetch_weights(policy_id, attempt, version, nbytes=policy.nbytes, sha256=policy.sha256)
+    state = read_weights(files.weights, policy_id, attempt, version, sha256=policy.sha256)
+    return Weights(policy_id, Version(attempt, version), state)

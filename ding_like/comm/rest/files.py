@@ -1,12 +1,17 @@
-"""Share segments and weights between the processes of a run: by a common folder, or through the coordinator."""
+"""Files of a parallel run: segments and weights in common folders, or sent through the coordinator."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import os
+import secrets
 import shutil
+import stat
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +27,68 @@ from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.regular_file import read_regular_file
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def read_below(folder: Path, names: tuple[str, ...], *, limit: int) -> bytes | None:
+    """Return the bytes of `folder/names...`; None if there is no such file, or none that may be read."""
+    try:
+        with _open_folder(folder, names[:-1], make=False) as parent:
+            descriptor = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+    except OSError as error:
+        # No such file; a link instead of a file or a folder; a file instead of a folder; a socket.
+        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            return None
+        raise
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > limit:
+            return None
+        data = file.read(limit + 1)  # it may grow while it is read
+    return data if len(data) <= limit else None
+
+
+def write_below(folder: Path, names: tuple[str, ...], data: bytes) -> None:
+    """Make `folder/names...` hold `data`, whole or not at all. Missing folders are made.
+
+    Raises OSError, also for a link in the place of a folder.
+    """
+    with _open_folder(folder, names[:-1], make=True) as parent:
+        temporary = f".{names[-1]}.{secrets.token_hex(4)}.tmp"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=parent), "wb") as file:
+                file.write(data)
+            os.replace(temporary, names[-1], src_dir_fd=parent, dst_dir_fd=parent)
+        except BaseException:
+            try:
+                os.unlink(temporary, dir_fd=parent)
+            except FileNotFoundError:  # it has its name already, or was never made
+                pass
+            raise
+
+
+@contextmanager
+def _open_folder(folder: Path, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
+    """Yield a descriptor of a folder below `folder`, which may itself be a link: its owner named it."""
+    if make:
+        folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, _FOLDER)
+    try:
+        for name in names:
+            if make:
+                try:
+                    os.mkdir(name, dir_fd=descriptor)
+                except FileExistsError:
+                    pass
+            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
 
 logger = logging.getLogger(__name__)
 

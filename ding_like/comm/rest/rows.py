@@ -1,0 +1,690 @@
+"""Rows of a parallel run: collectors write and announce segments, the learner reads them and draws batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.files import SharedFiles
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, CoordinatorService, NewSegment
+from ding_like.comm.rest.worker import TaskUser, WorkerLink
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.schema import Schema
+from ding_like.data.segment_file import (
+    SegmentError,
+    SegmentMeta,
+    read_segment,
+    remove_segments,
+    segment_file,
+    write_segment,
+)
+from ding_like.errors import CommError, ConfigError, SchemaError
+from ding_like.types import Array
+
+_OBS = ("obs", "next_obs")
+# A gradient is a product of two numbers of a row, and its norm squares it: the fourth power is finite in float32.
+_LARGEST = 4e9
+
+
+class RowCheck:
+    """Check for rows that no env of these spaces gives: other shapes, actions out of range, numbers no loss can take.
+
+    Those are NaN, infinity and what is beyond 4e9, whose losses or gradients overflow. `schema` says which columns
+    there are, and of what shape: where rows are sequences, [T, ...]. Without it rows are single steps, and the columns
+    of the first segment that passes are those of all that follow.
+    """
+
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], schema: Schema | None = None) -> None:
+        leaves = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
+        self._shapes: dict[str, tuple[int, ...]] = {
+            f"{prefix}/{key}" if key else prefix: tuple(space.shape or ())
+            for prefix in _OBS
+            for key, space in leaves.items()
+        }
+        self._action_space = action_space
+        self.schema = schema
+
+    def __call__(self, columns: Mapping[str, Array]) -> None:
+        """Raise SegmentError for columns [B, ...] or [B, T, ...] that are not to be learned from."""
+        if self.schema is not None:
+            self._check_schema(self.schema, columns)
+        for name, column in columns.items():
+            expected = self._shapes.get(name)
+            if expected is not None and not self._is_of(column, expected):
+                raise SegmentError("schema", f"column {name} has rows {column.shape[1:]}, the envs give {expected}")
+            if column.size and (column.dtype.kind == "f" or expected is not None):
+                self._check_size(name, column)
+        if "action" in columns:
+            self._check_action(columns["action"])
+        if self.schema is None:
+            self.schema = Schema.of(columns)
+
+    @staticmethod
+    def _check_size(name: str, column: Array) -> None:
+        low, high = float(column.min()), float(column.max())
+        if not (-_LARGEST <= low and high <= _LARGEST):
+            raise SegmentError(
+                "schema",
+                f"column {name} has numbers that are not finite in a loss: from {low:g} to {high:g}, expected within "
+                f"{_LARGEST:g} of 0; scale them in the env (env.wrappers)",
+            )
+
+    @staticmethod
+    def _check_schema(schema: Schema, columns: Mapping[str, Array]) -> None:
+        if any(column.ndim < 1 for column in columns.values()):
+            raise SegmentError("schema", "a column has no rows: it is a single number")
+        try:
+            schema.check(columns, where="the learner's mirror")
+        except SchemaError as error:
+            raise SegmentError("schema", str(error)[:1000]) from error
+
+    def _check_action(self, action: Array) -> None:
+        space = self._action_space
+        if not self._is_of(action, tuple(space.shape or ())):
+            raise SegmentError("schema", f"column action has rows {action.shape[1:]}, the envs take {space.shape}")
+        if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)) or not len(action):
+            return
+        limit = space.n if isinstance(space, spaces.Discrete) else space.nvec
+        if action.dtype.kind not in "iu" or bool((action < 0).any()) or bool((action >= limit).any()):
+            raise SegmentError("schema", f"column action has numbers that {space} does not have")
+
+    def _is_of(self, column: Array, step: tuple[int, ...]) -> bool:
+        """Tell whether each row of a column has the shape of a step or, as the schema has it, is a sequence of some."""
+        row = column.shape[1:]
+        return row == step or (self.schema is not None and len(row) == len(step) + 1 and row[1:] == step)
+
+
+_FIRST_ROWS = 1024  # of a mirror that grows
+
+
+class Mirror:
+    """Columns of `size` rows at the places that the index gave them, each with its unique id.
+
+    A row may be a sequence: it has one place. Columns are those of `schema`; without it, those of the first segment
+    that is taken in. With `grows` memory is taken for as many rows as there were at once, up to `size`.
+    """
+
+    def __init__(self, size: int, schema: Schema | None = None, *, grows: bool = False) -> None:
+        self.size = size
+        self.last_serial = 0  # of the segments taken in; they come in order
+        self._room = min(size, _FIRST_ROWS) if grows else size
+        self._schema = schema
+        self._columns: dict[str, Array] = {} if schema is None else schema.allocate(self._room)
+        self._unique_ids = np.full(self._room, -1, np.int64)
+
+    def take_in(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
+        """Copy a segment's rows to their places. Raises SchemaError if they do not fit those that are there."""
+        self._check(columns)
+        self._grow(segment)
+        first = segment.first_row
+        head = min(segment.rows, self.size - first)  # rows before the ring's end
+        for name, own in self._columns.items():
+            own[first : first + head] = columns[name][:head]
+            own[: segment.rows - head] = columns[name][head:]
+        unique_ids = segment.serial * ROWS_PER_SEGMENT + np.arange(segment.rows, dtype=np.int64)
+        self._unique_ids[first : first + head] = unique_ids[:head]
+        self._unique_ids[: segment.rows - head] = unique_ids[head:]
+        self.last_serial = segment.serial
+
+    def take_late(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
+        """Copy the rows of a segment that was skipped, but for those whose places newer segments have taken."""
+        self._check(columns)
+        self._grow(segment)
+        places = (segment.first_row + np.arange(segment.rows)) % self.size
+        unique_ids = segment.serial * ROWS_PER_SEGMENT + np.arange(segment.rows, dtype=np.int64)
+        is_free = self._unique_ids[places] < unique_ids
+        for name, own in self._columns.items():
+            own[places[is_free]] = columns[name][is_free]
+        self._unique_ids[places[is_free]] = unique_ids[is_free]
+
+    def _check(self, columns: Mapping[str, Array]) -> None:
+        if self._schema is None:
+            self._schema = Schema.of(columns)
+            self._columns = self._schema.allocate(self._room)
+        self._schema.check(columns, where="the learner's mirror")
+
+    def _grow(self, segment: NewSegment) -> None:
+        """Take memory for the places of a segment: twice as much as there is, as often as it must be."""
+        needed = min(segment.first_row + segment.rows, self.size)
+        if needed <= self._room:
+            return
+        old = self._room
+        while self._room < needed:
+            self._room = min(2 * self._room, self.size)
+        if self._schema is not None:
+            grown = self._schema.allocate(self._room)
+            for name, column in grown.items():
+                column[:old] = self._columns[name]
+            self._columns = grown
+        self._unique_ids = np.concatenate([self._unique_ids, np.full(self._room - old, -1, np.int64)])
+
+    def skip(self, segment: NewSegment) -> None:
+        """Leave out a segment that cannot be read: no batch can hold its rows."""
+        self._grow(segment)
+        places = (segment.first_row + np.arange(segment.rows)) % self.size
+        self._unique_ids[places] = -1
+        self.last_serial = segment.serial
+
+    def are_there(self, places: Array, unique_ids: Array) -> Array:
+        """Tell which of these rows are still, or already, at their places; bool [B]."""
+        are_there: Array = self._unique_ids[places] == unique_ids
+        return are_there
+
+    def gather(self, places: Array) -> TransitionBatch:
+        """Return rows in fresh memory. Raises CommError before the first segment has come."""
+        if self.last_serial == 0:
+            raise CommError("a batch was asked of a mirror that has no rows yet.")
+        return TransitionBatch({name: column.take(places, 0) for name, column in self._columns.items()})
+
+
+def load_segment(path: str, meta: dict[str, Any], decompressor: Any = None) -> dict[str, Array]:
+    """Return the columns of a segment file, which must be as `meta` says: its rows, sha256 and nbytes.
+
+    `meta` gets `observed`, what the segment holds beside its rows. Raises SegmentError for any other file.
+    """
+    file = Path(path)
+    columns, read = read_segment(
+        file.parent,
+        file.name.removesuffix(".safetensors"),
+        rows=meta["rows"],
+        sha256=meta["sha256"],
+        nbytes=meta["nbytes"],
+        row_bytes=meta.get("row_bytes"),
+        observed_bytes=meta.get("observed_bytes", 0),
+    )
+    meta["observed"] = read.observed
+    return columns
+
+
+class SegmentReader:
+    """Reader of new segments: fetches the file, loads and checks its columns, and deletes this process's own copy."""
+
+    def __init__(
+        self,
+        files: SharedFiles,
+        schema: Schema,
+        check: Callable[[Mapping[str, Array]], None],
+        *,
+        load: Callable[[str, dict[str, Any], Any], dict[str, Array]] = load_segment,
+        observed_bytes: int = 0,
+        on_observed: Callable[[Mapping[str, Array], int], None] | None = None,
+    ) -> None:
+        """`schema` is that of rows to learn from; `check` raises SegmentError for rows that are not to be.
+
+        `on_observed` gets what a segment tells beside its rows, `observed_bytes` of it, and the segment's serial; it
+        raises SchemaError for what is not to be believed.
+        """
+        self._files = files
+        self._schema = schema
+        self._check = check
+        self._load = load
+        self._observed_bytes = observed_bytes
+        self._on_observed = on_observed
+
+    def __call__(self, segment: m.NewSegment) -> dict[str, Array]:
+        """Read a segment. Raises SegmentError for one that is not to be learned from."""
+        files = self._files
+        files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
+        try:
+            meta: dict[str, Any] = {
+                "rows": segment.rows,
+                "sha256": segment.sha256,
+                "nbytes": segment.nbytes,
+                "row_bytes": self._schema.row_bytes,
+                "observed_bytes": self._observed_bytes,
+            }
+            columns = self._load(str(segment_file(files.segments, segment.name)), meta, None)
+        finally:
+            files.forget_segment(segment.name)
+        self._check(columns)
+        if self._on_observed is not None:
+            try:
+                self._on_observed(meta.get("observed", {}), segment.serial)
+            except SchemaError as error:
+                raise SegmentError("schema", str(error)) from error
+        return columns
+
+
+logger = logging.getLogger(__name__)
+
+_WAIT_S = 1.0  # that a request for batches may be answered later
+_REPORT_S = 0.2  # between two reports of what was learned
+CLOSE_S = 15.0
+_LATE_S = 2.0
+_LATE_LOOK_S = 0.2  # between two tries to read what is late
+_MAY_BE_LATE = ("missing", "truncated")
+
+
+ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
+ReadOne = tuple[m.NewSegment, dict[str, Array] | None]  # None: it cannot be read
+
+
+class _Late(NamedTuple):
+    segment: m.NewSegment
+    until_s: float  # when it is given up
+
+
+class Fetched(NamedTuple):
+    """One reply and the columns of the segments that it named."""
+
+    segments: list[ReadOne]
+    batches: m.Batches | None
+
+
+class _Drawn(NamedTuple):
+    """Row numbers of the batch that was returned last."""
+
+    places: Array
+    unique_ids: Array
+
+
+class BatchReader:
+    """Reader that gathers batches from the mirror by their row numbers.
+
+    All batches of a reply have as many rows. With `on_policy` the mirror takes memory as rows come, and lanes are
+    numbered anew, so that the rows of each segment have lanes of their own: collectors number theirs alike.
+    """
+
+    def __init__(self, buffer_size: int, schema: Schema | None = None, *, on_policy: bool = False) -> None:
+        self._mirror = Mirror(buffer_size, schema, grows=on_policy)
+        self._on_policy = on_policy
+        self._batches: m.Batches | None = None
+        self._next = 0
+        self.num_replaced = 0  # rows of batches that could not be read
+        self.drawn: list[_Drawn] = []  # since it was cleared last
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether all batches that were taken are drawn."""
+        return self._batches is None or self._next == self._batches.num_batches
+
+    def take(self, fetched: Fetched) -> None:
+        """Take in one reply; all batches of the ones before must be drawn."""
+        for segment, columns in fetched.segments:
+            if columns is None:
+                self._mirror.skip(segment)
+            elif segment.serial <= self._mirror.last_serial:
+                self._mirror.take_late(segment, columns)
+            else:
+                self._mirror.take_in(segment, columns)
+        self._batches, self._next = fetched.batches, 0
+
+    def draw(self) -> TransitionBatch:
+        """Return the next batch, with a column `weight` where the index has priorities."""
+        batches = self._batches
+        assert batches is not None and not self.is_empty
+        size = len(batches.places) // batches.num_batches
+        rows = slice(self._next * size, (self._next + 1) * size)
+        self._next += 1
+        places, unique_ids = batches.places[rows], batches.unique_ids[rows]
+        there = self._mirror.are_there(places, unique_ids)
+        if not there.all():
+            places, unique_ids = self._replace(places, unique_ids, there)
+        self.drawn.append(_Drawn(places, unique_ids))
+        batch = self._mirror.gather(places)
+        if self._on_policy and "lane" in batch.columns:
+            batch = batch.with_columns(lane=_lanes_by_segment(batch["lane"], unique_ids))
+        return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])
+
+    def _replace(self, places: Array, unique_ids: Array, there: Array) -> tuple[Array, Array]:
+        """Put rows of the same batch in the place of rows that could not be read."""
+        good = np.flatnonzero(there)
+        if not len(good):
+            raise CommError("no row of a batch is in the mirror: its segments cannot be read.")
+        self.num_replaced += int((~there).sum())
+        chosen = np.where(there, np.arange(len(places)), good[np.arange(len(places)) % len(good)])
+        return places[chosen], unique_ids[chosen]
+
+
+def _lanes_by_segment(lane: Array, unique_ids: Array) -> Array:
+    """Return lanes [B], or [B, T] where rows are sequences, that no two segments have in common."""
+    segment = np.unique(unique_ids // m.ROWS_PER_SEGMENT, return_inverse=True)[1]
+    lanes: Array = lane + segment.reshape(-1, *[1] * (lane.ndim - 1)) * (lane.max() + 1)
+    return lanes
+
+
+class RestBatchSource:
+    """Source of batches in the order in which the coordinator drew them; a thread fetches the next ones.
+
+    A reply's segments enter the mirror when all batches of earlier replies are drawn, so that no row is overwritten
+    that a batch still waits for. `next` raises what went wrong in the thread.
+    """
+
+    def __init__(
+        self,
+        coordinator: CoordinatorService,
+        task: m.Task,
+        *,
+        worker_id: str,
+        read: ReadSegment,
+        batch_size: int,
+        buffer_size: int,
+        num_batches: int,
+        schema: Schema | None = None,
+        train_iter: int = 0,
+        learned: int = 0,
+        waits_for_late: bool = False,
+    ) -> None:
+        """Begin at update `train_iter`, beyond which all that was granted before is granted again.
+
+        `learned` is how many batches were learned from by then. `waits_for_late` is for learning from each row once,
+        where none can take another's place.
+        """
+        self._coordinator = coordinator
+        self._task = task
+        self._worker_id = worker_id
+        self._read_segment = read
+        self._batch_size = batch_size
+        self._num_batches = num_batches
+        self._reader = BatchReader(buffer_size, schema, on_policy=waits_for_late)
+        self._changed = threading.Condition()  # guards what both threads write
+        self._fetched: deque[Fetched] = deque()
+        self._failure: BaseException | None = None
+        self._is_closed = False
+        self._reports: list[m.Update] = []
+        self._bad: list[str] = []
+        self._waits_for_late = waits_for_late
+        self._late: list[_Late] = []
+        self._is_last = False  # there are no more batches than those that were fetched
+        self.env_step = 0
+        self.num_received = learned  # batches that came, those of earlier attempts included
+        self.num_learned = learned  # batches of which an update was reported
+        self._is_reported = True  # an update with the batch given out last
+        self._reply: m.SampleReply | None = None  # that was taken in last
+        self._info: dict[str, Any] = {}
+        self._priorities: list[Array] = []
+        self._reported_s = 0.0
+        self._train_iter = train_iter
+        self._thread = threading.Thread(target=self._run, name="batch-source", daemon=True)
+        self._thread.start()
+
+    # --- the learner's side
+
+    def next(self, *, timeout_s: float) -> TransitionBatch | None:
+        """Return the next batch, with a column `weight` where the index has priorities; None if none came in time."""
+        deadline = time.monotonic() + timeout_s
+        while self._reader.is_empty:
+            fetched = self._wait_for_reply(deadline - time.monotonic())
+            if fetched is None:
+                return None
+            self._reader.take(fetched)
+        self._is_reported = False
+        return self._reader.draw()
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether no batch will come any more."""
+        with self._changed:
+            return self._is_last and not self._fetched and self._reader.is_empty
+
+    @property
+    def num_replaced(self) -> int:
+        """Return how many rows of batches could not be read and were replaced."""
+        return self._reader.num_replaced
+
+    def _wait_for_reply(self, timeout_s: float) -> Fetched | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._fetched or self._failure or self._is_last, max(timeout_s, 0.0))
+            if self._failure is not None:
+                raise self._failure
+            if not self._fetched:
+                return None
+            self._changed.notify_all()
+            return self._fetched.popleft()
+
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+        """Report an update with the batch given out last; many reports travel together, with the last one's `info`."""
+        self._train_iter = train_iter
+        if not self._is_reported:
+            self._is_reported = True
+            self.num_learned += 1
+        if priority is not None:
+            self._priorities.append(np.asarray(priority, np.float32))
+        else:
+            self._reader.drawn.clear()
+        now = time.monotonic()
+        if now - self._reported_s < _REPORT_S and len(self._priorities) < self._num_batches:
+            return
+        self._reported_s, self._info = now, dict(info())
+        update = self._update()
+        with self._changed:
+            self._reports.append(update)
+            self._changed.notify_all()
+
+    def _update(self) -> m.Update:
+        """Return what is told: numbers of the learner, with how many batches came and how many were learned from."""
+        counts = {"received_updates": self.num_received, "learned_updates": self.num_learned}
+        info = {**self._info, **counts}
+        fields: dict[str, Any] = {}
+        if self._priorities:
+            fields = {
+                "places": np.concatenate([drawn.places for drawn in self._reader.drawn]),
+                "unique_ids": np.concatenate([drawn.unique_ids for drawn in self._reader.drawn]),
+                "priorities": np.concatenate(self._priorities),
+            }
+            self._reader.drawn, self._priorities = [], []
+        with self._changed:
+            bad, self._bad = tuple(self._bad), []
+        return m.Update(self._task.task_id, self._task.attempt, self._train_iter, info, bad_segments=bad, **fields)
+
+    def close(self, *, timeout_s: float = CLOSE_S) -> None:
+        """Send what is left to report and end the thread; may be called again."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            logger.warning("the thread that fetches batches has not ended after %.0f s", timeout_s)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Return what ended the thread before its time."""
+        with self._changed:
+            return self._failure
+
+    # --- the thread's side
+
+    def _run(self) -> None:
+        try:
+            have = 0
+            while not self._is_closed:
+                self._send_reports()
+                if self._has_room():
+                    have = self._fetch(have)
+            # Only now is it known how many batches came: one request may have been under way when it was closed.
+            with self._changed:
+                self._reports.append(self._update())
+            self._send_reports()
+        except BaseException as error:  # any error of this thread is raised in the learner's
+            with self._changed:
+                self._failure = error
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        """Wait for room, or for something else to do; return whether there is room.
+
+        What the learner has not begun must not pile up, or learning lags behind its data.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._wants_more or self._is_closed or self._reports, _WAIT_S)
+            return self._wants_more and not self._is_closed
+
+    @property
+    def _wants_more(self) -> bool:
+        return len(self._fetched) < 2 and not self._is_last
+
+    def _send_reports(self) -> None:
+        with self._changed:
+            reports, self._reports = self._reports, []
+        for report in reports:
+            self._coordinator.update(self._worker_id, self._task.buffer_id, report)
+
+    def _fetch(self, have: int) -> int:
+        """Ask for batches, read what they need, and hand it over when there is room; return the last serial read."""
+        reply = self._coordinator.sample(
+            self._worker_id,
+            self._task.buffer_id,
+            m.Sample(
+                self._task.task_id,
+                self._task.attempt,
+                self._batch_size,
+                self._num_batches,
+                self._train_iter,
+                have,
+                wait_s=_WAIT_S,
+            ),
+        )
+        if reply is self._reply:  # an answer that came twice counts once
+            return have
+        self._reply = reply
+        news = [segment for segment in reply.new_segments if segment.serial > have]
+        segments = self._read_all(news)
+        with self._changed:
+            self.env_step = reply.env_step
+            self._is_last |= reply.finish
+            if reply.batches is not None:
+                self.num_received += reply.batches.num_batches
+            if segments or reply.batches is not None:
+                self._fetched.append(Fetched(segments, reply.batches))
+            self._changed.notify_all()
+        return news[-1].serial if news else have
+
+    def _read_all(self, news: Sequence[m.NewSegment]) -> list[ReadOne]:
+        """Read segments, those of before that were late first; None in place of the columns of one that is not there.
+
+        What is missing or short may only be late, as on network disks: such a file is tried again for two seconds, and
+        others take the place of its rows meanwhile. With `waits_for_late` it is waited for.
+        """
+        read = self._retry_late()
+        read += [(segment, self._read(segment, time.monotonic() + _LATE_S)) for segment in news]
+        deadline = time.monotonic() + 2 * _LATE_S
+        while self._waits_for_late and self._late and time.monotonic() < deadline:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_closed, _LATE_LOOK_S):
+                    break
+            read += self._retry_late()
+        return read
+
+    def _retry_late(self) -> list[ReadOne]:
+        """Try late segments again; return those that have come."""
+        late, self._late = self._late, []
+        read = [(each.segment, self._read(each.segment, each.until_s)) for each in late]
+        return [(segment, columns) for segment, columns in read if columns is not None]
+
+    def _read(self, segment: m.NewSegment, until_s: float) -> dict[str, Array] | None:
+        """Return a segment's columns; None, and it is late or left out, where it cannot be read."""
+        try:
+            return self._read_segment(segment)
+        except SegmentError as error:
+            if error.code in _MAY_BE_LATE and time.monotonic() < until_s:
+                self._late.append(_Late(segment, until_s))
+                return None
+            logger.warning("segment %s is left out: %s", segment.name, error)
+            with self._changed:
+                self._bad.append(segment.name)
+            return None
+
+
+class RestRowSink(TaskUser):
+    """Sink of a collector's segments, for one task after another; `begin` comes first.
+
+    A segment that is written but could not be announced is announced with the next one, by the next task if need be.
+    """
+
+    def __init__(self, link: WorkerLink) -> None:
+        super().__init__(link)
+        self._num_segments = 0  # of the worker's whole life: it is in their names
+        self._waiting: deque[m.SegmentInfo] = deque()
+
+    @property
+    def waiting(self) -> list[m.SegmentInfo]:
+        """Return what is written and still to be announced, the oldest first."""
+        return list(self._waiting)
+
+    def drop_waiting(self) -> None:
+        """Delete segments that were not announced: on-policy, rows of old weights, which are not wanted any more."""
+        names = [each.name for each in self._waiting]
+        self._waiting.clear()
+        remove_segments(self._link.files.segments, names)
+
+    def put(self, segment: Segment) -> Order:
+        """Write a segment, announce it, and return what is to be done next.
+
+        Raises SegmentError where the disk stays full for ten minutes, CommError if the coordinator refuses it.
+        """
+        self.queue(self.write(self.next_name(), segment))
+        return self.send(self.waiting)
+
+    def next_name(self) -> str:
+        """Return the name of the next segment, a new one with each call."""
+        number, self._num_segments = self._num_segments, self._num_segments + 1
+        return f"{self._link.agent.worker_id}.{number:08d}"
+
+    def write(self, name: str, segment: Segment) -> m.SegmentInfo:
+        """Write a segment where the learner finds it; return what is announced about it.
+
+        Raises ConfigError for rows that do not stack, SegmentError where the disk stays full for ten minutes.
+        """
+        (task, _), files = self._begun(), self._link.files
+        if not isinstance(segment.batch, TransitionBatch):
+            raise ConfigError("the policy gives rows that do not stack; mode parallel needs rows of equal shapes.")
+        columns = segment.batch.columns
+        meta = SegmentMeta(
+            task_id=task.task_id,
+            attempt=task.attempt,
+            worker_id=self._link.agent.worker_id,
+            number=int(name.rpartition(".")[2]),
+            policy_version=segment.version.update,
+            env_steps=segment.env_steps,
+            policy_attempt=segment.version.attempt,
+            observed=segment.observed,
+        )
+        written = self._link.when_there_is_room(task, lambda: write_segment(files.segments, name, columns, meta))
+        files.share_segment(name)
+        return m.SegmentInfo(
+            **written._asdict(),
+            policy_version=segment.version.update,
+            env_steps=segment.env_steps,
+            stats=dict(segment.stats),
+            policy_attempt=segment.version.attempt,
+        )
+
+    def queue(self, info: m.SegmentInfo) -> None:
+        """Queue what is announced of a segment; a failed `send` leaves it in the queue."""
+        self._waiting.append(info)
+
+    def send(self, infos: Sequence[m.SegmentInfo]) -> Order:
+        """Announce segments, which empties the queue, and return the next order."""
+        task, _ = self._begun()
+        message = m.SendData(task.attempt, tuple(infos))
+        reply = self._link.coordinator.send_data(self._link.agent.worker_id, task.task_id, message)
+        self._waiting.clear()
+        for rejected in reply.rejected:
+            raise CommError(f"the coordinator refuses segment {rejected.name}: {rejected.code}.")
+        return self._order(reply)
+
+    def order(self, *, timeout_s: float) -> Order:
+        """Return what is to be done next, after a wait of `timeout_s` at most for rows that may be collected."""
+        _, handle = self._begun()
+        reply = self._link.ask_task(self.task, wait_s=timeout_s)
+        if reply.credit == 0 and not reply.finish:
+            handle.pause()  # the coordinator may be too busy to let anyone wait
+        return self._order(reply)
+
+    def _order(self, reply: m.TaskInfoReply | m.SendDataReply) -> Order:
+        """Return the order in an answer; a heartbeat may have brought the wish to end the task."""
+        _, handle = self._begun()
+        handle.note(reply.policy)
+        finish = reply.finish or handle.finish_asked
+        newest = None if reply.policy is None else Version(reply.policy.attempt, reply.policy.version)
+        return Order(finish, 0 if finish else reply.credit, reply.env_step, newest)
