@@ -44,13 +44,13 @@ def rllib_table(results: Mapping[str, Found | None]) -> str:
             lines.append(compared(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
     for algorithm in ("ppo", "impala"):
         if (solve := results[f"ray_{algorithm}_solve"]) is not None:
-            for ours in ("ours",):
-                what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers: "
-                lines.append(
-                    compared(f"{what}CPU-seconds, cluster start included", solve, (ours, "rllib"), "cpu_to_475")
-                )
-                lines.append(compared(f"{what}env steps", solve, (ours, "rllib"), "env_steps"))
-                lines.append(compared(f"{what}memory of all processes, MiB", solve, (ours, "rllib"), "peak_memory"))
+            pair = "ours", "rllib"
+            what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers: "
+            lines += [
+                compared(f"{what}CPU-seconds, cluster start included", solve, pair, "cpu_to_475"),
+                compared(f"{what}env steps", solve, pair, "env_steps"),
+                compared(f"{what}memory of all processes, MiB", solve, pair, "peak_memory"),
+            ]
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
 
 
