@@ -174,7 +174,7 @@ def _report(path: Path, root: Path) -> Recording:
         depends_on = (*_in_package((*_TRAINING, *_SERIAL_FILES, "config")), "tests/learning/stop_values.py")
         return Recording(name, depends_on, f"python -m tests.learning.stop_values package/dizoo --out {name}")
     if path.stem == "first_hour":
-        parts = (*_TRAINING, *_SERIAL_FILES, "entry", "pipeline/agent", "pipeline/report", "pipeline/seeds")
+        parts = (*_TRAINING, *_SERIAL_FILES, "entry", "agent", "report", "study")
         command = f"python -m benchmarks.first_hour --ours BIN --sb3 BIN --out {name}"
         return Recording(name, (*_in_package(parts), "benchmarks/first_hour"), command)
     if path.stem == "seed_fuzz":

@@ -14,7 +14,7 @@ from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.report.compare import Comparison
+    from ding_like.report.compare import Comparison
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ def compare(experiments: Sequence[str | Path], out: str | Path | None = None) ->
     an SVG of the curves alone. Raises ConfigError for fewer than two experiments, different envs, and an experiment of
     which no seed has ended.
     """
-    from ding_like.pipeline.report.compare import compare_experiments, curves_plot, write_comparison
-    from ding_like.pipeline.report.curve import save_plot
-    from ding_like.pipeline.report.experiment import read_experiments
+    from ding_like.report.compare import compare_experiments, curves_plot, write_comparison
+    from ding_like.report.curve import save_plot
+    from ding_like.report.experiment import read_experiments
 
     picture = Path(out or "compare.png")
     if picture.suffix != ".png":
@@ -47,7 +47,7 @@ def compare(experiments: Sequence[str | Path], out: str | Path | None = None) ->
     figures = write_comparison(comparison, picture.with_suffix(".json"))
     if importlib.util.find_spec("matplotlib") is None:
         return Compared(comparison, save_plot(curves_plot(comparison), picture), figures)
-    from ding_like.pipeline.report.compare_png import draw_comparison
+    from ding_like.report.compare_png import draw_comparison
 
     draw_comparison(comparison, picture)
     return Compared(comparison, picture, figures)
@@ -63,7 +63,7 @@ def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
     A table of means and interquartile means with 95 % intervals, and how probable it is that a run of one beats a run
     of another (Agarwal et al. 2021): ding compare dqn ppo
     """
-    from ding_like.pipeline.report.compare import comparison_lines
+    from ding_like.report.compare import comparison_lines
 
     compared = compare(experiments, out)
     for line in comparison_lines(compared.comparison):

@@ -11,6 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+from ding_like.agent.description import write_description
+from ding_like.agent.pictures import write_pictures
+from ding_like.agent.video import filmable
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.limits import check_nstep
@@ -18,19 +21,16 @@ from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts, system_with_coordinator
-from ding_like.pipeline.report.pictures import write_pictures
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.report.summary import closing_lines, version_line
-from ding_like.pipeline.report.video import filmable
-from ding_like.pipeline.roles.record import RunResult, env_name, origin_of
+from ding_like.pipeline.roles.record import RunResult, origin_of
 from ding_like.pipeline.self_play import is_game
+from ding_like.report.progress import Limits
+from ding_like.report.run_console import RunConsole
+from ding_like.report.summary import closing_lines, env_name, version_line
 from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback, reachable_url
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked

@@ -14,8 +14,8 @@ from ding_like.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
+    from ding_like.agent.video import Filmed
     from ding_like.pipeline.build.envs import EnvSetting
-    from ding_like.pipeline.report.video import Filmed
 
 
 class Enjoyed(NamedTuple):
@@ -58,13 +58,13 @@ def _film(
     model: torch.nn.Module | None = None,
     import_names: Sequence[str] = (),
 ) -> tuple[Path, Filmed]:
+    from ding_like.agent.pictures import find_checkpoint
+    from ding_like.agent.trust import allow_saved_config
+    from ding_like.agent.video import filmable, make_video
     from ding_like.config import compile_config
     from ding_like.envs import get_vec_env_setting
-    from ding_like.pipeline.agent.trust import allow_saved_config
-    from ding_like.pipeline.report.pictures import find_checkpoint
-    from ding_like.pipeline.report.runs import check_experiment
-    from ding_like.pipeline.report.video import filmable, make_video
     from ding_like.pipeline.statistics import load_agent
+    from ding_like.report.runs import check_experiment
 
     folder = Path(exp_name)
     check_experiment(folder)

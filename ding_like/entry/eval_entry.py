@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ding_like.agent.video import filmable, make_video
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.serial_entry import InputConfig, load_config
@@ -18,11 +19,10 @@ from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.build.parts import build_policy
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.spaces import fit_policy_config
-from ding_like.pipeline.report.interval import bootstrap_interval
-from ding_like.pipeline.report.text import interval
-from ding_like.pipeline.report.video import filmable, make_video
 from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.statistics import load_agent
+from ding_like.report.interval import bootstrap_interval
+from ding_like.report.text import interval
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.log import shown_as_by_the_command

@@ -25,7 +25,7 @@ def command(experiment: str, form: str, out: str | None, ckpt: str, import_names
 
     The file needs neither ding_like nor the env; what it takes and gives is told in it.
     """
-    from ding_like.pipeline.agent.export import export
+    from ding_like.agent.export import export
 
     done = export(experiment, to=form, out=out, which=ckpt, import_names=import_names)  # type: ignore[arg-type]  # click has checked it
     told = done.metadata

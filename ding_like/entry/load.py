@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ding_like.pipeline.agent.loaded import Agent, load
+from ding_like.agent.loaded import Agent, load
 
 __all__ = ["Agent", "load"]

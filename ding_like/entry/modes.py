@@ -60,7 +60,7 @@ def resume(options: dict[str, Any]) -> None:
     folder = Path(options["resume"])
     if options["jobs"] is not None and not (folder / "experiment.json").is_file():
         raise ConfigError(f"-j is of experiments of several seeds; '{folder}' has no experiment.json.")
-    from ding_like.pipeline.report.runs import check_experiment
+    from ding_like.report.runs import check_experiment
 
     check_experiment(folder)
     if options["dry_run"]:

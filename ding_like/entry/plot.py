@@ -24,9 +24,9 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, me
     Without matplotlib an SVG is written in place of a PNG. Folders whose runs have no returns yet are named in the log
     and left out. Raises ConfigError for a folder without a run, and where no run has returns.
     """
-    from ding_like.pipeline.report.curve import plot_groups, plot_metric, plot_run, save_plot
-    from ding_like.pipeline.report.experiment import is_of_seeds, runs_of
-    from ding_like.pipeline.report.runs import NoReturnsError, with_metric
+    from ding_like.report.curve import plot_groups, plot_metric, plot_run, save_plot
+    from ding_like.report.experiment import is_of_seeds, runs_of
+    from ding_like.report.runs import NoReturnsError, with_metric
 
     if not experiments:
         raise ConfigError("there is nothing to draw: give plot the folder of an experiment, or several.")

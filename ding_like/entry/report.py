@@ -16,8 +16,8 @@ def report(experiment: str | Path, out: str | Path | None = None) -> Path:
     `experiment` is the folder of a run or of several seeds, whether they have ended or not. `out` is by default
     `report.html` in it. Raises ConfigError for a folder without a run.
     """
-    from ding_like.pipeline.report.experiment import read_experiment
-    from ding_like.pipeline.report.html import write_page
+    from ding_like.report.experiment import read_experiment
+    from ding_like.report.html import write_page
 
     found = read_experiment(experiment)
     path = Path(out) if out else (found.folder if found.folder.is_dir() else Path()) / "report.html"

@@ -10,13 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ding_like.agent.loaded import Agent, load
 from ding_like.entry.limits import checked_limit
 from ding_like.entry.plot import plot
 from ding_like.entry.resume import resume_pipeline
 from ding_like.errors import ConfigError
-from ding_like.pipeline.agent.loaded import Agent, load
-from ding_like.pipeline.report.runs import check_experiment
 from ding_like.pipeline.roles.record import RunResult
+from ding_like.report.runs import check_experiment
 
 
 class Picture:

@@ -15,14 +15,14 @@ from ding_like.entry.seed_numbers import checked_seeds, describe_seeds
 from ding_like.entry.serial_entry import NO_LIMIT, InputConfig, check_mode, load_config
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
-from ding_like.pipeline.report.curve import plot_groups, save_plot
-from ding_like.pipeline.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.runs import PLAN_FILE
-from ding_like.pipeline.report.score_table import table_lines, write_scores
-from ding_like.pipeline.report.summary import version_line
-from ding_like.pipeline.seeds.run import Failure, SeedRuns, text_hash
-from ding_like.utils.child_runs import command_line
+from ding_like.report.curve import plot_groups, save_plot
+from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
+from ding_like.report.progress import Limits
+from ding_like.report.runs import PLAN_FILE
+from ding_like.report.score_table import table_lines, write_scores
+from ding_like.report.summary import version_line
+from ding_like.study.child_runs import command_line
+from ding_like.study.seed_runs import Failure, SeedRuns, text_hash
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.processes import num_cores
 from ding_like.utils.run_folder import RunFolder

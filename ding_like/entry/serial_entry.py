@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ding_like.agent.description import write_description
+from ding_like.agent.pictures import write_pictures
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.config import compile_config, read_config
 from ding_like.config.override import check_overrides
@@ -19,7 +21,6 @@ from ding_like.entry.learners import RunArguments, is_first, joined, number_of_l
 from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build.envs import EnvSetting, check_env_setting
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.serial import Components, build_serial
@@ -28,14 +29,13 @@ from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep
 from ding_like.pipeline.learners.points import newest_of_all
 from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
-from ding_like.pipeline.report.pictures import write_pictures
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import NoConsole, RunConsole
-from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.policy.share import Share
+from ding_like.report.progress import Limits
+from ding_like.report.run_console import NoConsole, RunConsole
+from ding_like.report.summary import closing_lines, opening_lines
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.resume import Saved
 from ding_like.utils.run_folder import RunFolder

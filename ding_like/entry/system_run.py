@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ding_like.agent.description import write_description
+from ding_like.agent.pictures import write_pictures
 from ding_like.comm.workers.raised import place_raised, worker_of
 from ding_like.entry.system_plan import SystemPlan
 from ding_like.errors import DingError, TrainingError
-from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
-from ding_like.pipeline.report.pictures import write_pictures
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.report.summary import closing_lines, opening_lines
 from ding_like.pipeline.roles.record import RunResult, origin_of
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.pipeline.watched_runner import MakeRunner
+from ding_like.report.progress import Limits
+from ding_like.report.run_console import RunConsole
+from ding_like.report.summary import closing_lines, opening_lines
 from ding_like.utils.trackers import tracked
 
 

@@ -17,8 +17,8 @@ import click
 
 from ding_like.entry.options import OnceCommand
 from ding_like.errors import ConfigError
-from ding_like.pipeline.tune.plan import PLAN_FILE, StudyPlan, read_study_plan
-from ding_like.pipeline.tune.space import FORMS, Param, parse_params
+from ding_like.study.plan import PLAN_FILE, StudyPlan, read_study_plan
+from ding_like.study.space import FORMS, Param, parse_params
 from ding_like.utils.extras import pip_line
 
 if TYPE_CHECKING:
@@ -98,8 +98,8 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
 def _run(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     from ding_like.entry.seeds import checked_jobs
     from ding_like.pipeline.interrupt import StopSignal
-    from ding_like.pipeline.tune.journal import open_study
-    from ding_like.pipeline.tune.trial_runs import TrialRuns
+    from ding_like.study.journal import open_study
+    from ding_like.study.trial_runs import TrialRuns
     from ding_like.utils.folder_lock import FolderLock
 
     jobs = checked_jobs(jobs, plan.mode, plan.trials)
@@ -132,8 +132,8 @@ def _opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> l
 
 def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
     """Write table, picture and the best config of what there is, and show the table."""
-    from ding_like.pipeline.report.tune_plot import save_study_picture
-    from ding_like.pipeline.tune import results
+    from ding_like.report.tune_plot import save_study_picture
+    from ding_like.study import results
 
     rows = results.table_rows(study, plan)
     if len(rows) == 1:
@@ -170,7 +170,7 @@ def _make_plan(
     command: str,
 ) -> StudyPlan:
     """Return the plan of a study; raises ConfigError for what is wrong with it or with a config that it would run."""
-    from ding_like.pipeline.seeds.run import text_hash
+    from ding_like.study.seed_runs import text_hash
 
     budgets = [("--env-step", "env_step", max_env_step), ("--train-iter", "train_iter", max_train_iter)]
     given = [(flag, unit, _at_least_one(flag, limit)) for flag, unit, limit in budgets if limit is not None]
@@ -252,7 +252,7 @@ def _same_study(folder: Path, known: StudyPlan, plan: StudyPlan) -> StudyPlan:
 
 
 def _check_config(plan: StudyPlan) -> None:
-    from ding_like.pipeline.seeds.run import text_hash
+    from ding_like.study.seed_runs import text_hash
 
     if not os.path.isfile(plan.config):
         raise ConfigError(f"there is no {plan.config}, which this study runs: call it from the folder where it began.")
@@ -321,7 +321,7 @@ def command(
         return
     if config is None:
         raise ConfigError("no config given; use -c FILE, or --resume STUDY. `ding tune --help` shows the options.")
-    from ding_like.utils.child_runs import command_line
+    from ding_like.study.child_runs import command_line
 
     tune(
         config,

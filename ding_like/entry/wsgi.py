@@ -16,14 +16,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ding_like.agent.description import write_description
 from ding_like.entry.coordinator_entry import check_that_it_goes_on, make_coordinator, opening, plan_run
 from ding_like.errors import DingError
-from ding_like.pipeline.agent.description import write_description
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.roles.record import origin_of
+from ding_like.report.progress import Limits
+from ding_like.report.run_console import RunConsole
 from ding_like.utils.log import setup_console
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked

@@ -16,8 +16,6 @@ from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
-from ding_like.pipeline.report.progress import Limits, Progress
-from ding_like.pipeline.report.run_console import RunConsole
 from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.roles.record import (
@@ -30,6 +28,8 @@ from ding_like.pipeline.roles.record import (
 )
 from ding_like.pipeline.runner import Runner, RunnerLostError, SerialRunner
 from ding_like.pipeline.statistics import share_statistics
+from ding_like.report.progress import Limits, Progress
+from ding_like.report.run_console import RunConsole
 from ding_like.types import State
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room

@@ -19,7 +19,7 @@ UPWARDS = "policy/dqn.py:1 imports worker.learner (level 5) from level 4"
         ("model/a.py", "from ding_like.envs import x", "model/a.py:1 imports envs.x (level 3) from level 3"),
         ("worker/a.py", "def f():\n    from ding_like.policy.dqn import D", "worker/a.py:2 imports policy.dqn.D"),
         ("worker/a.py", "from ding_like.model import mlp", "worker/a.py:1 imports model.mlp (level 3) from level 5"),
-        ("__init__.py", "from ding_like.entry import x", "__init__.py:1 imports entry.x (level 7) from the package"),
+        ("__init__.py", "from ding_like.entry import x", "__init__.py:1 imports entry.x (level 9) from the package"),
         ("helpers/a.py", "", "helpers/a.py:1 belongs to no level"),
         ("utils/a.py", "import torch.nn", "utils/a.py:1 imports torch, and utils loads without it"),
         ("worker/a.py", "import tensorboardX", "worker/a.py:1 imports tensorboardX, which is imported in utils/"),

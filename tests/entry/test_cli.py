@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ding_like.entry.cli import main
-from tests.pipeline.report.run_folder import RESULT, training_and_evaluation, write_run
+from tests.report.run_folder import RESULT, training_and_evaluation, write_run
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
 

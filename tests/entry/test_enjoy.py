@@ -7,8 +7,8 @@ from PIL import Image
 from ding_like.entry import serial_pipeline
 from ding_like.entry.enjoy import command, enjoy
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.report.runs import read_run
-from tests.pipeline.report.films import Lamp
+from ding_like.report.runs import read_run
+from tests.agent.films import Lamp
 
 
 @pytest.fixture(scope="module")

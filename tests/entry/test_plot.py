@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from ding_like.entry.plot import command, plot
 from ding_like.errors import ConfigError
-from tests.pipeline.report.run_folder import training_and_evaluation, write_run
+from tests.report.run_folder import training_and_evaluation, write_run
 
 
 @pytest.fixture(autouse=True)

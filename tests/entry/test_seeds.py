@@ -17,11 +17,11 @@ from ding_like.entry.cli import main
 from ding_like.entry.seeds import resume_seeds, run_seeds
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.report.experiment import read_experiment, read_plan
+from ding_like.report.experiment import read_experiment, read_plan
 from ding_like.utils.files import retry
 from ding_like.utils.folder_lock import FolderLock
-from tests.pipeline.report.run_folder import write_seeds
 from tests.pipeline.test_serial import make_configs
+from tests.report.run_folder import write_seeds
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
 
@@ -306,7 +306,7 @@ def test_a_seed_that_died_before_it_saved_begins_again(caplog: pytest.LogCapture
 
 
 def test_seeds_that_failed_all_are_an_error_without_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ding_like.pipeline.seeds.run import Failure
+    from ding_like.study.seed_runs import Failure
 
     def fail(self: Any, signals: Any) -> None:
         self.failures.append(Failure(0, "ended with status 1", Path("exp/log/seed0.txt"), ("words",)))

@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import ding_like
+from ding_like.agent.weights import find_checkpoint
 from ding_like.config import read_config
 from ding_like.entry import cli
 from ding_like.errors import ConfigError
-from ding_like.pipeline.agent.weights import find_checkpoint
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.checkpoint import load_state
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ding_like.agent.pictures import find_checkpoint
 from ding_like.entry import eval_entry, serial_entry
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline import training_loop
-from ding_like.pipeline.report.pictures import find_checkpoint
 from ding_like.pipeline.statistics import WrapperStatistics, load_agent
 from ding_like.utils.checkpoint import load_state
 

@@ -17,11 +17,11 @@ from ding_like.comm.weights.files import read_weights
 from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.report.progress import Progress
-from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.report.text import measure
 from ding_like.pipeline.roles.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
+from ding_like.report.progress import Progress
+from ding_like.report.run_console import RunConsole
+from ding_like.report.text import measure
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full
 from ding_like.utils.full_disk import when_there_is_room

@@ -21,11 +21,10 @@ import numpy as np
 import torch
 
 from ding_like import __version__
-from ding_like.envs.di_engine_style import BaseEnv
-from ding_like.envs.factory import env_class
-from ding_like.pipeline.report.progress import Progress
-from ding_like.pipeline.report.run_console import RunConsole
-from ding_like.pipeline.report.text import measure
+from ding_like.report.progress import Progress
+from ding_like.report.run_console import RunConsole
+from ding_like.report.summary import env_name, function_name
+from ding_like.report.text import measure
 from ding_like.types import State
 from ding_like.utils.files import atomic_write
 
@@ -104,32 +103,6 @@ def origin_of(cfg: Any, *, mode: str, source: str | Path = "", env_fn: Callable[
         commit=None if file is None else commit_of(file),
         versions=versions(),
     )
-
-
-def env_name(env: Mapping[str, Any]) -> str:
-    """Return the name of the env that a config's section trains: its `env_id` where that is what its `type` makes."""
-    kind, env_id = str(env.get("type") or "gymnasium"), env.get("env_id")
-    if not env_id:
-        return kind
-    use = _use_of_env_id(env)
-    if use is None:
-        return f"{kind} (given env_id '{env_id}')"
-    return str(env_id) if use else f"{kind} (env_id '{env_id}' is not used)"
-
-
-def _use_of_env_id(env: Mapping[str, Any]) -> bool | None:
-    """Tell whether the `env_id` of a section says what is made; None: its class alone knows."""
-    make = env_class(env)
-    if "env_id" in getattr(make, "config", ()):
-        return True
-    takes_section = ":" not in str(env.get("type")) or (isinstance(make, type) and issubclass(make, BaseEnv))
-    return None if takes_section else False
-
-
-def function_name(env_fn: Callable[..., Any]) -> str:
-    """Return how a function or a class that makes envs is called where it was written, () behind it."""
-    inner = getattr(env_fn, "func", env_fn)  # of a functools.partial
-    return f"{getattr(inner, '__qualname__', type(inner).__name__)}()"
 
 
 def command_line() -> str | None:

@@ -8,7 +8,7 @@
 wrappers, `served` reloads. HTTP is in `comm/serve/`, the command in `entry/serve.py`.
 """
 
-from ding_like.pipeline.agent.checkpoints import CheckpointChoice
+from ding_like.agent.checkpoints import CheckpointChoice
 from ding_like.pipeline.serve.agent import Agent, Blueprint
 from ding_like.pipeline.serve.served import ServedPolicy
 

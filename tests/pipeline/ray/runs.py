@@ -16,10 +16,10 @@ from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.ray.runner import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import NoConsole
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
+from ding_like.report.progress import Limits
+from ding_like.report.run_console import NoConsole
 
 
 def dqn(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:

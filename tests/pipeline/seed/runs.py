@@ -14,11 +14,11 @@ from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.seed_run import seed_runner
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
-from ding_like.pipeline.report.progress import Limits
-from ding_like.pipeline.report.run_console import NoConsole
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
+from ding_like.report.progress import Limits
+from ding_like.report.run_console import NoConsole
 from tests.pipeline.ray import runs
 
 

@@ -1,0 +1,277 @@
+"""Describe what a run trains, in `agent.json` of its folder: enough to act without the env, its package or its config.
+
+It holds the spaces of the env, the wrappers of `env.wrappers` with what each needs, and the policy's section with what
+the spaces say filled in. Weights, and the statistics of wrappers, are in the checkpoints beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+import ding_like
+from ding_like.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
+from ding_like.agent.space_json import Space, space_from_json, space_to_json
+from ding_like.agent.trust import allow_code, allow_saved_config, missing_wrappers
+from ding_like.agent.wrappers import WrapperSplit, split_at, split_wrappers
+from ding_like.config import compile_config, to_plain
+from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
+from ding_like.envs.factory import env_class
+from ding_like.envs.hybrid import HybridRows, as_lane_env
+from ding_like.envs.solo import SoloEnv
+from ding_like.errors import CheckpointError, ConfigError, DingError
+from ding_like.pipeline.build.envs import EnvSetting, build_single_env
+from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.policy.random_policy import RandomActor
+from ding_like.report.runs import refuse_seeds
+from ding_like.utils.files import atomic_write
+from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.user_code import raised_at, told
+
+logger = logging.getLogger(__name__)
+
+AGENT_FILE = "agent.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class AgentDescription:
+    """Hold all of a run's agent but its weights."""
+
+    env_name: str
+    observation_space: Space  # of the env as its users make it, without env.wrappers
+    action_space: Space
+    render_mode: str | None
+    layers: tuple[WrapperLayer, ...]  # env.wrappers, the innermost first
+    # Wrappers with a state that an env of `env_setting` brings: they are the caller's.
+    inner_wrappers: tuple[str, ...]
+    parameter_mask: list[list[float]] | None  # of hybrid actions, where the env says it
+    import_names: tuple[str, ...]  # modules that register what env.wrappers name
+    policy: Mapping[str, Any]  # the section as `fit_policy_config` returns it
+    has_own_model: bool  # the run was given a model as an object, which no file can hold
+    written_by: Mapping[str, str]  # versions
+
+    @property
+    def policy_name(self) -> str:
+        """Return the name of the policy."""
+        return str(self.policy["type"])
+
+    def split(self, *, remembers: bool, client_wraps: bool) -> WrapperSplit:
+        """Split the wrappers between an agent and its client; see `split_wrappers`."""
+        return split_wrappers(self._bare(), self.layers, remembers=remembers, client_wraps=client_wraps)
+
+    def split_at(self, first: int) -> WrapperSplit:
+        """Return the split whose client applies the first so many wrappers."""
+        return split_at(self._bare(), self.layers, first)
+
+    def _bare(self) -> FedEnv:
+        """Return what stands in for the env."""
+        return FedEnv(
+            self.observation_space, self.action_space, render_mode=self.render_mode, parameter_mask=self.parameter_mask
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the description as a plain dict for JSON."""
+        return {
+            "format": _FORMAT,
+            "written_by": dict(self.written_by),
+            "env": {
+                "name": self.env_name,
+                "import_names": list(self.import_names),
+                "observation_space": space_to_json(self.observation_space),
+                "action_space": space_to_json(self.action_space),
+                "render_mode": self.render_mode,
+                "parameter_mask": self.parameter_mask,
+                "inner_wrappers": list(self.inner_wrappers),
+            },
+            "wrappers": [_layer_to_json(layer) for layer in self.layers],
+            "policy": to_plain(self.policy),
+            "has_own_model": self.has_own_model,
+        }
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> AgentDescription:
+        """Return what `to_json` was asked of. Raises CheckpointError for another format."""
+        if told.get("format") != _FORMAT:
+            raise CheckpointError(
+                f"{AGENT_FILE} has format {told.get('format')!r}, this version of ding_like reads {_FORMAT}: update "
+                "ding-like (pip install -U ding-like)."
+            )
+        try:
+            env = told["env"]
+            return cls(
+                env_name=env["name"],
+                observation_space=space_from_json(env["observation_space"]),
+                action_space=space_from_json(env["action_space"]),
+                render_mode=env["render_mode"],
+                layers=tuple(_layer_from_json(each) for each in told["wrappers"]),
+                inner_wrappers=tuple(env["inner_wrappers"]),
+                parameter_mask=env["parameter_mask"],
+                import_names=tuple(env["import_names"]),
+                policy=told["policy"],
+                has_own_model=bool(told["has_own_model"]),
+                written_by=told["written_by"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{AGENT_FILE} is damaged ({type(error).__name__}: {error}).") from error
+
+
+def _layer_to_json(layer: WrapperLayer) -> dict[str, Any]:
+    return {
+        "spec": to_plain(layer.spec) if isinstance(layer.spec, Mapping) else layer.spec,
+        "needs": layer.needs,
+        "why": layer.why,
+        "observation_space": space_to_json(layer.observation_space),
+        "action_space": space_to_json(layer.action_space),
+    }
+
+
+def _layer_from_json(told: Mapping[str, Any]) -> WrapperLayer:
+    observed, acted = (space_from_json(told[name]) for name in ("observation_space", "action_space"))
+    return WrapperLayer(told["spec"], told["needs"], told["why"], observed, acted)
+
+
+def describe_agent(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_model: bool = False) -> AgentDescription:
+    """Return the description of a compiled config's agent; an env is made to read its spaces, and closed again."""
+    env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    plain = plain_section(env_cfgs[0]) if env_fn is make_env else {}
+    specs: Sequence[Spec] = plain.get("wrappers", ())
+    section = {**plain, "wrappers": []} if plain else env_cfgs[0]
+    bare: Any = EnvFactory(section, env_fn)()  # Any: a game is no gymnasium.Env
+    wrapped = bare
+    try:
+        is_game = hasattr(bare, "num_players")
+        own = bare.env if isinstance(bare, HybridRows) else bare
+        layers: tuple[WrapperLayer, ...] = ()
+        if not is_game:
+            wrapped, layers = describe_wrappers(own, specs)
+        mask = None if is_game else getattr(own.unwrapped, "parameter_mask", None)
+        manager = build_single_env(lambda: _one_player(as_lane_env(wrapped)))
+        return AgentDescription(
+            env_name=str(cfg.env.get("env_id") or cfg.env.type),
+            observation_space=own.observation_space,
+            action_space=own.action_space,
+            render_mode=getattr(own, "render_mode", None),
+            layers=layers,
+            inner_wrappers=() if is_game else _remembering(own),
+            parameter_mask=None if mask is None else np.asarray(mask).tolist(),
+            import_names=tuple(_as_list(cfg.env.get("import_names", ()))),
+            policy=fit_policy_config(cfg.policy, manager),
+            has_own_model=has_own_model,
+            written_by=_versions(),
+        )
+    finally:
+        wrapped.close()
+
+
+def write_description(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_model: bool = False) -> None:
+    """Write `agent.json` into the run's folder. What prevents that costs one line in the log and nothing else."""
+    try:
+        described = describe_agent(cfg, env_setting=env_setting, has_own_model=has_own_model)
+        text = json.dumps(described.to_json(), indent=1)
+        when_there_is_room(lambda: _write(Path(cfg.exp_name) / AGENT_FILE, text), tell=logger.warning)
+    except DingError as error:
+        logger.info("no %s: %s", AGENT_FILE, str(error).partition("\n")[0])
+    except Exception as error:  # the env's own code may raise anything; the run can train without the file
+        logger.info("no %s: %s", AGENT_FILE, told(error), exc_info=not raised_at(error))
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def read_description(folder: str | Path, *, import_names: Sequence[str] = ()) -> AgentDescription:
+    """Return the description in a run's folder.
+
+    The folder runs no code: what it names must be of this package, imported by the caller, or in `import_names`, which
+    are imported. Raises ConfigError for other names, and for a folder without a run or with several; CheckpointError
+    for a file that cannot be read.
+    """
+    folder = Path(folder)
+    path = folder / AGENT_FILE
+    if not path.is_file():
+        return _described_anew(folder, import_names)
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read: {error}. Copy it again; or delete it, and total_config.py is read in its place."
+        ) from error
+    try:
+        description = AgentDescription.from_json(told)
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from error
+    specs = [layer.spec for layer in description.layers]
+    # What registers the wrappers of the run is needed only where they are not registered yet.
+    names = description.import_names if missing_wrappers(specs) else ()
+    env = {"wrappers": specs, "import_names": names}
+    allow_code(folder, env=env, policy=description.policy, import_names=import_names)
+    return description
+
+
+def _described_anew(folder: Path, import_names: Sequence[str]) -> AgentDescription:
+    """Return the description of a run of an older version, made of its config, read as data, and of its env."""
+    refuse_seeds(folder)
+    config = folder / "total_config.py"
+    if not config.is_file():
+        raise ConfigError(_no_run(folder))
+    logger.info("%s has no %s, as an older version wrote it: its env is made to read the spaces", folder, AGENT_FILE)
+    main, create = allow_saved_config(folder, import_names)
+    return describe_agent(compile_config(main, create, source=str(config), renew_dir=False, save=False, quiet=True))
+
+
+def _no_run(folder: Path) -> str:
+    if folder.is_file():
+        return f"'{folder}' is a file: give the folder of its run (its exp_name), and the file by --checkpoint."
+    if not folder.is_dir():
+        return f"there is no folder '{folder}': give the folder of a run (its exp_name), or a checkpoint inside one."
+    runs = sorted(str(path.parent) for path in folder.glob("*/total_config.py"))
+    if runs:
+        return f"'{folder}' holds several runs: give one of them, {' or '.join(runs[:5])}."
+    return (
+        f"'{folder}' is not an experiment folder: it has no {AGENT_FILE} and no total_config.py. Give the exp_name of "
+        "a run."
+    )
+
+
+def plain_section(env_cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of an env in which all wrappers stand in `wrappers`, also those that other keys ask for."""
+    section: dict[str, Any] = to_plain(env_cfg)
+    plain_config = getattr(env_class(section), "plain_config", None)
+    plain = None if plain_config is None else plain_config(section)
+    if plain is None:
+        return section
+    return {**plain, "type": "gymnasium", "import_names": section.get("import_names", ())}
+
+
+def _remembering(env: Any) -> tuple[str, ...]:
+    """Return the wrappers of an env that have a state, the outermost first."""
+    found: list[str] = []
+    while isinstance(env, gymnasium.Wrapper):
+        if callable(getattr(type(env), "state_dict", None)):
+            found.append(type(env).__name__)
+        env = env.env
+    return tuple(found)
+
+
+def _one_player(env: Any) -> Any:  # Any: an env, or a game
+    return SoloEnv(env, RandomActor(env.action_space)) if hasattr(env, "num_players") else env
+
+
+def _as_list(names: str | Sequence[str]) -> list[str]:
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _versions() -> dict[str, str]:
+    modules = {"ding_like": ding_like, "torch": torch, "numpy": np, "gymnasium": gymnasium}
+    return {"python": platform.python_version(), **{name: str(each.__version__) for name, each in modules.items()}}

@@ -1,0 +1,273 @@
+"""Write an agent as one file for programs without ding_like: TorchScript or ONNX, checked against the agent.
+
+The file takes a batch of observations, and recurrent state, and gives the actions that the agent would choose without
+exploring, and the state behind them. What it takes and gives is told in JSON inside it (`METADATA`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from gymnasium import spaces
+
+from ding_like.agent.description import AgentDescription, plain_section, read_description
+from ding_like.agent.export_check import Compared, compare, draw_observations, play_observations
+from ding_like.agent.export_module import ExportedAgent, Port, can_be_exported
+from ding_like.agent.layers import layers_of
+from ding_like.agent.loaded import Agent
+from ding_like.agent.space_json import space_to_json
+from ding_like.agent.trust import allow_saved_config
+from ding_like.agent.weights import find_checkpoint, run_folder
+from ding_like.agent.wrappers import AgentWrappers, rows_split
+from ding_like.config import compile_config
+from ding_like.envs import get_vec_env_setting
+from ding_like.envs.factory import make_lane_env
+from ding_like.errors import ConfigError, DingError
+from ding_like.types import Array
+from ding_like.utils.extras import pip_line
+
+logger = logging.getLogger(__name__)
+
+Format = Literal["torchscript", "onnx"]
+SUFFIXES: dict[Format, str] = {"torchscript": ".pt", "onnx": ".onnx"}
+_KNOWN = (".pt", ".pth", ".onnx")  # suffixes that say what a file is
+METADATA = "ding_like.json"  # the extra file in TorchScript, the key of metadata_props in ONNX
+_FORMAT = 1
+# Rows of the examples that the network is traced with: neither 1, which would stand for itself, nor any size in it.
+_TRACED_ROWS = 3
+
+# Takes and gives arrays [B, ...] in the order of the ports.
+Run = Callable[[Sequence[Array]], Sequence[Array]]
+
+
+class Exported(NamedTuple):
+    """Describe a file that was written, and how it compared with the agent."""
+
+    path: Path
+    metadata: dict[str, Any]
+    drawn: Compared  # on random observations
+    played: Compared | None  # on those of the env, None where it cannot be made here
+
+
+def export(
+    path: str | Path,
+    *,
+    to: Format,
+    out: str | Path | None = None,
+    which: str | Path = "best",
+    import_names: Sequence[str] = (),
+) -> Exported:
+    """Write the agent of a run, or of a checkpoint inside one, and check the file.
+
+    By default it is `agent.pt` or `agent.onnx` in the folder. `import_names` are modules of the run's own that it may
+    use. Raises ConfigError for another format and for a policy
+    that cannot be exported, CheckpointError where the file would act otherwise than the agent: it is not written then.
+    """
+    if to not in get_args(Format):
+        raise ConfigError(f"to is {to!r}, expected {' or '.join(get_args(Format))}.")
+    folder = run_folder(path)
+    description = read_description(folder, import_names=import_names)
+    checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
+    target = Path(out) if out else folder / f"agent{SUFFIXES[to]}"
+    if target.suffix.lower() in _KNOWN and (target.suffix.lower() == ".onnx") != (to == "onnx"):
+        other = "torchscript" if to == "onnx" else "onnx"
+        raise ConfigError(
+            f"'{target.name}' has the suffix of {other}, but --to is {to}: give -o "
+            f"{target.with_suffix(SUFFIXES[to])}, or --to {other}."
+        )
+    if target.is_dir():
+        raise ConfigError(f"'{target}' is a folder: give a file to write, such as {target / f'agent{SUFFIXES[to]}'}.")
+    if not target.resolve().parent.is_dir():
+        raise ConfigError(
+            f"there is no folder '{target.parent}' to write {target.name} into: make it, or give another -o."
+        )
+    agent = exportable_agent(description, checkpoint)
+    module = ExportedAgent(agent)
+    metadata = metadata_of(agent, module)
+    with tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=".export-") as scratch:
+        written = Path(scratch) / target.name
+        {"torchscript": _write_torchscript, "onnx": _write_onnx}[to](module, metadata, written)
+        run = {"torchscript": run_torchscript, "onnx": run_onnx}[to](written)
+        drawn = compare(agent, module, run, draw_observations(agent.observation_space))
+        played = _compare_in_env(folder, agent, module, run)
+        os.replace(written, target)
+    return Exported(target, metadata, drawn, played)
+
+
+def exportable_agent(description: AgentDescription, checkpoint: Path) -> Agent:
+    """Return the agent whose client applies the wrappers that a file cannot."""
+    num_layers = len(description.layers)
+    first = num_layers
+    while first > 0 and description.layers[first - 1].needs == "nothing" and _is_exportable(description, first - 1):
+        first -= 1
+    split = rows_split(description.split_at(first))
+    return Agent(description, checkpoint, device="cpu", split=split)
+
+
+def _is_exportable(description: AgentDescription, place: int) -> bool:
+    split = rows_split(description.split_at(place))._replace(specs=(description.layers[place].spec,))
+    try:
+        stack, _ = AgentWrappers.bare_stack(split)
+    except ConfigError:
+        return False
+    return all(can_be_exported(layer) for layer in layers_of(stack))
+
+
+def metadata_of(agent: Agent, module: ExportedAgent) -> dict[str, Any]:
+    """Return what a file tells of itself."""
+    description = agent.description
+    specs = [layer.spec for layer in description.layers[: len(agent.client_wrappers)]]
+    return {
+        "format": _FORMAT,
+        "written_by": dict(description.written_by),
+        "env": description.env_name,
+        "policy": description.policy_name,
+        "checkpoint": agent.version.path.name,
+        "train_iter": agent.version.train_iter,
+        "env_step": agent.version.env_step,
+        "inputs": [_port(port) for port in module.inputs],
+        "outputs": [_port(port) for port in module.outputs],
+        "observation_space": space_to_json(agent.observation_space),
+        "action_space": space_to_json(agent.action_space),
+        "initial_state": {name: value.tolist() for name, value in module.initial_state.items()},
+        # Observations are to be what these wrappers make of the env's, the first one innermost.
+        "wrappers_to_apply": [dict(spec) if not isinstance(spec, str) else {"type": spec} for spec in specs],
+    }
+
+
+def _port(port: Port) -> dict[str, Any]:
+    return {"name": port.name, "shape": ["B", *port.shape], "dtype": port.dtype}
+
+
+def _examples(module: ExportedAgent, rows: int = _TRACED_ROWS) -> tuple[torch.Tensor, ...]:
+    made = []
+    for port in module.inputs:
+        start = module.initial_state.get(port.name.removeprefix("state/"))
+        array = np.ones((rows, *port.shape), port.dtype) if start is None else np.stack([start] * rows)
+        made.append(torch.from_numpy(np.ascontiguousarray(array, dtype=port.dtype)))
+    return tuple(made)
+
+
+def _write_torchscript(module: ExportedAgent, metadata: dict[str, Any], path: Path) -> None:
+    with _quietly(), torch.no_grad():
+        traced = torch.jit.trace(module, _examples(module), check_trace=False)
+        torch.jit.save(traced, str(path), _extra_files={METADATA: json.dumps(metadata)})
+
+
+def _write_onnx(module: ExportedAgent, metadata: dict[str, Any], path: Path) -> None:
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401  # the file is checked with it
+        import onnxscript  # noqa: F401  # torch needs it
+    except ImportError as error:
+        raise ConfigError(
+            f"writing ONNX needs the package {error.name}; install it with: {pip_line('onnx')}"
+        ) from error
+    batch = torch.export.Dim("B", min=1)
+    with _quietly(), torch.no_grad():
+        torch.onnx.export(
+            module,
+            _examples(module),
+            str(path),
+            input_names=[port.name for port in module.inputs],
+            output_names=[port.name for port in module.outputs],
+            dynamic_shapes=(tuple({0: batch} for _ in module.inputs),),
+            external_data=False,
+            dynamo=True,
+            verbose=False,
+        )
+    model = onnx.load(str(path))
+    onnx.helper.set_model_props(model, {METADATA: json.dumps(metadata)})
+    onnx.save(model, str(path))
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep the exporters' remarks on torch's own code to themselves: what comes out is checked."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch._dynamo", "torch.export")]
+    before = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    bar = _progress_bar()
+    interval, bar.monitor_interval = bar.monitor_interval, 0  # else it would leave a thread behind
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for each, level in zip(loggers, before, strict=True):
+            each.setLevel(level)
+        bar.monitor_interval = interval
+
+
+def _progress_bar() -> Any:  # Any: the class of a package without types, or what stands for it
+    try:
+        from tqdm import tqdm  # which onnxscript shows its progress with
+    except ImportError:
+        return SimpleNamespace(monitor_interval=0)
+    return tqdm
+
+
+def run_torchscript(path: Path) -> Run:
+    """Return what runs a TorchScript file."""
+    with _quietly():
+        loaded = torch.jit.load(str(path))
+
+    def run(arrays: Sequence[Array]) -> Sequence[Array]:
+        with torch.no_grad():
+            return [each.numpy() for each in loaded(*map(torch.from_numpy, arrays))]
+
+    return run
+
+
+def run_onnx(path: Path) -> Run:
+    """Return what runs an ONNX file."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+
+    def run(arrays: Sequence[Array]) -> Sequence[Array]:
+        given = dict(zip(names, arrays, strict=True))
+        return session.run(None, given)
+
+    return run
+
+
+def _compare_in_env(folder: Path, agent: Agent, module: ExportedAgent, run: Run) -> Compared | None:
+    """Compare on observations of the run's env, where its config and its package are here."""
+    config = folder / "total_config.py"
+    if not config.is_file():
+        return None
+    try:
+        file = allow_saved_config(folder)
+        cfg = compile_config(
+            file.main_config, file.create_config, source=str(config), renew_dir=False, save=False, quiet=True
+        )
+        make, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
+        section = plain_section(env_cfgs[0])
+        section["wrappers"] = section.get("wrappers", [])[: len(agent.client_wrappers)]
+        env: Any = make_lane_env(lambda: make(section))
+    except DingError as error:
+        logger.info("not checked in the env, which cannot be made here: %s", str(error).partition("\n")[0])
+        return None
+    if hasattr(env, "num_players") or not isinstance(agent.action_space, spaces.Space):
+        env.close()
+        return None
+    try:
+        return compare(agent, module, run, play_observations(env, agent))
+    finally:
+        env.close()

@@ -1,0 +1,86 @@
+"""Make the pictures of a finished run."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ding_like.agent.video import filmable, make_video
+from ding_like.envs import get_vec_env_setting
+from ding_like.errors import CheckpointError, DingError
+from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.pipeline.statistics import load_agent
+from ding_like.report.curve import plot_run, save_plot
+from ding_like.report.runs import read_run, refuse_seeds
+from ding_like.types import State
+from ding_like.utils.user_code import raised_at, told
+
+logger = logging.getLogger(__name__)
+
+
+def write_pictures(
+    cfg: Any,
+    policy: Any,  # a Policy, or anything with an eval mode
+    *,
+    seed: int,
+    env_setting: EnvSetting | None = None,
+) -> None:
+    """Write `curve.png` and `agent.gif`, one episode of the best checkpoint, into the experiment's folder.
+
+    A picture that cannot be made costs one line in the log and nothing else. The policy is left as it was.
+    """
+    folder = Path(cfg.exp_name)
+    _try("curve", lambda: save_plot(plot_run(read_run(folder)), folder / "curve.png"))
+    _try("video", lambda: _film_best(cfg, policy, folder, seed=seed, env_setting=env_setting))
+
+
+def _try(what: str, make: Callable[[], object]) -> None:
+    try:
+        make()
+    except DingError as error:
+        logger.info("no %s: %s", what, str(error).partition("\n")[0])
+    except Exception as error:  # env and drawing libraries may raise anything; the run has ended well without a picture
+        logger.info("no %s: %s", what, told(error), exc_info=not raised_at(error))
+
+
+def _film_best(cfg: Any, policy: Any, folder: Path, *, seed: int, env_setting: EnvSetting | None) -> None:
+    env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    mode = policy.eval_mode
+    with weights_of(mode, find_checkpoint(folder, "best")) as statistics:
+        make_video(mode, filmable(env_cfgs[0], env_fn), folder / "agent.gif", seed=seed, statistics=statistics)
+
+
+@contextmanager
+def weights_of(mode: Any, path: Path) -> Iterator[Sequence[Sequence[State]]]:
+    """Let a mode of a policy have the weights of a checkpoint meanwhile; give the statistics saved with them."""
+    own = copy.deepcopy(mode.state_dict())
+    statistics = load_agent(mode, path)
+    try:
+        yield statistics
+    finally:
+        mode.load_state_dict(own)
+
+
+def find_checkpoint(folder: Path, which: str) -> Path:
+    """Return the file of the 'best' or the 'last' checkpoint of an experiment, or `which` as a path.
+
+    Raises CheckpointError if there is none.
+    """
+    if which not in ("best", "last"):
+        if not Path(which).is_file():
+            raise CheckpointError(f"there is no checkpoint '{which}'; --ckpt takes best, last or the path of a file.")
+        return Path(which)
+    refuse_seeds(folder)
+    pattern = "ckpt_best.pth.tar" if which == "best" else "iteration_*.pth.tar"
+    found = sorted((folder / "ckpt").glob(pattern), key=_iteration)
+    if not found:
+        raise CheckpointError(f"there is no {which} checkpoint in '{folder}/ckpt': this run has saved none yet.")
+    return found[-1]
+
+
+def _iteration(path: Path) -> int:
+    return int("0" + "".join(filter(str.isdigit, path.name)))

@@ -1,0 +1,309 @@
+"""Film a policy: play episodes in an env of their own and write a small GIF."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from ding_like.data.records import EvalResult
+from ding_like.data.rows import adapt_eval_mode
+from ding_like.envs import EnvFactory, make_env
+from ding_like.envs.recorded import rendering
+from ding_like.envs.solo import SoloEnv
+from ding_like.errors import ConfigError, EnvError
+from ding_like.pipeline.build.envs import build_single_env
+from ding_like.policy.random_policy import RandomActor
+from ding_like.report.text import measure
+from ding_like.types import Array, EnvManager, EvalMode, State
+from ding_like.utils.extras import pip_line
+from ding_like.utils.files import atomic_write
+from ding_like.utils.seeding import make_rng
+from ding_like.worker.evaluator import play_episodes
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+_FILMED_STEPS = 1000  # of an episode; of a longer one only its end is added
+_MAX_WIDTH = 400  # pixels
+# Of a film of one episode; one of several may be up to four times as large.
+_MAX_FRAMES = 150
+_MAX_BYTES = 400_000
+_MAX_S = 12.0
+_MAX_FACTOR = 4
+_NUM_COLOURS = 64
+_PALETTE_FRAMES = 12  # that the colours are chosen from
+_MIN_FRAMES = 30  # fewer are not taken for the sake of size
+_END_S = 1.0  # how long an episode's last frame stays
+_DEFAULT_FPS = 30
+# Of the episodes that a typical one is chosen from, which are played without a film.
+_NUM_UNSEEN = 10
+_MAX_UNSEEN_STEPS = 10_000
+_MAX_UNSEEN_S = 5.0  # of the processor, for envs of which so many steps would take long
+_MAX_TAKES = 4  # of an env that does not repeat itself
+
+
+class Filmed(NamedTuple):
+    """Hold what a film shows."""
+
+    returns: list[float]  # of its episodes
+    median_of: Sequence[float] = ()  # the returns among which that of the one episode is the median; empty: all shown
+
+
+def make_video(
+    policy: Any,  # an eval mode, ours or any named tuple with DI-engine's fields
+    env_fn: Callable[[], AnyEnv],
+    path: str | Path,
+    *,
+    seed: int = 0,
+    num_episodes: int | None = None,
+    statistics: Sequence[Sequence[State]] = (),
+) -> Filmed:
+    """Play with an eval mode and write a GIF to `path`: the first `num_episodes` episodes, else a typical one.
+
+    A typical episode is that with the median return of ten, of fewer where ten take over 10,000 env steps or 5 s. It is
+    played again to be filmed; of an env that does not repeat an episode after `reset(seed)`, the take of four whose
+    return is nearest to the median is kept.
+
+    `env_fn` makes an env that renders RGB arrays, `filmable` one from a config; its wrappers take over `statistics`, as
+    `load_agent` returns them. An episode's first 1,000 steps and its end are filmed; of more than 150 frames every n-th
+    is kept. The return so far stands above the picture. Raises ConfigError without pillow and EnvError for an env that
+    cannot render.
+    """
+    if importlib.util.find_spec("PIL") is None:
+        raise ConfigError(f"a video needs pillow; install it with: {pip_line('viz')}")
+    with _no_window():
+        camera = Camera(env_fn(), num_episodes=num_episodes or 1)
+        manager = build_single_env(lambda: camera)
+        try:
+            manager.launch()
+            if any(statistics):
+                manager.adopt_wrapper_states(statistics)
+            camera.check()
+            mode = adapt_eval_mode(policy)
+            if num_episodes is None:
+                filmed = _film_typical(manager, mode, camera, seed=seed)
+            else:
+                camera.start()
+                rng = make_rng(seed, "video")
+                filmed = Filmed(play_episodes(manager, mode, num_episodes, rng=rng).returns)
+        finally:
+            manager.close()
+    with atomic_write(path) as file:
+        file.write(camera.develop())
+    return filmed
+
+
+def _film_typical(manager: EnvManager, mode: EvalMode, camera: Camera, *, seed: int) -> Filmed:
+    """Leave the film of the episode with the median return in the camera."""
+
+    def play(number: int) -> EvalResult:
+        return play_episodes(manager, mode, 1, rng=make_rng(seed, "video", str(number)))
+
+    played = _play_unseen(play)
+    chosen = sorted(range(len(played)), key=played.__getitem__)[(len(played) - 1) // 2]
+    median, nearest = played[chosen], math.inf
+    film: list[Frame] = []
+    for _ in range(_MAX_TAKES):
+        camera.start()
+        (value,) = play(chosen).returns
+        if not film or abs(value - median) < abs(nearest - median):
+            film, nearest = camera.frames, value
+        if math.isclose(value, median, rel_tol=1e-6, abs_tol=1e-9):
+            break
+    camera.frames = film
+    return Filmed([nearest], played)
+
+
+def _play_unseen(play: Callable[[int], EvalResult]) -> list[float]:
+    """Return the returns of ten episodes, of fewer where these take long."""
+    # By the processor's time: a machine that is busy with other things films the same episode.
+    started, steps = time.process_time(), 0
+    returns: list[float] = []
+    while len(returns) < _NUM_UNSEEN and steps < _MAX_UNSEEN_STEPS and time.process_time() - started < _MAX_UNSEEN_S:
+        result = play(len(returns))
+        returns += result.returns
+        steps += result.env_steps
+    return returns
+
+
+def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) -> Callable[[], AnyEnv]:
+    """Return what makes the env of a config with `render_mode="rgb_array"`; `env_fn` is that of an `env_setting`.
+
+    It raises EnvError for a class that knows no render mode.
+    """
+    cfg = rendering(env_cfg)
+    if "replay_path" in cfg:
+        cfg.replay_path = None  # where an env records its own episodes
+    factory = EnvFactory(cfg, env_fn)
+
+    def make() -> AnyEnv:
+        try:
+            env: Any = factory()
+            if hasattr(env, "num_players"):
+                # Games are shown against a random player.
+                return SoloEnv(env, RandomActor(env.action_space), render_mode="rgb_array")
+            made: AnyEnv = env
+            return made
+        except (TypeError, ConfigError) as error:
+            if isinstance(error, ConfigError) and not isinstance(error.__cause__, TypeError):
+                raise
+            name = cfg.get("type", getattr(env_fn, "__name__", "the env"))
+            raise EnvError(
+                f"{name} cannot be made with render_mode='rgb_array': {error} To be shown it needs __init__(self, ..., "
+                "render_mode=None) and render() -> uint8 [H, W, 3]."
+            ) from error
+
+    return make
+
+
+@contextmanager
+def _no_window() -> Iterator[None]:
+    """Let pygame, which many envs draw with, look for no screen and print no greeting meanwhile."""
+    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]
+
+
+class Frame(NamedTuple):
+    """Hold one picture of a film."""
+
+    pixels: Array  # [H, W, 3] uint8
+    caption: str
+    is_last: bool  # of its episode
+
+
+class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Film the first episodes of an env from `start` on.
+
+    When frames get too many, every other one goes, and from then on half as many are taken.
+    """
+
+    def __init__(self, env: AnyEnv, *, num_episodes: int) -> None:
+        super().__init__(env)
+        self._num_episodes = num_episodes
+        self._factor = min(num_episodes, _MAX_FACTOR)
+        self._is_on = False
+        self._return = 0.0
+        self._length = 0  # of the episode, in steps
+        self._begin()
+
+    def _begin(self) -> None:
+        self.frames: list[Frame] = []
+        self._episode = 0
+        self._time = 0  # of the film, in steps
+        self._every = 1
+
+    def check(self) -> None:
+        """Raise EnvError if the env, which has been reset, does not render."""
+        self._shoot(is_last=False)
+
+    def start(self) -> None:
+        """Film from the next reset on, with a new film."""
+        self._begin()
+        self._is_on = True
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode of the film."""
+        answer = super().reset(**kwargs)
+        self._return, self._length = 0.0, 0
+        self._film(is_last=False)
+        return answer
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the env and take a frame if it is time."""
+        answer = super().step(action)
+        self._return += float(np.asarray(answer[1]))
+        self._length += 1
+        is_last = bool(answer[2] or answer[3])
+        self._film(is_last=is_last)
+        self._episode += is_last
+        return answer
+
+    def _film(self, *, is_last: bool) -> None:
+        # The env is reset once more after the last episode.
+        if not self._is_on or self._episode >= self._num_episodes or (self._length > _FILMED_STEPS and not is_last):
+            return
+        if self._time % self._every == 0 or is_last:
+            self.frames.append(self._shoot(is_last=is_last))
+        self._time += 1
+        if len(self.frames) >= _MAX_FRAMES * self._factor:
+            self.frames = _every_other(self.frames)
+            self._every *= 2
+
+    def _shoot(self, *, is_last: bool) -> Frame:
+        try:
+            pixels: Any = self.env.render()
+        except Exception as error:  # render() may raise anything: errors of pygame, OpenGL or a driver
+            raise EnvError(f"{self.env} cannot render: {type(error).__name__}: {error}") from error
+        if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3:
+            what = f"an array {pixels.shape}" if isinstance(pixels, np.ndarray) else f"{type(pixels).__name__}"
+            raise EnvError(f"{self.env} cannot render: render() gave {what}, expected RGB [H, W, 3].")
+        number = f"episode {self._episode + 1}   " if self._num_episodes > 1 else ""
+        return Frame(pixels.astype(np.uint8), f"{number}return {measure(self._return)}", is_last)
+
+    def develop(self) -> bytes:
+        """Return the film as a GIF of a few hundred kilobytes, at the env's own frame rate or faster to end soon."""
+        frames, width = self.frames, _MAX_WIDTH
+        film_s = len(frames) * self._every / float(self.metadata.get("render_fps") or _DEFAULT_FPS)
+        while True:
+            data = _encode(frames, width, min(film_s, _MAX_S * self._factor) / len(frames))
+            excess = len(data) / (_MAX_BYTES * self._factor)
+            if excess <= 1 or len(frames) <= _MIN_FRAMES:
+                return data
+            while excess > 1 and len(frames) > _MIN_FRAMES:
+                # Half the frames, each 0.8 x 0.8 as large.
+                frames, width, excess = _every_other(frames), int(0.8 * width), excess * 0.32
+
+
+def _every_other(frames: list[Frame]) -> list[Frame]:
+    return [frame for index, frame in enumerate(frames) if index % 2 == 0 or frame.is_last]
+
+
+def _encode(frames: list[Frame], width: int, frame_s: float) -> bytes:
+    from PIL import Image
+
+    images = [_captioned(frame, width) for frame in frames]
+    # One palette for all keeps still parts still, which is what makes the file small.
+    sample = np.linspace(0, len(images) - 1, min(len(images), _PALETTE_FRAMES)).astype(int)
+    mosaic = np.concatenate([np.asarray(images[index]) for index in sample])
+    palette = Image.fromarray(mosaic).quantize(_NUM_COLOURS)
+    first, *rest = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    # Viewers slow a film down that asks for less than 20 ms a frame.
+    frame_ms = max(round(1000 * frame_s), 20)
+    duration_ms = [round(1000 * _END_S) if frame.is_last else frame_ms for frame in frames]
+    data = io.BytesIO()
+    first.save(data, "GIF", save_all=True, append_images=rest, duration=duration_ms, loop=0, optimize=False)
+    return data.getvalue()
+
+
+def _captioned(frame: Frame, width: int) -> Image.Image:
+    """Return a frame of at most `width` pixels under a strip with its caption, which hides nothing of it."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    image = Image.fromarray(frame.pixels)
+    if image.width > width:
+        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    font_px = max(image.width // 24, 9)
+    strip = round(1.6 * font_px)
+    captioned = Image.new("RGB", (image.width, image.height + strip), "#222222")
+    captioned.paste(image, (0, strip))
+    font = ImageFont.load_default(size=font_px)
+    ImageDraw.Draw(captioned).text((font_px // 2, strip / 2), frame.caption, font=font, fill="white", anchor="lm")
+    return captioned

@@ -1,1 +1,0 @@
-"""Search for settings: a study of trials, each an ordinary run in a process of its own."""

@@ -1,0 +1,212 @@
+"""Read a folder of one run or of several seeds as one experiment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ding_like.errors import ConfigError
+from ding_like.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings
+from ding_like.utils.plan_file import load_plan, save_plan
+
+FORMAT = 1  # of that file
+
+
+@dataclass(frozen=True)
+class SeedsPlan:
+    """Hold what an experiment of several seeds runs; it is what `experiment.json` holds, beside its format."""
+
+    seeds: tuple[int, ...]
+    mode: str
+    command: str  # as it was typed
+    config: str  # the file that the seeds run
+    config_sha256: str  # of its text when the experiment began
+    overrides: tuple[str, ...]  # KEY=VALUE, of the config
+    arguments: tuple[str, ...]  # more of `ding` for each seed, beside the config, the seed and the folder
+    max_env_step: int
+    max_train_iter: int
+
+    def save(self, folder: Path) -> None:
+        """Write it into the experiment's folder."""
+        save_plan(folder / PLAN_FILE, self, version=FORMAT)
+
+
+def read_plan(folder: Path) -> SeedsPlan | None:
+    """Return what an experiment of several seeds runs, None for a folder of another kind.
+
+    Raises ConfigError for a file that is damaged, or of another version.
+    """
+    still = f"each of its seeds can still be read: {folder}/seed0, for instance."
+    return load_plan(folder / PLAN_FILE, SeedsPlan, version=FORMAT, still=still)
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Return where the run of a seed is."""
+    return folder / f"seed{seed}"
+
+
+def seed_log(folder: Path, seed: int) -> Path:
+    """Return where a seed's output goes."""
+    return folder / "log" / f"seed{seed}.txt"
+
+
+@dataclass(frozen=True)
+class Member:
+    """Hold one seed of an experiment."""
+
+    seed: int | None  # None: the run does not say
+    folder: Path
+    run: Run | None  # None: it has written no returns yet
+    result: Mapping[str, Any]  # empty if it has not ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether its last model was evaluated afresh."""
+        return bool(self.result)
+
+    @property
+    def score(self) -> float | None:
+        """Return the mean return of the fresh evaluation of its last model, None if it has not ended."""
+        return float(self.result["eval_value"]) if self.result else None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Hold what is known of one run, or of several seeds of one config."""
+
+    folder: Path
+    name: str
+    members: tuple[Member, ...]
+    plan: SeedsPlan | None = None  # of a folder of several seeds
+
+    @property
+    def runs(self) -> list[Run]:
+        """Return the runs that have returns to show."""
+        return [member.run for member in self.members if member.run is not None]
+
+    @property
+    def ended(self) -> list[Member]:
+        """Return the seeds that have ended."""
+        return [member for member in self.members if member.has_ended]
+
+    @property
+    def scores(self) -> list[float]:
+        """Return the fresh evaluations of the last models of the seeds that have ended."""
+        return [float(member.result["eval_value"]) for member in self.ended]
+
+    @property
+    def first(self) -> Run:
+        """Return a run that says what all have in common."""
+        return self.runs[0]
+
+    @property
+    def env(self) -> str:
+        return self.first.env
+
+    @property
+    def policy(self) -> str:
+        return self.first.policy
+
+    @property
+    def env_steps(self) -> tuple[int, int]:
+        """Return the fewest and the most env steps of the seeds that have ended, (0, 0) of none."""
+        steps = [int(member.result["env_step"]) for member in self.ended]
+        return (min(steps), max(steps)) if steps else (0, 0)
+
+    @property
+    def stopped(self) -> int:
+        """Return how many seeds ended because an evaluation reached `stop_value`."""
+        return sum(bool(member.result["stop"]) for member in self.ended)
+
+
+def is_of_seeds(folder: Path) -> bool:
+    """Tell whether a folder holds several seeds of one experiment."""
+    return (folder / PLAN_FILE).is_file()
+
+
+def read_experiment(folder: str | Path) -> Experiment:
+    """Return what a folder of one run or of several seeds holds, whether they have ended or not.
+
+    Of siblings `X_seed0`, `X_seed1` ..., as several seeds were laid out before, `X` names all. Raises ConfigError if
+    the folder is neither, or none of its runs has returns yet.
+    """
+    folder = Path(folder)
+    plan = read_plan(folder)
+    if plan is not None:
+        members = tuple(_member(seed_folder(folder, seed), seed) for seed in plan.seeds)
+        return _with_returns(Experiment(folder, folder.resolve().name, members, plan))
+    if not folder.is_dir():
+        siblings = _siblings(folder)
+        if siblings:
+            return _with_returns(Experiment(folder, folder.name, tuple(_member(path) for path in siblings)))
+    run = read_run(folder)
+    return Experiment(folder, run.name, (_of_run(run),))
+
+
+def read_experiments(folders: Sequence[str | Path]) -> list[Experiment]:
+    """Return the experiments of folders; those that differ in `_seed<number>` only are one.
+
+    Raises ConfigError as `read_experiment` does.
+    """
+    found = [read_experiment(folder) for folder in dict.fromkeys(str(Path(folder)) for folder in folders)]
+    together: dict[tuple[Path, str], list[Experiment]] = {}
+    for each in found:
+        together.setdefault(_stem(each) or (each.folder.resolve(), ""), []).append(each)
+    return [_joined(name, several) for (_, name), several in together.items()]
+
+
+def runs_of(folder: str | Path) -> list[Run]:
+    """Return the run of a folder, or those of its seeds. Raises ConfigError if there is none with returns."""
+    return read_experiment(folder).runs
+
+
+def _stem(experiment: Experiment) -> tuple[Path, str] | None:
+    """Return the place and the name that siblings share, None for what is no sibling."""
+    path = experiment.folder.resolve()
+    found = re.fullmatch(r"(.+)_seed\d+", path.name)
+    return (path.parent, found[1]) if found and experiment.plan is None and len(experiment.members) == 1 else None
+
+
+def _joined(name: str, several: Sequence[Experiment]) -> Experiment:
+    if len(several) == 1:
+        return several[0]
+    first = several[0].folder
+    return Experiment(first.parent / name, name, tuple(member for each in several for member in each.members))
+
+
+def _siblings(folder: Path) -> list[Path]:
+    """Return the runs `X_seed<number>` beside a missing folder X, by their numbers."""
+    pattern = re.compile(re.escape(folder.name) + r"_seed(\d+)")
+    found = [(pattern.fullmatch(path.parent.name), path.parent) for path in folder.parent.glob("*/metrics.jsonl")]
+    return [path for _, path in sorted((int(match[1]), path) for match, path in found if match)]
+
+
+def _member(folder: Path, seed: int | None = None) -> Member:
+    """Return a seed as it stands; one that is not begun, or has no returns yet, has no run."""
+    try:
+        run = read_run(folder)
+    except ConfigError:
+        return Member(_seed_of(folder) if seed is None else seed, folder, None, {})
+    found = _of_run(run)
+    return Member(found.seed if seed is None else seed, folder, run, run.result)
+
+
+def _of_run(run: Run) -> Member:
+    return Member(_seed_of(run.folder), run.folder, run, run.result)
+
+
+def _seed_of(folder: Path) -> int | None:
+    seed = read_result(folder).get("seed", read_settings(folder).get("seed"))
+    return seed if isinstance(seed, int) else None
+
+
+def _with_returns(experiment: Experiment) -> Experiment:
+    if not experiment.runs:
+        raise NoReturnsError(
+            f"no seed of '{experiment.folder}' has returns yet: no episode has ended. What they say is in "
+            f"{experiment.folder}/log/."
+        )
+    return experiment

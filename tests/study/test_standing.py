@@ -1,0 +1,170 @@
+"""How far seeds are, from the metrics that their processes write."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ding_like.report.progress import Limits
+from ding_like.study.seeds_view import SeedsLines, SeedsPanel
+from ding_like.study.standing import Standings
+from ding_like.study.tail import MetricsTail
+from tests.report.run_folder import report
+from tests.support import Clock
+
+
+def add(path: Path, *lines: dict[str, object]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a") as file:
+        file.write("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_a_tail_takes_what_is_new_and_leaves_half_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    tail = MetricsTail(path)
+    tail.read()
+    assert tail.env_step == 0 and math.isnan(tail.eval_return)
+    add(path, report("collector", 100, 5.0), report("evaluator", 120, 30.0), report("evaluator", 240, 20.0))
+    with open(path, "a") as file:
+        file.write('{"source": "evaluator", "env_s')
+
+    tail.read()
+
+    assert (tail.env_step, tail.train_return, tail.eval_return, tail.best_eval) == (240, 5.0, 20.0, 30.0)
+    with open(path, "a") as file:
+        file.write('tep": 300, "reward_mean": 40.0}\n')
+    tail.read()
+    assert (tail.env_step, tail.eval_return, tail.best_eval) == (300, 40.0, 40.0)
+
+
+def test_a_tail_follows_a_run_that_goes_on_from_an_earlier_point(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    add(path, report("collector", 500, 5.0))
+    tail = MetricsTail(path)
+    tail.read()
+
+    add(path, report("collector", 200, 4.0))
+    tail.read()
+
+    assert tail.env_step == 200
+
+
+def test_a_file_that_was_cut_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    add(path, report("collector", 500, 5.0), report("evaluator", 500, 9.0))
+    tail = MetricsTail(path)
+    tail.read()
+
+    path.write_text("")
+    add(path, report("collector", 100, 1.0))
+    tail.read()
+
+    assert tail.env_step == 100 and math.isnan(tail.best_eval)
+
+
+def test_lines_that_are_no_json_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('nonsense\n[]\n{"env_step": "many"}\n')
+    tail = MetricsTail(tmp_path / "metrics.jsonl")
+
+    tail.read()
+
+    assert tail.env_step == 0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(0.0)
+
+
+def standings(folder: Path, clock: Clock, *, seeds: int = 3) -> Standings:
+    return Standings(range(seeds), lambda seed: folder / str(seed), Limits(max_env_step=1000), clock=clock)
+
+
+def test_the_line_says_who_is_where_and_what_is_left(tmp_path: Path, clock: Clock) -> None:
+    found = standings(tmp_path, clock)
+    found.seeds[0].state, found.seeds[1].state = "ended", "runs"
+    add(tmp_path / "1", report("collector", 500, 7.0))
+    clock.now = 60.0
+    found.look()
+
+    # One and a half of three seeds took a minute.
+    assert found.line() == "3 seeds: 1 ended, 1 at work, 1 waiting | seed 1 at 500 (50%) return 7 | 0:01:00 left"
+
+
+def test_time_left_counts_from_where_the_seeds_were_resumed(tmp_path: Path, clock: Clock) -> None:
+    add(tmp_path / "0", report("collector", 800, 7.0))
+    found = standings(tmp_path, clock, seeds=1)
+    found.seeds[0].state = "runs"
+    assert found.eta_text == "?"
+
+    add(tmp_path / "0", report("collector", 900, 7.0))
+    clock.now = 30.0
+    found.look()
+
+    assert found.eta_text == "0:00:30" and found.seeds[0].speed == pytest.approx(100 / 30)
+
+
+def test_without_a_budget_nothing_is_left_to_say(tmp_path: Path, clock: Clock) -> None:
+    found = Standings([0], lambda seed: tmp_path / "0", Limits(), clock=clock)
+    found.seeds[0].state = "runs"
+
+    assert found.line().endswith("seed 0 at 0 no episode has ended yet | ? left")
+
+
+def test_the_panel_has_a_line_for_each_seed(tmp_path: Path, clock: Clock) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
+    found = standings(tmp_path, clock)
+    found.seeds[0].state, found.seeds[0].note = "failed", "ConfigError: no"
+    found.seeds[1].state = "runs"
+    add(tmp_path / "1", report("evaluator", 500, 30.0))
+    found.look()
+    panel = SeedsPanel(console, "exp")
+
+    panel.show(found)
+    panel.close()
+    panel.close()
+
+    shown = screen.getvalue()
+    for words in ("seed 0", "failed", "ConfigError: no", "seed 1", "eval 30 (best 30)", "seed 2", "waits", "1 failed"):
+        assert words in shown
+
+
+def test_a_panel_of_many_seeds_fits_the_terminal_and_shows_those_at_work(tmp_path: Path, clock: Clock) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=12, color_system=None)
+    found = standings(tmp_path, clock, seeds=50)
+    for seed in range(45):
+        found.seeds[seed].state = "ended"
+    panel = SeedsPanel(console, "exp")
+
+    panel.show(found)
+    panel.close()
+
+    last = screen.getvalue().rpartition("exp")[2]
+    assert all(f"seed {seed} " in last for seed in range(45, 50)) and last.count("seed ") <= 12
+
+
+def test_a_folders_name_may_look_like_markup(tmp_path: Path, clock: Clock) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, height=12, color_system=None)
+    panel = SeedsPanel(console, "exp[/x]")
+
+    panel.show(standings(tmp_path, clock))
+    panel.close()
+
+    assert "exp[/x]" in screen.getvalue()
+
+
+def test_elsewhere_it_is_a_line_of_the_log(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="ding_like")
+
+    SeedsLines().show(standings(tmp_path, clock))
+
+    assert caplog.messages == ["3 seeds: 3 waiting | ? left"]
+    assert SeedsLines.every_s == 10.0
