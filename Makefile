@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
+.PHONY: help setup demo test check smoke fix bench stale lines mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(FULL) ## measure the package
 
 stale: $(FULL) ## list recordings that are old beside what they depend on, and how to make them again
 	$(BIN)/python -m benchmarks.stale
+
+lines: $(FULL) ## count the lines of code and the wording faults of each room
+	$(BIN)/python -m tests.architecture.lines ding_like && $(BIN)/python -m tests.architecture.lines tests
 
 # In a clone: Cosmic Ray writes each mutant into the sources that it tests.
 mutate: $(FULL) ## mutate a file and run tests on each mutant: make mutate FILE=ding_like/rl_utils/td.py TESTS=tests/rl_utils

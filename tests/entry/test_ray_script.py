@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "ding_like/entry/scripts/ray.sh"
+SCRIPT = Path(__file__).parents[2] / "entry/ray_cluster.sh"
 
 # A `ray` that notes what it is started with and stays, and a `ding` whose dry run fits once two nodes have joined.
 _NOTE = f"""#!{sys.executable}

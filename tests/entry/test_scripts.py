@@ -1,17 +1,21 @@
-"""The scripts that start a run on several hosts give each its own role's key, and leave none behind."""
+"""Launch scripts in `entry/`: they run, give each host the key of its own role, and leave no key behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parents[2] / "ding_like" / "entry" / "scripts"
+from tests.support import wait_until
+
+SCRIPTS = Path(__file__).parents[2] / "entry"
 
 # A `ding` that notes which keys it is given, and an `ssh` to this machine.
 _DING = f"""#!{sys.executable}
@@ -91,3 +95,61 @@ def test_under_slurm_each_part_reads_its_own_roles_key(there: Path, task: str, r
     )
 
     assert said["roles"] == roles
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.sh")), ids=lambda path: path.name)
+def test_a_script_fits_on_a_screen_and_explains_itself_without_arguments(script: Path, tmp_path: Path) -> None:
+    assert len(script.read_text().splitlines()) <= 40
+
+    done = subprocess.run(["sh", str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert done.returncode == 2 and f"{script.name} CONFIG" in done.stdout and not list(tmp_path.iterdir())
+
+
+CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
+SHORT = "--env-step 1500 env.n_evaluator_episode=10 policy.learn.learner.hook.save_ckpt_after_iter=50"
+
+
+@pytest.fixture
+def real_ding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty working folder; `ding` and `torchrun` in the PATH are this interpreter's."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(SCRIPTS.parent))
+    monkeypatch.setenv("DING_ARGS", SHORT)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_run_of_one_machine_goes_on_where_it_was_stopped(real_ding: Path) -> None:
+    command = ["sh", str(SCRIPTS / "one_machine.sh"), str(CONFIG), "exp"]
+    with subprocess.Popen(command, cwd=real_ding, start_new_session=True) as running:
+        try:
+            wait_until(lambda: any((real_ding / "exp").glob("ckpt/*")), "the first checkpoint", timeout_s=120)
+            subprocess.run(["pkill", "-TERM", "-P", str(running.pid)], check=True)
+            assert running.wait(60) == 143
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+
+    assert not (real_ding / "exp/result.json").exists()
+    subprocess.run(command, cwd=real_ding, check=True, timeout=240)
+    assert json.loads((real_ding / "exp/result.json").read_text())["env_step"] >= 1500
+
+
+def test_a_run_of_one_machine_that_fails_is_resumed_a_few_times(there: Path) -> None:
+    fails = there / "bin/ding"
+    fails.write_text('#!/bin/sh\nmkdir -p exp; echo "$@" >> calls; kill -9 $$\n')
+
+    done = subprocess.run(["sh", str(SCRIPTS / "one_machine.sh"), "c.py", "exp", "ray"], cwd=there / "work", check=False)
+
+    assert done.returncode == 137
+    assert (there / "work/calls").read_text().splitlines() == ["-m ray -c c.py --exp-name exp", *["--resume exp"] * 3]
+
+
+@pytest.mark.slow
+def test_ranks_start_under_torchrun(real_ding: Path) -> None:
+    command = ["sh", str(SCRIPTS / "torchrun.sh"), str(CONFIG), "2"]
+    done = subprocess.run(command, cwd=real_ding, capture_output=True, text=True, timeout=240, check=False)
+
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(list(real_ding.glob("*/result.json"))) == 1

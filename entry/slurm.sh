@@ -3,13 +3,10 @@
 #
 #   sbatch --ntasks=6 --cpus-per-task=1 slurm.sh CONFIG [PORT]
 #
-# The folder that the job is submitted from is shared by its nodes, and `ding` is in the PATH. More arguments for all parts:
-# DING_ARGS="-s 1". Output of each part: ding-<module>-<task>.txt.
+# The nodes share the folder that the job is submitted from, and `ding` is in the PATH. DING_ARGS="-s 1": more arguments for
+# all tasks. Each task writes ding-MODULE-TASK.txt. Where no port may be opened: torchrun.sh, under srun.
 set -eu
-if [ $# -lt 1 ]; then
-    sed -n '2,7s/^# \{0,1\}//p' "$0"
-    exit 2
-fi
+[ $# -ge 1 ] || { sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 2; }
 config=$1 port=${2:-$((20000 + ${SLURM_JOB_ID:-0} % 20000))} args=${DING_ARGS:-}
 if [ -z "${SLURM_PROCID:-}" ]; then # the batch script itself: make keys, then start all tasks
     keys=$(pwd)/ding-keys-${SLURM_JOB_ID:-$$}.json
@@ -25,7 +22,5 @@ case $SLURM_PROCID in
     1) module=learner where="--coordinator http://$DING_HOST:$port --retry-s 120" ;;
     *) module=collector where="--coordinator http://$DING_HOST:$port --retry-s 120" ;;
 esac
-if [ $module != coordinator ]; then key=${key%.json}.$module.json; fi # its own role's key alone
-common="-c $config --key-file $key $args"
-# shellcheck disable=SC2086
-exec ding -m dist -M $module $common $where > "ding-$module-$SLURM_PROCID.txt" 2>&1
+[ $module = coordinator ] || key=${key%.json}.$module.json # the key of its own role alone
+exec ding -m dist -M $module -c "$config" --key-file "$key" $args $where > "ding-$module-$SLURM_PROCID.txt" 2>&1
