@@ -33,7 +33,7 @@ class Central:
 
     def sizes(self) -> Sizes:
         """Return the newest counts."""
-        told = self._rows.stats(_NAME)
+        told = self._rows.sources()[_NAME].stats
         return Sizes(int(told.get("observations", 0)), int(told.get("batches", 0)))
 
     def mean_batch(self, *, since: Sizes) -> float:
@@ -56,7 +56,7 @@ def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iter
         state = flatten_state(policy.collect_mode.state_dict())
         broadcaster.publish(Weights("policy", Version(0, 0), state))
         welcome = {"clients": clients, "servers": servers, "weights": broadcaster.endpoint}
-        rows = stack.enter_context(closing(RowServer(folder.endpoint("data"), welcome=lambda: welcome)))
+        rows = stack.enter_context(closing(RowServer(folder.endpoint("data"), welcome=welcome)))
         rows.start()
         proxy = stack.enter_context(InferenceProxy(clients, servers))  # a thread of this process
         proxy.start()

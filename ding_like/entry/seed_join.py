@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ding_like.comm.workers.child import ChildProcess, ChildThread
-from ding_like.comm.zmq.host_link import HostLink, join_as_host
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
+from ding_like.comm.zmq.row_link import HostLink, join_as_host
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
@@ -71,7 +71,7 @@ def join_run(
         try:
             with Leaving(lambda: _leave(leave, link)):
                 watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
-                link.be_patient_for(RETRY_S if retry_s is None else retry_s)
+                link.patience_s = RETRY_S if retry_s is None else retry_s
                 _check_alike(plan.cfg, link.welcome)
                 _stay(link, leave, _work_of(module, factories, plan.settings, endpoint, keys), module)
         finally:
@@ -162,11 +162,11 @@ def _work_of(
 
 def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) -> None:
     """Work until the run is over or this process is to leave; begin anew with a driver that was started again."""
-    while not leave.is_set() and not link.is_over():
+    while not leave.is_set() and not link.is_stopped:
         session = link.num_joined
         logger.info("joined the run as host %d: %s", link.number, module)
         failure = _work_for(link, session, leave, work)
-        if leave.is_set() or link.is_over() or link.num_joined != session:
+        if leave.is_set() or link.is_stopped or link.num_joined != session:
             continue
         if failure is not None:
             if not link.is_away:
@@ -174,7 +174,7 @@ def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) ->
             logger.warning("the driver is out of reach (%s); it is tried for as long as --retry-s says", failure)
             _wait(link, lambda: leave.is_set() or not link.is_away)
         else:  # all is done but for the driver's word
-            link.wait_until(lambda: leave.is_set() or link.is_over(), timeout_s=_SETTLE_S)
+            link.wait_until(lambda: leave.is_set() or link.is_stopped, timeout_s=_SETTLE_S)
 
 
 def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
@@ -183,8 +183,8 @@ def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) 
     worker = ChildThread(work(link.number, link.run_id + session), on_end=link.wake)
     worker.start()
     try:
-        _wait(link, lambda: leave.is_set() or not worker.is_alive() or link.is_over() or link.num_joined != session)
-        if link.is_over():  # the worker hears it too, and hands over what it has
+        _wait(link, lambda: leave.is_set() or not worker.is_alive() or link.is_stopped or link.num_joined != session)
+        if link.is_stopped:  # the worker hears it too, and hands over what it has
             link.wait_until(lambda: leave.is_set() or not worker.is_alive(), timeout_s=_SETTLE_S)
     finally:
         worker.terminate()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from ding_like.comm.zmq.keys import load_seed_keys
-from ding_like.comm.zmq.library import load_zmq
+from ding_like.comm.zmq.sockets import load_zmq
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments

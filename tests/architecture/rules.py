@@ -48,7 +48,7 @@ HOMES = {
     "flask": ("comm/",),
     "waitress": ("comm/",),
     "requests": ("comm/",),
-    "zmq": ("comm/zmq/library.py",),
+    "zmq": ("comm/zmq/sockets.py",),
     "lz4": ("comm/",),
     "ray": ("comm/ray/library.py",),
     "matplotlib": ("report/",),

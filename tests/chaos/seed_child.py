@@ -142,7 +142,7 @@ def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: 
         "torn": recorder.torn,
         "out_of_order": recorder.out_of_order,
         "struck": striker.struck,
-        "counts": recorder.server.counts._asdict(),
+        "counts": recorder.server.counts,
         "training_s": result.seconds,
         "actors_at_the_end": len({source for source, *_, at_s in recorder.acknowledged if at_s > last_strike_s}),
         "longest_without_rows_s": round(max(b - a for a, b in itertools.pairwise(times)), 3),

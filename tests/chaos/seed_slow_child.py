@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     result = Trainer.of_plan(run).start(plan["duration_s"])
     watch.stop()
     assert watch.server is not None
-    found = {"samples": watch.samples, "training_s": result.seconds, "counts": watch.server.counts._asdict()}
+    found = {"samples": watch.samples, "training_s": result.seconds, "counts": watch.server.counts}
     (folder / "found.json").write_text(json.dumps(found))
 
 

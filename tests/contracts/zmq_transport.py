@@ -10,8 +10,8 @@ from typing import Any
 
 from ding_like.comm.channels import Batch
 from ding_like.comm.local import LocalRows
+from ding_like.comm.zmq.row_link import ZmqRowSink
 from ding_like.comm.zmq.row_server import RowServer
-from ding_like.comm.zmq.row_sink import ZmqRowSink
 from ding_like.types import Array
 from tests.contracts import local_transport
 from tests.contracts.channel_cases import Kind, RowEnds, Transport

@@ -60,7 +60,7 @@ class ScriptedDriver:
             "weights": self._weights.endpoint,
             **(welcome or {}),
         }
-        self.rows = RowServer(tcp_endpoint(host, port), keys=keys, welcome=lambda: ends).start()
+        self.rows = RowServer(tcp_endpoint(host, port), keys=keys, welcome=ends).start()
         self._opened.callback(self.rows.close)
         self.port = int(self.rows.endpoint.rpartition(":")[2])
         self.address = f"127.0.0.1:{self.port}"

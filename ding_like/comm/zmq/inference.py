@@ -1,20 +1,29 @@
-"""Ask inference servers: an actor thread's end of the way.
+"""Requests of actor threads to inference servers: what is sent, and the client that sends it.
+
+| kind  | from   | head                                          | arrays                            |
+|-------|--------|-----------------------------------------------|-----------------------------------|
+| infer | client | id, client, run_id, least (a version or null) | obs..., columns/..., state/...    |
+| reply | server | id, version                                   | output, state/... (after the step) |
+| error | server | id (null: it cannot be read), text, is_final  |                                   |
 
 A client has one request under way. It sends it again, under the same id, when no answer came in time: the proxy gives
-it to the next server. Of several answers the first counts. So a server may be lost at any moment, and nothing is acted
-on twice.
+it to the next server. Of several answers the first counts. A request of a recurrent network has the state before the
+step, and the reply the state after it: servers keep nothing of a client, so that any of them can answer any request.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, decode_answer, encode_request, inputs_of
+from ding_like.comm.json_fields import count_of, is_count, name_of
+from ding_like.comm.json_version import version_of
+from ding_like.comm.zmq.frames import Frame, decode, encode
 from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
+from ding_like.data.obs import columns_to_obs, obs_to_columns
 from ding_like.errors import CommError
 from ding_like.types import Array, Obs
 from ding_like.utils.latency import Latency, LatencyMeter
@@ -22,14 +31,119 @@ from ding_like.utils.latency import Latency, LatencyMeter
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
 
+MAX_NBYTES = 2**28  # of the arrays of a message
+OBS, COLUMNS, STATE = "obs", "columns", "state"
+_MAX_NAME = 64  # characters
 _NONE: Mapping[str, Array] = {}
+
+
+class Request(NamedTuple):
+    """Request for R lanes."""
+
+    client: str
+    run_id: int
+    id: int  # of the client's requests, each higher than the one before
+    least: Version | None  # the oldest weights that may answer it
+    inputs: Mapping[str, Array]  # [R, ...] by the name they travel under: observations, columns and state
+
+    @property
+    def obs(self) -> Obs:
+        """The observations [R, O...]."""
+        obs: Obs = columns_to_obs(OBS, self.inputs)
+        return obs
+
+    @property
+    def rows(self) -> int:
+        """The number of lanes, R."""
+        return len(next(iter(self.inputs.values())))
+
+
+class Reply(NamedTuple):
+    """Output of a network for R lanes, and the version of its weights."""
+
+    output: Array  # [R, ...]
+    state: Mapping[str, Array]  # [R, S...] after the step
+    version: Version
+
+
+class Refusal(NamedTuple):
+    """Reason why a request is not answered; a final one is not worth another try."""
+
+    text: str
+    is_final: bool
+
+
+def inputs_of(obs: Obs, columns: Mapping[str, Array], state: Mapping[str, Array]) -> dict[str, Array]:
+    """Return observations, columns and state by the names that they travel under."""
+    inputs = obs_to_columns(OBS, obs)
+    for prefix, arrays in ((COLUMNS, columns), (STATE, state)):
+        inputs.update({f"{prefix}/{name}": array for name, array in arrays.items()})
+    return inputs
+
+
+def under(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays whose names begin with `prefix` and a slash, by the rest of their names."""
+    start = f"{prefix}/"
+    return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
+
+
+def encode_request(request: Request) -> list[Frame]:
+    """Return the frames of a request: views of its arrays. Raises CommError for arrays that are not of numbers."""
+    own = {"id": request.id, "client": request.client, "run_id": request.run_id, "least": request.least}
+    return encode({"kind": "infer", **own}, request.inputs)
+
+
+def decode_request(frames: Sequence[Frame]) -> Request:
+    """Return the request that frames hold. Raises CommError for anything that `encode_request` does not make."""
+    head, inputs = message = decode(frames, max_nbytes=MAX_NBYTES)
+    if message.kind != "infer" or not any(name.partition("/")[0] == OBS for name in inputs):
+        raise CommError(f"a message '{message.kind[:40]}' came where requests do; expected 'infer' with observations.")
+    rows = next(iter(inputs.values())).shape[:1]
+    for name, array in inputs.items():
+        if name != OBS and not name.startswith((f"{OBS}/", f"{COLUMNS}/", f"{STATE}/")):
+            raise CommError(f"a request has the array '{name[:40]}'; expected observations, columns and state.")
+        if not rows or not rows[0] or array.shape[:1] != rows:
+            raise CommError(f"a request has '{name[:40]}' of shape {array.shape}, expected a row for each of {rows}.")
+    least = None if head.get("least") is None else version_of(head, "least")
+    client = name_of(head, "client", most=_MAX_NAME)
+    return Request(client, count_of(head, "run_id"), count_of(head, "id"), least, inputs)
+
+
+def id_of(frames: Sequence[Frame]) -> int | None:
+    """Return the id of a request that is wrong otherwise; None where it has none."""
+    try:
+        number = decode(frames, max_nbytes=MAX_NBYTES).head.get("id")
+    except CommError:
+        return None
+    return number if is_count(number) else None
+
+
+def encode_answer(number: int | None, answer: Reply | Refusal) -> list[Frame]:
+    """Return the frames that answer request `number`; None: one that could not be read."""
+    if isinstance(answer, Refusal):
+        return encode({"kind": "error", "id": number, "text": answer.text[:2_000], "is_final": answer.is_final})
+    arrays = {"output": answer.output, **{f"{STATE}/{name}": column for name, column in answer.state.items()}}
+    return encode({"kind": "reply", "id": number, "version": answer.version}, arrays)
+
+
+def decode_answer(frames: Sequence[Frame]) -> tuple[int | None, Reply | Refusal]:
+    """Return (id, reply or refusal). Raises CommError for anything else."""
+    head, arrays = message = decode(frames, max_nbytes=MAX_NBYTES)
+    if message.kind == "error":
+        number = None if head.get("id") is None else count_of(head, "id")
+        return number, Refusal(str(head.get("text")), head.get("is_final") is True)
+    output = arrays.get("output")
+    if message.kind != "reply" or output is None or not output.ndim:
+        raise CommError(f"a message '{message.kind[:40]}' came where answers do; expected an output [R, ...].")
+    # Copied: the arrays of a message are read-only.
+    return count_of(head, "id"), Reply(output.copy(), under(STATE, arrays), version_of(head, "version"))
 
 
 class InferenceClient:
     """Client of a network that runs on inference servers, for the lanes of one thread.
 
     `endpoint` is the proxy's side of the clients. A request is sent again after `request_timeout_s`, and given up after
-    `patience_s`. `run_id` grows with every start of the client that bears `name`. `least` is the oldest version of the
+    `patience_s`. `run_id` grows with every start of the client of this `name`. `least` is the oldest version of the
     weights that may answer, which the owner sets. One thread uses a client; any may `stop` it. Source: the SEED
     trainer's document.
     """
@@ -55,12 +169,8 @@ class InferenceClient:
         self._oldest: Version | None = None
         self._latency = LatencyMeter()
         self._is_stopped = threading.Event()
+        self._socket = open_socket("dealer", connect=endpoint, keys=keys, identity=f"{name}.{run_id}")
         self._wake = Wake()
-        try:
-            self._socket = open_socket("dealer", connect=endpoint, keys=keys, identity=f"{name}.{run_id}")
-        except BaseException:
-            self._wake.close()
-            raise
         self._poller = Poller(self._socket, self._wake)
 
     def evaluate_model(
@@ -69,7 +179,7 @@ class InferenceClient:
         """Return what the network computes for observations [R, O...], columns [R, ...] and state [R, S...].
 
         `columns` are what else it takes, noise say; `state` is what a recurrent network has before the step, and the
-        reply has it after the step. Raises CommError where nobody answers for `patience_s`, where the request is
+        reply has it after the step. Raises CommError where no server answers for `patience_s`, where the request is
         refused, and once `stop` was called.
         """
         self._id += 1
@@ -79,38 +189,32 @@ class InferenceClient:
         if len(reply.output) != request.rows:
             raise CommError(f"{self._name} was answered {len(reply.output)} lanes in place of {request.rows}.")
         self._latency.note(self._clock() - begun_s)
-        if self._oldest is None or reply.version < self._oldest:
-            self._oldest = reply.version
+        self._oldest = min(self._oldest or reply.version, reply.version)
         return reply
 
     def _ask(self, request: Request, *, deadline_s: float) -> Reply:
-        frames, said = encode_request(request), ""
+        frames, reason = encode_request(request), ""
         while True:
             if not self._is_stopped.is_set():
                 self._socket.send(frames)  # one that is not taken is sent again in time
             again_s = min(self._clock() + self._request_timeout_s, deadline_s)
-            while True:
-                answer = self._receive(request.id, until_s=again_s)
-                if not isinstance(answer, Refusal):
-                    break
+            while (answer := self._receive(request.id, until_s=again_s)) is not None:
+                if isinstance(answer, Reply):
+                    return answer
                 if answer.is_final:
                     raise CommError(f"a request of {self._name} was refused: {answer.text}")
-                said = f" The last server to say something: {answer.text}"  # it may pass: ask again in time
-            if answer is not None:
-                return answer
+                reason = f" The last refusal of a server: {answer.text}"  # it may pass: ask again in time
             if self._clock() >= deadline_s:
                 raise CommError(
                     f"no inference server answered {self._name} within {self._patience_s:g} s, asked again every "
                     f"{self._request_timeout_s:g} s: look for what ended the servers, or raise request_timeout_s if "
-                    f"they are slow.{said}"
+                    f"they are slow.{reason}"
                 )
             self.num_resent += 1
 
     def _receive(self, number: int, *, until_s: float) -> Reply | Refusal | None:
         """Return the next answer to request `number`; None: none came in time."""
-        while True:
-            if self._is_stopped.is_set():
-                raise CommError(f"{self._name} was stopped while it waited for an inference server.")
+        while not self._is_stopped.is_set():
             frames = self._socket.receive()
             if frames is None:
                 left_s = until_s - self._clock()
@@ -121,11 +225,11 @@ class InferenceClient:
             try:
                 answered, answer = decode_answer(frames)
             except CommError:
-                self.num_dropped += 1
-                continue
-            if answered == number or (answered is None and isinstance(answer, Refusal)):
+                answered = -1
+            if answered == number or answered is None:
                 return answer
             self.num_dropped += 1
+        raise CommError(f"{self._name} was stopped while it waited for an inference server.")
 
     def take_version(self) -> Version | None:
         """Return the oldest version of the weights that answered since the last call; None: none did."""

@@ -1,123 +1,123 @@
-"""Open sockets that send and receive frames, wait for several of them, and be woken by another thread.
+"""Sockets that send and receive frames, a poller for several of them, and a wake-up call from another thread.
 
-One thread uses a `Socket`; others call `Wake.wake` to have its attention. Nothing here waits without a deadline, and
-whatever was not sent when a socket is closed is dropped.
+The one module that imports pyzmq. One thread uses a `Socket`; other threads call `Wake.wake` for its attention. Nothing
+here waits without a deadline, and what was not sent when a socket is closed is dropped.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import threading
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
-from ding_like.comm.zmq.frames import MAX_ARRAYS, Frame
-from ding_like.comm.zmq.library import load_zmq
+from ding_like.comm.zmq.frames import Frame
 from ding_like.errors import CommError, ConfigError
 from ding_like.utils.addresses import is_loopback
+from ding_like.utils.extras import pip_line
 from ding_like.utils.own_folder import make_own_folder
 
 if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
-
-Kind: TypeAlias = Literal["router", "dealer"]
+    from ding_like.comm.zmq.keys import Admission, SeedKeys
 
 MAX_FRAME_NBYTES = 2**32  # a peer that claims a longer frame is cut off before memory is taken for it
 _MAX_PATH = 107  # bytes of a socket's path: the kernel has room for no more
-# The kernel finds a peer that is gone without a word (a cut cable, a host without power) in some 15 s. Not ZeroMQ's own
-# heartbeats: where a peer ends while its queue here is full, libzmq 4.3.5 aborts this process at the next one.
-_KEEPALIVE = dict(tcp_keepalive=1, tcp_keepalive_idle=6, tcp_keepalive_intvl=3, tcp_keepalive_cnt=3)
-_UNACKNOWLEDGED_MS = 15_000
-_RECONNECT_MS, _MAX_RECONNECT_MS = 20, 1_000
+_OPTIONS = dict(
+    linger=0,
+    # The kernel finds a peer that is gone without a word (a cut cable, a host without power) in some 15 s. Not
+    # ZeroMQ's own heartbeats: where a peer ends while its queue here is full, libzmq 4.3.5 aborts this process.
+    tcp_keepalive=1, tcp_keepalive_idle=6, tcp_keepalive_intvl=3, tcp_keepalive_cnt=3, tcp_maxrt=15_000,
+    reconnect_ivl=20, reconnect_ivl_max=1_000,
+)  # fmt: skip
 
-_lock = threading.Lock()
-_context: Any = None  # Any: zmq.Context, which need not be installed
-_context_pid = 0
+
+def load_zmq() -> Any:  # Any: a package that need not be installed
+    """Return the module zmq. Raises ConfigError with the command that installs it where it is missing."""
+    try:
+        import zmq
+    except ImportError as error:
+        raise ConfigError(
+            f"pyzmq cannot be loaded ({error}): install it with {pip_line('seed')}, or train with -m serial."
+        ) from error
+    return zmq
+
+
+def load_curve() -> Any:  # Any: as above
+    """Return the module zmq, built with CURVE. Raises ConfigError where it is missing or has none."""
+    zmq = load_zmq()
+    if not zmq.has("curve"):
+        raise ConfigError(
+            f"this pyzmq {zmq.__version__} was built without CURVE, by which strangers are kept out: install the "
+            f"wheel, {pip_line('seed', options='--force-reinstall')}."
+        )
+    return zmq
+
+
+def load_authenticator() -> Any:  # Any: a class of a package that need not be installed
+    """Return pyzmq's `ThreadAuthenticator`."""
+    from zmq.auth.thread import ThreadAuthenticator
+
+    return ThreadAuthenticator
+
+
+def own_context() -> Any:  # Any: zmq.Context
+    """Return this process's context; a child after a fork has one of its own, and none is ended before its process."""
+    return load_zmq().Context.instance(io_threads=2)  # one for the proxy's messages beside one for rows
 
 
 class Socket:
-    """Send and receive messages as lists of frames; `endpoint` is where it is bound, with its real port, or connected.
+    """ZeroMQ socket that sends and receives messages as lists of frames; one thread at a time uses it.
 
-    Only one thread may use it at a time. `raw` is the socket of pyzmq, for loops in which a call more counts.
+    `endpoint` is where it is bound, with its real port, or connected; `raw` is the socket of pyzmq.
     """
 
-    def __init__(self, raw: Any, endpoint: str, zmq: Any, on_close: Callable[[], None]) -> None:
-        # Any: zmq.Socket and the module zmq
+    def __init__(self, raw: Any, endpoint: str) -> None:  # Any: zmq.Socket
         self.raw = raw
         self.endpoint = endpoint
-        self._zmq = zmq
-        self._on_close = on_close
+        self.admission: Admission | None = None  # of the peers of a bound socket with keys
+        self._zmq = load_zmq()
 
-    def send(self, frames: Sequence[Frame], *, wait_s: float = 0.0) -> bool:
-        """Send a message, whose memory the caller may change afterwards; tell whether it was taken.
+    def send(self, frames: Sequence[Frame]) -> bool:
+        """Send a message, whose memory the caller may change afterwards; return whether it was taken.
 
-        It is not taken where the receiver's queue is full for `wait_s`, or where a router's first frame names nobody
-        who is connected. Raises CommError if the socket is closed.
+        It is not taken where the receiver's queue is full, or where a router's first frame names a peer that is not
+        connected. Raises CommError if the socket is closed.
         """
         zmq = self._zmq
         try:
-            if wait_s > 0 and not self.raw.poll(ceil(wait_s * 1000), zmq.POLLOUT):
-                return False
             # Copied: what pyzmq sends without copying it keeps in a thread of its own, and 10 MB cost 2 ms.
             self.raw.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
-            return False
         except zmq.ZMQError as error:
-            if error.errno == zmq.EHOSTUNREACH:
+            if error.errno in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 return False
             raise CommError(f"nothing can be sent to or from {self.endpoint}: {error}") from error
         return True
 
     def receive(self) -> list[memoryview] | None:
-        """Return the frames of the next message, None if there is none now; wait with a `Poller`.
-
-        Frames that no message has room for are dropped: `decode` refuses what is left. Raises CommError if the socket
-        is closed.
-        """
-        frames, _ = self._receive()
-        return frames
+        """Return the frames of the next message, None if there is none now. Raises CommError if it is closed."""
+        found = self.receive_from()
+        return None if found is None else found[0]
 
     def receive_from(self) -> tuple[list[memoryview], str] | None:
-        """Return the frames of the next message, and the public key of who sent it; see `receive`.
-
-        The key is that of a peer which was admitted by it, and empty where a socket has no keys.
-        """
-        frames, last = self._receive()
-        if frames is None:
-            return None
-        try:
-            return frames, str(last.get("User-Id"))
-        except self._zmq.ZMQError:
-            return frames, ""
-
-    def _receive(self) -> tuple[list[memoryview] | None, Any]:  # Any: zmq.Frame, the last one
+        """Return the frames of the next message and the public key of its sender, "" for a socket without keys."""
         zmq = self._zmq
         try:
-            frame = self.raw.recv(zmq.NOBLOCK, copy=False)
-            frames = [frame.buffer]
-            while frame.more:  # a message comes as a whole
-                frame = self.raw.recv(zmq.NOBLOCK, copy=False)
-                if len(frames) <= MAX_ARRAYS + 8:  # 8: identities of those that it came by
-                    frames.append(frame.buffer)
+            frames = self.raw.recv_multipart(zmq.NOBLOCK, copy=False)
         except zmq.Again:
-            return None, None
+            return None
         except zmq.ZMQError as error:
             raise CommError(f"nothing can be received at {self.endpoint}: {error}") from error
-        return frames, frame
-
-    @property
-    def closed(self) -> bool:
-        """Tell whether the socket was closed."""
-        closed: bool = self.raw.closed
-        return closed
+        return [frame.buffer for frame in frames], str(frames[-1].get("User-Id")) if self.admission else ""
 
     def close(self) -> None:
         """Close the socket and drop what was not sent; may be called again."""
         self.raw.close(0)
-        self._on_close()
+        if self.admission is not None:
+            self.admission.close()
 
     def __enter__(self) -> Socket:
         return self
@@ -127,74 +127,52 @@ class Socket:
 
 
 class Wake:
-    """Wake the thread that waits for it beside its sockets; any thread may call `wake`."""
+    """Wake-up call for the thread that polls it beside its sockets; any thread may call `wake`."""
 
     def __init__(self) -> None:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        os.set_blocking(self._writer, False)
-        self._closing = threading.Lock()
-        self._closed = False
-
-    def fileno(self) -> int:
-        """Return what to poll."""
-        return self._reader
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self.fileno = self._reader.fileno
 
     def wake(self) -> None:
-        """Have the waiting thread look up, at once or at its next wait. Does nothing once closed."""
-        with self._closing:
-            if not self._closed:
-                try:
-                    os.write(self._writer, b"\0")
-                except BlockingIOError:  # it is full of calls to wake already
-                    pass
+        """End the current or the next wait of the polling thread. Does nothing once closed."""
+        with suppress(OSError):  # closed, or full of earlier calls
+            self._writer.send(b"\0")
 
     def clear(self) -> None:
-        """Forget the calls that have come; the waiting thread does before it looks what there is to do."""
-        try:
-            while len(os.read(self._reader, 4096)) == 4096:
+        """Drop the calls that have come; the polling thread does so before it looks what there is to do."""
+        with suppress(BlockingIOError):
+            while self._reader.recv(4096):
                 pass
-        except BlockingIOError:
-            pass
 
     def close(self) -> None:
-        """Release the pipe; may be called again."""
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                os.close(self._reader)
-                os.close(self._writer)
-
-    def __enter__(self) -> Wake:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        """Release the pair; may be called again."""
+        self._reader.close()
+        self._writer.close()
 
 
 class Poller:
-    """Wait for the first of some sockets and wakes that has something."""
+    """Wait for the first of some sockets and wakes that can be read."""
 
     def __init__(self, *sources: Socket | Wake) -> None:
-        zmq = load_zmq()
-        self._poller = zmq.Poller()
+        self._zmq = load_zmq()
+        self._poller = self._zmq.Poller()
         self._sources: dict[Any, Socket | Wake] = {}  # Any: a zmq.Socket or a file descriptor
-        self._errors = zmq
         for source in sources:
             key = source.raw if isinstance(source, Socket) else source.fileno()
             self._sources[key] = source
-            self._poller.register(key, zmq.POLLIN)
+            self._poller.register(key, self._zmq.POLLIN)
 
     def wait(self, timeout_s: float) -> list[Socket | Wake]:
         """Return the sources that can be read, none if there are none within `timeout_s`; clears wakes among them.
 
-        Raises CommError if one was closed.
+        Raises CommError if a socket was closed.
         """
         try:
-            ready = self._poller.poll(max(0, ceil(timeout_s * 1000)))
-        except self._errors.ZMQError as error:
+            found = [self._sources[key] for key, _ in self._poller.poll(max(0, ceil(timeout_s * 1000)))]
+        except self._zmq.ZMQError as error:
             raise CommError(f"a socket was closed while it was waited for: {error}") from error
-        found = [self._sources[key] for key, _ in ready]
         for source in found:
             if isinstance(source, Wake):
                 source.clear()
@@ -202,7 +180,7 @@ class Poller:
 
 
 class EndpointFolder:
-    """Hold a private folder (mode 0700) for the ipc sockets of a run; folders of killed processes are swept."""
+    """Private folder (mode 0700) of a run's ipc sockets; folders of killed processes are swept."""
 
     def __init__(self, *, where: str | os.PathLike[str] | None = None) -> None:
         self.path = make_own_folder("ding-zmq-", where=where)
@@ -217,15 +195,11 @@ class EndpointFolder:
             )
         return f"ipc://{path}"
 
-    def close(self) -> None:
-        """Delete the folder; may be called again."""
-        shutil.rmtree(self.path, ignore_errors=True)
-
     def __enter__(self) -> EndpointFolder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        shutil.rmtree(self.path, ignore_errors=True)
 
 
 def tcp_endpoint(host: str, port: int = 0) -> str:
@@ -239,7 +213,7 @@ def port_of(endpoint: str) -> int:
 
 
 def reached_by(endpoint: str, other: str) -> str:
-    """Return an endpoint for those who reach `other` on the same machine: bound to every address, it names none."""
+    """Return an endpoint for a peer that reaches `other` on the same machine: one bound to every address names none."""
     transport, _, address = endpoint.partition("://")
     host, _, port = address.rpartition(":")
     if transport != "tcp" or host not in ("0.0.0.0", "*", "[::]"):
@@ -248,7 +222,7 @@ def reached_by(endpoint: str, other: str) -> str:
 
 
 def open_socket(
-    kind: Kind,
+    kind: Literal["router", "dealer"],
     *,
     bind: str | None = None,
     connect: str | None = None,
@@ -260,62 +234,50 @@ def open_socket(
 ) -> Socket:
     """Return an open socket, bound to or connected to an endpoint ("ipc://PATH", "tcp://HOST:PORT").
 
-    With `keys` a bound socket admits their clients only, and a connected one speaks as a client of their server. A
-    router names its receivers by `identity`, and a peer that connects again under its old one takes its place; unless
+    With `keys` a bound socket admits their clients only, and a connected one authenticates as a client of their server.
+    A router names its receivers by `identity`, and a peer that connects again under its old one takes its place; unless
     it `is_mandatory`, messages to peers that are gone are dropped. At most `hwm` messages wait to be sent to, and
     received from, each peer.
 
     Raises ConfigError for tcp on another address than the loopback without keys, and where pyzmq is missing; CommError
     where the address cannot be used.
     """
-    endpoint = bind or connect
-    if endpoint is None or (bind and connect):
-        raise ValueError("give one of bind and connect")
+    endpoint = bind or connect or ""
     _check_endpoint(endpoint, has_keys=keys is not None)
     zmq = load_zmq()
     raw = own_context().socket(getattr(zmq, kind.upper()))
-    on_close: Callable[[], None] = _nothing
+    found = Socket(raw, endpoint)
     try:
-        _set_options(raw, hwm=hwm, max_frame_nbytes=max_frame_nbytes, is_ipv6="[" in endpoint)
+        for name, value in _OPTIONS.items():
+            setattr(raw, name, value)
+        raw.sndhwm = raw.rcvhwm = hwm
+        raw.maxmsgsize = max_frame_nbytes
+        raw.ipv6 = "[" in endpoint
         if kind == "router":
             raw.router_handover = True
             raw.router_mandatory = is_mandatory  # a receiver that is gone is known at once
         if identity is not None:
             raw.identity = identity.encode() if isinstance(identity, str) else identity
         if keys is not None:
-            on_close = keys.secure(raw, is_server=bind is not None)
-        if bind is not None:
+            found.admission = keys.secure(raw, is_server=bind is not None)
+        if bind is None:
+            raw.connect(endpoint)
+        else:
             raw.bind(bind)
-            endpoint = raw.last_endpoint.decode()
+            found.endpoint = raw.last_endpoint.decode()
             if bind.startswith("ipc://"):
                 os.chmod(bind.removeprefix("ipc://"), 0o600)
-        else:
-            raw.connect(endpoint)
-    except BaseException as error:  # closed after any error; it is raised again, or as CommError
-        raw.close(0)
-        on_close()
-        if not isinstance(error, (zmq.ZMQError, OSError)) or isinstance(error, CommError):
-            raise
-        if bind is not None and bind.startswith("tcp://"):
-            fix = "Give another --port (system.seed.port; 0 takes any that is free), or a --host of this machine."
-            raise CommError(f"nothing can be bound to {bind}: {os.strerror(error.errno or 0)}. {fix}") from error
-        raise CommError(f"a socket cannot be {'bound' if bind else 'connected'} to {endpoint}: {error}") from error
-    return Socket(raw, endpoint, zmq, on_close)
-
-
-def _nothing() -> None:
-    """Do nothing when a socket without keys is closed."""
-
-
-def _set_options(raw: Any, *, hwm: int, max_frame_nbytes: int, is_ipv6: bool) -> None:  # Any: zmq.Socket
-    raw.linger = 0
-    raw.sndhwm = raw.rcvhwm = hwm
-    raw.maxmsgsize = max_frame_nbytes
-    raw.ipv6 = is_ipv6
-    for name, value in _KEEPALIVE.items():
-        setattr(raw, name, value)
-    raw.tcp_maxrt = _UNACKNOWLEDGED_MS
-    raw.reconnect_ivl, raw.reconnect_ivl_max = _RECONNECT_MS, _MAX_RECONNECT_MS
+    except (zmq.ZMQError, OSError) as error:
+        found.close()
+        fix = " Give another --port (system.seed.port; 0 takes any that is free), or a --host of this machine."
+        if bind is None or bind.startswith("ipc://"):
+            fix = ""
+        what = f"bound to {bind}" if bind else f"connected to {connect}"
+        raise CommError(f"nothing can be {what}: {os.strerror(error.errno or 0)}.{fix}") from error
+    except ConfigError:
+        found.close()
+        raise
+    return found
 
 
 def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:
@@ -332,18 +294,3 @@ def _check_endpoint(endpoint: str, *, has_keys: bool) -> None:
             "Make keys with `ding keys --curve FILE` and give the file (system.seed.key_file, --key-file), or use host "
             "127.0.0.1."
         )
-
-
-def own_context() -> Any:  # Any: zmq.Context
-    """Return this process's context; a child after a fork has one of its own.
-
-    It ends with the process, not before: ending it waits for its sockets, and closing those that a daemon thread still
-    polls aborts the process. What it holds are threads and memory, which no other process sees.
-    """
-    global _context, _context_pid
-    with _lock:
-        if _context is None or _context_pid != os.getpid():
-            # A thread for the proxy's messages beside the one for rows, which may be large.
-            _context, _context_pid = load_zmq().Context(io_threads=2), os.getpid()
-            _context.max_sockets = 4_096
-        return _context

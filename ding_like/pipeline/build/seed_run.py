@@ -139,8 +139,7 @@ def _open_channels(
     ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
     rows = RowServer(
         bound.data, keys=bound.keys, credit=settings.credit, check=check,
-        welcome=lambda: {**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
-        copies_rows=parts.buffer is None,  # a buffer copies what it stores
+        welcome={**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
     )  # fmt: skip
     opened.callback(rows.close)
     if settings.transport == "tcp":

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.zmq.inference_messages import COLUMNS, STATE, Refusal, Reply, Request, obs_of, under
+from ding_like.comm.zmq.inference import COLUMNS, OBS, STATE, Refusal, Reply, Request, under
+from ding_like.data.obs import columns_to_obs
 from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
@@ -200,7 +201,9 @@ class InferRole:
             stage = Stage(schema, is_pinned=self._is_pinned)
         inputs = stage.put([request.inputs for request in requests])
         try:
-            output, after = self._forward(obs_of(inputs), {**under(COLUMNS, inputs), **under(STATE, inputs)})
+            output, after = self._forward(
+                columns_to_obs(OBS, inputs), {**under(COLUMNS, inputs), **under(STATE, inputs)}
+            )
         except Exception as error:  # a client's first inputs may make a network raise anything; the client gets it
             if is_known:
                 raise

@@ -25,7 +25,7 @@ from ding_like.comm.channels import Order, Segment, Version
 from ding_like.comm.workers.child import ChildProcess, describe_error
 from ding_like.comm.workers.failures import FailurePolicy, RestartBudget
 from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.row_sink import ZmqRowSink
+from ding_like.comm.zmq.row_link import ZmqRowSink
 from ding_like.config import FrozenConfig
 from ding_like.data.env_metrics import as_stats, metric_names
 from ding_like.envs import EnvFactory, create_env_manager

@@ -249,9 +249,9 @@ class SeedRunner:
         where no actor has said any, from a server's receipt on.
         """
         said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": [], "host": []}
-        for name, source in self._rows.sources().items():
+        for source in self._rows.sources().values():
             if source.connected:  # and has sent what may be anything: of some numbers there are none at times
-                numbers = self._rows.stats(name).items()
+                numbers = source.stats.items()
                 said[source.role].append(
                     {
                         key: float(value)

@@ -15,8 +15,8 @@ from multiprocessing.context import ForkServerProcess
 from typing import TYPE_CHECKING, Any
 
 from ding_like.comm.workers.child import ChildProcess
-from ding_like.comm.zmq.data_link import DataLink
-from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, decode_request, encode_answer, id_of
+from ding_like.comm.zmq.inference import Refusal, Reply, Request, decode_request, encode_answer, id_of
+from ding_like.comm.zmq.row_link import DataLink
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import WeightSocket
 from ding_like.errors import CommError, ConfigError

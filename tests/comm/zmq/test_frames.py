@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ding_like.comm.zmq.frames import DTYPES, MAX_ARRAYS, MAX_HEAD_NBYTES, decode, encode
+from ding_like.comm.zmq.frames import DTYPES, MAX_HEAD_NBYTES, decode, encode
 from ding_like.errors import CommError
 
 MAX = 1_000_000
@@ -64,49 +64,33 @@ def test_what_could_not_be_read_is_not_sent() -> None:
     ):
         with pytest.raises(CommError, match="array 'x' has dtype"):
             encode({"kind": "rows"}, {"x": array})
-    for head in ({}, {"kind": 3}, {"kind": "x", "arrays": []}, {"kind": "x", "value": object()}):
-        with pytest.raises(CommError):
-            encode(head)
-
-
-def test_a_message_that_could_not_be_read_for_its_size_is_not_sent() -> None:
-    with pytest.raises(CommError, match="expected at most"):
-        encode({"kind": "x", "text": "x" * MAX_HEAD_NBYTES})
-    with pytest.raises(CommError, match="expected at most"):
-        encode({"kind": "x"}, {str(number): np.zeros(0) for number in range(MAX_ARRAYS + 1)})
+    with pytest.raises(CommError, match="is no JSON"):
+        encode({"kind": "x", "value": object()})
 
 
 def test_what_is_no_message_is_one_clear_error() -> None:
     cases = [
-        ([], "0 frames"),
+        ([], "no head"),
         ([b""], "no head"),
         ([b"\xff\x00"], "no head"),
         ([b"[" * 100_000], "no head"),
         ([b'{"kind": ' + b"9" * 10_000 + b"}"], "no head"),
         (raw([1, 2]), "expected a JSON object"),
         (raw({"kind": 7, "arrays": []}), "expected a JSON object"),
-        (raw({"kind": "x"}), "says that it has None"),
-        (raw({"kind": "x", "arrays": {}}), "says that it has {}"),
-        (raw({"kind": "x", "arrays": []}, b"extra"), "says that it has 0 arrays, and came with 1"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", [1]]]}), "says that it has 1 arrays, and came with 0"),
+        (raw({"kind": "x"}), "describes arrays as None"),
+        (raw({"kind": "x", "arrays": {}}), "describes arrays as {}"),
+        (raw({"kind": "x", "arrays": []}, b"extra"), "has 1 frames of them"),
+        (raw({"kind": "x", "arrays": [["a", "uint8", [1]]]}), "has 0 frames of them"),
         (raw({"kind": "x", "arrays": ["a"]}, b"1"), "describes an array as 'a'"),
         (raw({"kind": "x", "arrays": [["a", "uint8"]]}, b"1"), "describes an array"),
-        (raw({"kind": "x", "arrays": [[1, "uint8", [1]]]}, b"1"), "expected a name"),
-        (raw({"kind": "x", "arrays": [["a" * 2000, "uint8", [1]]]}, b"1"), "expected a name"),
-        (raw({"kind": "x", "arrays": [["a", "object", [1]]]}, b"1" * 8), "numbers only"),
         (raw({"kind": "x", "arrays": [["a", "O", [1]]]}, b"1" * 8), "numbers only"),
-        (raw({"kind": "x", "arrays": [["a", ["uint8"], [1]]]}, b"1"), "numbers only"),
-        (raw({"kind": "x", "arrays": [["a", "V8", [1]]]}, b"1" * 8), "numbers only"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", [-1]]]}, b"1"), "counts"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", [1.0]]]}, b"1"), "counts"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", [True]]]}, b"1"), "counts"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", "1"]]}, b"1"), "counts"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", [1] * 40]]}, b"1"), "counts"),
+        (raw({"kind": "x", "arrays": [["a", "uint8", [-1]]]}, b"1"), "describes an array"),
+        (raw({"kind": "x", "arrays": [["a", "uint8", [1.0]]]}, b"1"), "describes an array"),
+        (raw({"kind": "x", "arrays": [["a", "uint8", "1"]]}, b"1"), "describes an array"),
+        (raw({"kind": "x", "arrays": [["a", "uint8", [1] * 40]]}, b"1"), "too long"),
         (raw({"kind": "x", "arrays": [["a", "float32", [2]]]}, b"1234567"), "came with 7 bytes"),
         (raw({"kind": "x", "arrays": [["a", "float64", [2**40, 2**40]]]}, b""), "came with 0 bytes"),
-        (raw({"kind": "x", "arrays": [["a", "float64", [2**50, 0]]]}, b""), "empty and too long"),
-        (raw({"kind": "x", "arrays": [["a", "bool", [2]]]}, b"\x00\x02"), "neither 0 nor 1"),
-        (raw({"kind": "x", "arrays": [["a", "uint8", [1]], ["a", "uint8", [1]]]}, b"1", b"1"), "twice"),
+        (raw({"kind": "x", "arrays": [["a", "float64", [2**50, 0]]]}, b""), "too long"),
     ]
     for frames, said in cases:
         with pytest.raises(CommError, match=said) as raised:
@@ -120,9 +104,7 @@ def test_a_message_of_more_bytes_or_frames_than_expected_is_refused() -> None:
     assert decode(frames, max_nbytes=100).arrays["a"].size == 100
     with pytest.raises(CommError, match="100 bytes; expected at most 99"):
         decode(frames, max_nbytes=99)
-    with pytest.raises(CommError, match="expected a head and at most"):
-        decode([b"{}"] * (MAX_ARRAYS + 2), max_nbytes=MAX)
-    with pytest.raises(CommError, match="a head of"):
+    with pytest.raises(CommError, match="no head of up to"):
         decode([b" " * (MAX_HEAD_NBYTES + 1)], max_nbytes=MAX)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.inference_messages import (
+from ding_like.comm.zmq.inference import (
+    InferenceClient,
     Refusal,
     Reply,
     Request,

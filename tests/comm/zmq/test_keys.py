@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,11 +166,6 @@ def test_a_workers_file_is_not_used_as_a_drivers(path: Path) -> None:
         open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=load_seed_keys(worker))
 
 
-def spoil(path: Path, **changes: object) -> Path:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    return path
-
-
 def test_a_file_that_is_no_key_file_is_one_clear_error(path: Path) -> None:
     for text in (
         "", "[]", "{}", "7", '{"collector": "00"}', "[" * 9999, '{"server": 1, "client": 2}',
@@ -188,13 +182,3 @@ def test_a_key_file_that_others_can_read_is_refused(path: Path) -> None:
 
     with pytest.raises(ConfigError, match="mode 0640.*chmod 600"):
         load_seed_keys(path)
-
-
-def test_keys_that_do_not_belong_together_or_can_be_guessed_are_refused(path: Path) -> None:
-    held = json.loads(path.read_text())
-    with pytest.raises(ConfigError, match="does not belong to its secret"):
-        load_seed_keys(spoil(path, local={**held["local"], "public": held["server"]["public"]}))
-    with pytest.raises(ConfigError, match="can be guessed"):
-        load_seed_keys(spoil(path, local={**held["local"], "secret": "0" * 40}))
-    with pytest.raises(ConfigError, match="one key for several"):
-        load_seed_keys(spoil(path, local=held["local"], clients={"one": held["local"]["public"]}))

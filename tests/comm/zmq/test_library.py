@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.library import load_curve, load_zmq
-from ding_like.comm.zmq.sockets import open_socket
+from ding_like.comm.zmq.sockets import load_curve, load_zmq, open_socket
 from ding_like.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -61,10 +62,9 @@ def test_a_router_says_at_once_that_a_receiver_is_not_there(endpoint: str) -> No
         assert not router.send([b"nobody", b"hello"])
 
 
-def test_a_full_queue_is_not_waited_for_longer_than_asked() -> None:
+def test_a_full_queue_is_not_waited_for() -> None:
     with open_socket("dealer", connect="tcp://127.0.0.1:9", hwm=2) as dealer:
         taken = [dealer.send([b"x"]) for _ in range(4)]
-        assert not dealer.send([b"x"], wait_s=0.2)
 
     assert taken == [True, True, False, False]
 
@@ -89,7 +89,7 @@ def test_a_dealer_that_is_there_first_connects_later(endpoint: str) -> None:
 
 
 def test_a_wake_from_another_thread_ends_a_wait_and_is_heard_once() -> None:
-    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router, Wake() as wake:
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router, closing(Wake()) as wake:
         poller = Poller(router, wake)
         timer = threading.Timer(0.05, wake.wake)
         timer.start()
@@ -104,7 +104,6 @@ def test_ipc_sockets_are_in_a_folder_of_their_owner_that_is_deleted() -> None:
             modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder.path, folder.path / "data")]
         assert modes == [0o700, 0o600]
     assert not folder.path.exists()
-    folder.close()
 
 
 def test_a_path_too_long_for_a_socket_is_one_clear_error(tmp_path: Path) -> None:
@@ -123,7 +122,7 @@ def test_tcp_beyond_the_loopback_without_keys_is_refused() -> None:
 
 def test_what_is_no_endpoint_is_one_clear_error() -> None:
     for endpoint in ("", "7000", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:99999", "ipc://x"):
-        with pytest.raises((ConfigError, ValueError), match="endpoint|bind and connect"):
+        with pytest.raises(ConfigError, match="no endpoint"):
             open_socket("router", bind=endpoint)
 
 
@@ -138,7 +137,6 @@ def test_a_closed_socket_is_one_clear_error() -> None:
     router.close()
     router.close()
 
-    assert router.closed
     with pytest.raises(CommError, match="nothing can be sent"):
         router.send([b"a", b"b"])
     with pytest.raises(CommError, match="nothing can be received"):

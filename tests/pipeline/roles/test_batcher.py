@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.inference_messages import Request
+from ding_like.comm.zmq.inference import Request
 from ding_like.pipeline.roles.inference import Batcher
 from tests.support import Clock
 

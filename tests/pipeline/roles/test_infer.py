@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.zmq.inference_messages import Refusal, Reply, Request, inputs_of
+from ding_like.comm.zmq.inference import Refusal, Reply, Request, inputs_of
 from ding_like.pipeline.roles.inference import InferRole
 from tests.contracts.policy_cases import ACTING, OBS, make
 

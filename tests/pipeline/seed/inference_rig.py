@@ -48,7 +48,7 @@ class Rig:
         proxy.start()
         self.clients_at = proxy.client_endpoint
         ends = {"servers": proxy.server_endpoint, "weights": self.weights.endpoint}
-        self.rows = RowServer(folder.endpoint("data"), welcome=lambda: ends)
+        self.rows = RowServer(folder.endpoint("data"), welcome=ends)
         opened.callback(self.rows.close)
         self.rows.start()
         self.errors: list[Any] = []

@@ -34,7 +34,10 @@ class ScriptedRows:
 
     def sources(self) -> dict[str, SourceState]:
         out = {name: tuple(k for k, (who, _) in self.orders.items() if who == name) for name in self.states}
-        return {name: state._replace(outstanding=out[name]) for name, state in self.states.items()}
+        return {
+            name: state._replace(outstanding=out[name], stats=self.numbers.get(name, {}))
+            for name, state in self.states.items()
+        }
 
     def give(self, source: str, rows: int, *, env_step: int, newest: Any, extra: Any = None) -> int | None:
         state = self.sources()[source]
@@ -76,9 +79,6 @@ class ScriptedRows:
     def errors(self) -> list[ReportedError]:
         found, self.reported = self.reported, []
         return found
-
-    def stats(self, name: str) -> dict[str, Any]:
-        return self.numbers.get(name, {})
 
     def use_statistics(self, arrays: Any) -> None:
         self.statistics.append(dict(arrays))

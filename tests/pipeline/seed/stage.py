@@ -85,7 +85,7 @@ def stage(factories: SchemeFactories, *, serves: bool = True) -> Iterator[Stage]
         opened.callback(weights.close)
         weights.start()
         ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
-        rows = RowServer(names.endpoint("data"), welcome=lambda: ends)
+        rows = RowServer(names.endpoint("data"), welcome=ends)
         opened.callback(rows.close)
         found = Stage(factories, rows.start(), weights)
         found.publish(FIRST)

@@ -9,8 +9,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 import pytest
 
-from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.inference_messages import decode_request, encode_answer
+from ding_like.comm.zmq.inference import InferenceClient, decode_request, encode_answer
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
 from ding_like.pipeline.roles.inference import InferRole
 from tests.contracts.policy_cases import ACTING, Case, make

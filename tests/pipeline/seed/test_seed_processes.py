@@ -38,7 +38,7 @@ class Run(Stage):
         proxy = opened.enter_context(InferenceProxy(names.endpoint("clients"), names.endpoint("servers")))
         proxy.start()
         ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
-        rows = opened.enter_context(closing(RowServer(names.endpoint("data"), welcome=lambda: ends)))
+        rows = opened.enter_context(closing(RowServer(names.endpoint("data"), welcome=ends)))
         super().__init__(factories, rows.start(), weights)
         self.publish(FIRST)
         self.log = FailureLog()

@@ -155,8 +155,8 @@ def test_a_server_reports_what_it_does():
         run.serve()
         actor, _ = remote_actor(run, DQN)
         steps(actor, 0, 10)
-        wait_until(lambda: run.rows.stats("server1").get("requests") == 10)
-        stats = dict(run.rows.stats("server1"))
+        wait_until(lambda: run.rows.sources()["server1"].stats.get("requests") == 10)
+        stats = dict(run.rows.sources()["server1"].stats)
 
     assert stats["observations"] == 30 and stats["batches"] == 10 and stats["mean_batch"] == 3.0
     assert 0 < stats["p50_ms"] <= stats["p99_ms"] and 0 < stats["busy"] < 1
@@ -202,7 +202,9 @@ def test_nothing_is_lost_with_a_server_process_that_is_killed():
         actor, _ = remote_actor(run, R2D2)
         acted = steps(actor, 0, 5)
         busy: list[int] = []
-        wait_until(lambda: busy.extend(n for n in (1, 2) if run.rows.stats(f"server{n}").get("requests")) or busy)
+        wait_until(
+            lambda: busy.extend(n for n in (1, 2) if run.rows.sources()[f"server{n}"].stats.get("requests")) or busy
+        )
         servers.pop(busy[0] - 1).kill()
         acted += steps(actor, 5, 10)
         servers[0].terminate()

@@ -42,9 +42,9 @@ def fuzz(minutes: float, *, seed: int) -> dict[str, Any]:
             "honest_turns": stage.turns,
             "slowest_honest_turn_s": round(slowest_s, 3),
             "memory_grown_mib": round(grown_mib, 1),
-            "rows": {**stage.rows.counts._asdict(), "honest": 3 * stage.turns, "others": stage.others.total()},
+            "rows": {**stage.rows.counts, "honest": 3 * stage.turns, "others": stage.others.total()},
             "weights": {"garbled": stage.weights.num_garbled},
-            "server": stage.rows.stats("server1"),
+            "server": stage.rows.sources()["server1"].stats,
         }  # fmt: skip
     finally:
         strangers.close()

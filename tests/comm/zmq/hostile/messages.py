@@ -13,8 +13,8 @@ import numpy as np
 
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.frames import encode
-from ding_like.comm.zmq.inference_messages import Reply, Request, encode_answer, encode_request, inputs_of
-from ding_like.comm.zmq.row_messages import PROTOCOL
+from ding_like.comm.zmq.inference import Reply, Request, encode_answer, encode_request, inputs_of
+from ding_like.comm.zmq.row_link import PROTOCOL
 
 Frames = list[bytes]
 

@@ -19,9 +19,9 @@ from ding_like.comm.zmq.frames import decode
 from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.zmq.row_link import ZmqRowSink
 from ding_like.comm.zmq.row_server import RowServer
-from ding_like.comm.zmq.row_sink import ZmqRowSink
-from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
+from ding_like.comm.zmq.sockets import Socket, load_zmq, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
@@ -53,11 +53,12 @@ class Stage:
 
     def __init__(self, keys: SeedKeys | None = None) -> None:
         here = tcp_endpoint("127.0.0.1")
-        self.rows = RowServer(here, keys=keys, credit=2, welcome=self._welcome).start()
         self.weights = Broadcaster(endpoint=here, keys=keys)
         self.weights.start()
         self.proxy = InferenceProxy(here, here, keys=keys)
         self.proxy.start()
+        welcome = {"servers": self.proxy.server_endpoint, "weights": self.weights.endpoint}
+        self.rows = RowServer(here, keys=keys, credit=2, welcome=welcome).start()
         self._policy = Factories().actor("cpu")
         self._forward = check_acts_remotely(self._policy)[1].forward
         self._state = {name: np.stack([value] * 2) for name, value in self._forward.initial_state.items()}
@@ -80,9 +81,6 @@ class Stage:
         self.client = InferenceClient(self.proxy.client_endpoint, **client, request_timeout_s=1.0)
         self.others = Counter[str]()  # rows by source of those that are not honest
         self.check()
-
-    def _welcome(self) -> dict[str, str]:
-        return {"servers": self.proxy.server_endpoint, "weights": self.weights.endpoint}
 
     def _publish(self) -> Version:
         version = Version(1, self.turns)
@@ -192,7 +190,8 @@ class Strangers:
             frames = random.choice([frames, [b"fuzz.1", *frames], [b"", *frames]])
         self._last[target] = frames
         self.counts[kind] += 1
-        self._sockets[target].send(frames, wait_s=self._wait_s)
+        if self._sockets[target].raw.poll(1000 * self._wait_s, load_zmq().POLLOUT):
+            self._sockets[target].send(frames)
 
     def _hear(self, target: str) -> None:
         """Take note of orders, and of what came, by which later messages are believed for longer."""

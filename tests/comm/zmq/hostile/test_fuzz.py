@@ -17,7 +17,7 @@ def state_of(stage: Stage) -> object:
     rows = stage.rows
     return (
         {name: state.run_id for name, state in rows.sources().items()},
-        (rows.counts.garbled, rows.counts.refused, rows.counts.rows - 3 * stage.turns),
+        (rows.counts["garbled"], rows.counts["refused"], rows.counts["rows"] - 3 * stage.turns),
         stage.weights.num_garbled,
     )
 
@@ -39,7 +39,7 @@ def test_malformed_messages_disturb_nobody(stage: Stage) -> None:
         strangers.close()
 
     assert set(strangers.counts) >= {*MAKERS, "replays", "no ZeroMQ"}
-    assert stage.rows.counts.garbled > 10 and stage.weights.num_garbled > 10
+    assert stage.rows.counts["garbled"] > 10 and stage.weights.num_garbled > 10
 
 
 def test_where_there_are_keys_nothing_of_a_stranger_is_read(tmp_path: Path) -> None:
