@@ -14,7 +14,7 @@ from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CheckpointError, DingError
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.statistics import load_agent
-from ding_like.report.curve import plot_run, save_plot
+from ding_like.report.curve import plot_run
 from ding_like.report.runs import read_run, refuse_seeds
 from ding_like.types import State
 from ding_like.utils.user_code import raised_at, told
@@ -34,7 +34,7 @@ def write_pictures(
     A picture that cannot be made costs one line in the log and nothing else. The policy is left as it was.
     """
     folder = Path(cfg.exp_name)
-    _try("curve", lambda: save_plot(plot_run(read_run(folder)), folder / "curve.png"))
+    _try("curve", lambda: _draw_curve(folder))
     _try("video", lambda: _film_best(cfg, policy, folder, seed=seed, env_setting=env_setting))
 
 
@@ -45,6 +45,12 @@ def _try(what: str, make: Callable[[], object]) -> None:
         logger.info("no %s: %s", what, str(error).partition("\n")[0])
     except Exception as error:  # env and drawing libraries may raise anything; the run has ended well without a picture
         logger.info("no %s: %s", what, told(error), exc_info=not raised_at(error))
+
+
+def _draw_curve(folder: Path) -> None:
+    from ding_like.report.drawing import save_plot  # matplotlib, an extra, is imported as late as can be
+
+    save_plot(plot_run(read_run(folder)), folder / "curve.png")
 
 
 def _film_best(cfg: Any, policy: Any, folder: Path, *, seed: int, env_setting: EnvSetting | None) -> None:

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 
-if TYPE_CHECKING:
-    from ding_like.report.compare import Comparison
-
 logger = logging.getLogger(__name__)
 
 
 class Compared(NamedTuple):
-    """Hold a comparison and the files that say it."""
+    """Comparison and its files."""
 
-    comparison: Comparison
-    picture: Path
+    comparison: dict[str, Any]  # as the JSON file holds it
+    picture: Path | None  # None without matplotlib
     figures: Path
 
 
@@ -31,25 +27,27 @@ def compare(experiments: Sequence[str | Path], out: str | Path | None = None) ->
     """Compare experiments of one env: means, interquartile means, and probabilities of improvement, with intervals.
 
     Folders of several seeds, of one run, and siblings `X_seed0`, `X_seed1` may be given. `out` is a .png file, by
-    default `compare.png` here; beside it the same name with .json holds the figures. Without matplotlib the picture is
-    an SVG of the curves alone. Raises ConfigError for fewer than two experiments, different envs, and an experiment of
+    default `compare.png` here; beside it the same name with .json holds the figures. Without matplotlib there is no
+    picture, which the log says. Raises ConfigError for fewer than two experiments, different envs, and an experiment of
     which no seed has ended.
     """
-    from ding_like.report.compare import compare_experiments, curves_plot, write_comparison
-    from ding_like.report.curve import save_plot
+    from ding_like.report.compare import compare_experiments, write_comparison
+    from ding_like.report.curve import plot_experiments
     from ding_like.report.experiment import read_experiments
 
     picture = Path(out or "compare.png")
     if picture.suffix != ".png":
         other = picture.with_suffix(".png")
         raise ConfigError(f"a comparison is drawn as .png, not as '{picture.name}': --out {other}")
-    comparison = compare_experiments(read_experiments(experiments))
+    found = read_experiments(experiments)
+    comparison = compare_experiments(found)
     figures = write_comparison(comparison, picture.with_suffix(".json"))
-    if importlib.util.find_spec("matplotlib") is None:
-        return Compared(comparison, save_plot(curves_plot(comparison), picture), figures)
-    from ding_like.report.compare_png import draw_comparison
-
-    draw_comparison(comparison, picture)
+    try:
+        from ding_like.report.drawing import save_comparison
+    except ConfigError as error:
+        logger.warning("no picture: %s", error)
+        return Compared(comparison, None, figures)
+    save_comparison(comparison, plot_experiments(found), picture)
     return Compared(comparison, picture, figures)
 
 
@@ -68,4 +66,4 @@ def command(experiments: tuple[str, ...], out: str | None, debug: bool) -> None:
     compared = compare(experiments, out)
     for line in comparison_lines(compared.comparison):
         echo(line)
-    echo(f"\n{compared.picture}  {compared.figures}")
+    echo(f"\n{compared.picture or ''}  {compared.figures}")

@@ -21,7 +21,7 @@ from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.statistics import load_agent
-from ding_like.report.interval import bootstrap_interval
+from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import interval
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.files import atomic_write
@@ -62,7 +62,7 @@ def eval(
             state_dict = load_state(load_path)
         setting = env_setting or get_vec_env_setting(cfg.env, collect=False)
         result = _play(cfg, seed, setting, model, state_dict, replay_path)
-    ends = bootstrap_interval(result.returns, rng=make_rng(0, "interval"))
+    ends = bootstrap_interval(result.returns)
     episodes = f"{len(result.returns)} episode{'s' * (len(result.returns) > 1)}"
     logger.info("seed %d: mean return %.4g %s (95%% CI of %s)", seed, result.mean, interval(*ends), episodes)
     if out is not None:
@@ -78,7 +78,7 @@ def evaluation_file(checkpoint: str | Path, *, seed: int) -> Path:
     return path.with_name(f"{path.name.removesuffix('.pth.tar').removesuffix('.pt')}.eval_seed{seed}.json")
 
 
-def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: tuple[float, float]) -> None:
+def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: list[float]) -> None:
     found = {
         "eval_value": result.mean,
         "interval95": list(ends),

@@ -21,35 +21,38 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, me
     `_seed<number>` only, become a mean and a band. `out` is a .png or .svg file, by default `curve.png` in the one
     folder that is given or `compare.png` here. `metric` draws another number of `metrics.jsonl` than the return, one of
     the env's own, `is_success` say; the picture is then `{metric}.png`.
-    Without matplotlib an SVG is written in place of a PNG. Folders whose runs have no returns yet are named in the log
-    and left out. Raises ConfigError for a folder without a run, and where no run has returns.
+    Folders whose runs have no returns yet are named in the log and left out. Raises ConfigError for a folder without a
+    run, where no run has returns, and without matplotlib.
     """
-    from ding_like.report.curve import plot_groups, plot_metric, plot_run, save_plot
-    from ding_like.report.experiment import is_of_seeds, runs_of
-    from ding_like.report.runs import NoReturnsError, with_metric
+    from ding_like.report.curve import plot_experiments, plot_metric, plot_run
+    from ding_like.report.experiment import joined, read_experiment
+    from ding_like.report.runs import NoReturnsError
 
     if not experiments:
         raise ConfigError("there is nothing to draw: give plot the folder of an experiment, or several.")
     folders = list(dict.fromkeys(Path(folder) for folder in experiments))
-    runs, without = [], []
+    found, without = [], []
     for folder in folders:
         try:
-            runs += runs_of(folder)
+            found.append(read_experiment(folder))
         except NoReturnsError as error:
             without.append(str(error))
-    if not runs:
+    if not found:
         raise ConfigError(f"there is nothing to draw. {' '.join(without)}")
     for reason in without:
         logger.warning("left out: %s", reason)
+    from ding_like.report.drawing import save_plot
+
+    shown = joined(found)
+    first = shown[0]
+    is_alone = len(shown) == 1 and first.folder.is_dir()  # not siblings, which have no folder of their own
+    path = Path(out) if out else first.folder / "curve.png" if is_alone else Path("compare.png")
     if metric is not None:
-        of_metric = [with_metric(run, metric) for run in runs]
-        beside = folders[0] if len(folders) == 1 else Path()
-        return save_plot(plot_metric(of_metric, metric), Path(out) if out else beside / f"{metric}.png")
-    if len(folders) == 1 and is_of_seeds(folders[0]):
-        return save_plot(plot_groups(runs), Path(out) if out else folders[0] / "curve.png")
-    if len(runs) == 1:
-        return save_plot(plot_run(runs[0]), Path(out) if out else runs[0].folder / "curve.png")
-    return save_plot(plot_groups(runs), Path(out or "compare.png"))
+        path = Path(out) if out else path.with_name(f"{metric}.png")
+        return save_plot(plot_metric(shown, metric), path)
+    if is_alone and first.plan is None:
+        return save_plot(plot_run(first.first), path)
+    return save_plot(plot_experiments(shown), path)
 
 
 @click.command("plot", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})

@@ -15,11 +15,11 @@ from ding_like.entry.seed_numbers import checked_seeds, describe_seeds
 from ding_like.entry.serial_entry import NO_LIMIT, InputConfig, check_mode, load_config
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
-from ding_like.report.curve import plot_groups, save_plot
+from ding_like.report.compare import table_lines, write_scores
+from ding_like.report.curve import plot_experiments
 from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
 from ding_like.report.progress import Limits
 from ding_like.report.runs import PLAN_FILE
-from ding_like.report.score_table import table_lines, write_scores
 from ding_like.report.summary import version_line
 from ding_like.study.child_runs import command_line
 from ding_like.study.seed_runs import Failure, SeedRuns, text_hash
@@ -159,10 +159,15 @@ def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
     except ConfigError as error:
         logger.info("%s", error)
         return None
-    written = [save_plot(plot_groups(experiment.runs), folder / "curve.png").name]
-    summary = write_scores(experiment)
+    summary, written = write_scores(experiment), ["scores.md", "scores.json"]
+    try:
+        from ding_like.report.drawing import save_plot
+
+        written.insert(0, save_plot(plot_experiments([experiment]), folder / "curve.png").name)
+    except ConfigError as error:  # matplotlib is not installed
+        logger.info("no curve: %s", error)
     _tell(["", *table_lines(summary), ""])
-    _tell([f"wrote   {folder}/", f"        {'  '.join([*written, 'scores.md', 'scores.json'])}"])
+    _tell([f"wrote   {folder}/", f"        {'  '.join(written)}"])
     if not failures:
         best = f"{folder}/seed{_best(experiment)}"
         _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {best}"])

@@ -132,8 +132,8 @@ def _opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> l
 
 def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
     """Write table, picture and the best config of what there is, and show the table."""
-    from ding_like.report.tune_plot import save_study_picture
     from ding_like.study import results
+    from ding_like.study.picture import save_study_picture
 
     rows = results.table_rows(study, plan)
     if len(rows) == 1:

@@ -1,211 +1,232 @@
-"""Compare experiments over their seeds: means, interquartile means, and how probable it is that one beats another."""
+"""Scores of experiments over their seeds: the table of one, and comparisons of several."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.report.curve import curves_of_seeds
-from ding_like.report.experiment import Experiment
-from ding_like.report.plot import COLOURS, Curve, Plot
-from ding_like.report.score_table import aligned, summary_of
+from ding_like.report.experiment import Experiment, Member, names_of
 from ding_like.report.scores import (
     CONFIDENCE,
     RESAMPLES,
     Estimate,
+    bootstrap_interval,
     estimate,
     improvement,
     interquartile_mean,
     mean,
 )
-from ding_like.report.text import interval, measure
+from ding_like.report.text import clock, interval, measure
 from ding_like.utils.files import atomic_write
 
 # Env steps of experiments that differ by more than this share are not the same budget.
 _SAME_BUDGET = 0.05
 _FEW_SEEDS = 5  # below which intervals are known to be too narrow
 
-
-@dataclass(frozen=True)
-class Entry:
-    """Hold what one experiment is worth."""
-
-    name: str
-    experiment: Experiment
-    scores: tuple[float, ...]  # of its last models, a fresh evaluation each
-    mean: Estimate
-    iqm: Estimate
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Hold how probable it is that a run of `better` scores more than one of `than`."""
-
-    better: str
-    than: str
-    probability: Estimate
+# Columns of the table of seeds: title, name in `summary_of`, how a value is written.
+_COLUMNS = (
+    ("seed", "seed", str),
+    ("state", "state", str),
+    ("last model returns", "eval_value", measure),
+    ("95% CI", "eval_interval", lambda ends: interval(*ends)),
+    ("best", "best_eval", measure),
+    ("env steps", "env_step", "{:,}".format),
+    ("updates", "train_iter", "{:,}".format),
+    ("time", "duration_s", clock),
+)
+SEED_HEADER = tuple(title for title, _, _ in _COLUMNS)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Hold a comparison of experiments on one env."""
+def summary_of(experiment: Experiment) -> dict[str, Any]:
+    """Return the scores of an experiment as `scores.json` holds them; without an ended seed the means are None."""
+    scores = experiment.scores
+    return {
+        "format": 1,
+        "name": experiment.name,
+        "env": experiment.env,
+        "policy": experiment.policy,
+        "num_seeds": len(experiment.members),
+        "num_ended": len(scores),
+        "scores": scores,
+        "mean": estimate(scores, mean) if scores else None,
+        "iqm": estimate(scores, interquartile_mean) if scores else None,
+        "confidence": CONFIDENCE,
+        "resamples": RESAMPLES,
+        "seeds": [_seed_row(experiment, member) for member in experiment.members],
+    }
 
-    env: str
-    entries: tuple[Entry, ...]
-    pairs: tuple[Pair, ...]  # every two of them, in the order that they were given
-    warnings: tuple[str, ...]  # why its figures may mislead
+
+def _seed_row(experiment: Experiment, member: Member) -> dict[str, Any]:
+    result, run = member.result, member.run
+    folder, base = member.folder.resolve(), experiment.folder.resolve()
+    below = folder.relative_to(base) if folder.is_relative_to(base) else member.folder
+    row: dict[str, Any] = {"seed": member.seed, "state": member.state, "folder": str(below)}
+    if result:
+        row |= {
+            "eval_value": result["eval_value"],
+            "eval_interval": bootstrap_interval(result["eval_value_raw"]),
+            "episodes": len(result["eval_value_raw"]),
+            **{name: result[name] for name in ("stop", "env_step", "train_iter", "duration_s")},
+        }
+    elif run is not None:
+        row["env_step"] = int((run.evaluation if len(run.evaluation) else run.training).env_step[-1])
+    if result.get("best_eval") is not None:
+        row["best_eval"] = result["best_eval"]
+    elif run is not None and len(run.evaluation):
+        row["best_eval"] = float(run.evaluation.mean.max())
+    return row
 
 
-def compare_experiments(experiments: Sequence[Experiment]) -> Comparison:
-    """Return how experiments compare by the fresh evaluations of their last models.
+def write_scores(experiment: Experiment) -> dict[str, Any]:
+    """Write `scores.json` and `scores.md` into the experiment's folder and return what the first one holds."""
+    summary = summary_of(experiment)
+    _write(experiment.folder / "scores.json", json.dumps(summary, indent=2))
+    _write(experiment.folder / "scores.md", markdown(summary))
+    return summary
+
+
+def seed_cells(row: Mapping[str, Any]) -> list[str]:
+    """Return a seed of `summary_of` as texts below `SEED_HEADER`."""
+    known = {**row, "seed": "?" if row["seed"] is None else row["seed"]}
+    return [write(known[name]) if name in known else "-" for _, name, write in _COLUMNS]
+
+
+def table_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return the table as lines of a terminal, and below it mean and interquartile mean."""
+    return [*aligned([SEED_HEADER, *map(seed_cells, summary["seeds"])]), *_mean_lines(summary)]
+
+
+def markdown(summary: Mapping[str, Any]) -> str:
+    """Return the table as Markdown."""
+    rows = [SEED_HEADER, ["---"] * len(SEED_HEADER), *map(seed_cells, summary["seeds"])]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    means = "\n".join(f"- {line}" for line in _mean_lines(summary))
+    return f"# {summary['name']}: {summary['policy']} on {summary['env']}\n\n{table}\n\n{means}\n"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of equally many cells as lines, each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def estimate_text(found: Estimate) -> str:
+    """Return a value with its interval."""
+    return measure(found["value"]) + (f" {interval(*found['interval'])}" if found["interval"] else "")
+
+
+def _mean_lines(summary: Mapping[str, Any]) -> list[str]:
+    ended, seeds = summary["num_ended"], summary["num_seeds"]
+    if not ended:
+        return [f"no seed of {seeds} has ended yet"]
+    average = f"mean {estimate_text(summary['mean'])}"
+    of = f"{ended} seeds" if ended == seeds else f"{ended} of {seeds} seeds; the others have not ended"
+    if ended == 1:
+        return [f"{average} of {of}: one seed says nothing about the next; give five or more"]
+    return [
+        f"{average}, interquartile mean {estimate_text(summary['iqm'])} of {of}",
+        "95% intervals by bootstrap over seeds; a seed's own is over its evaluation's episodes",
+    ]
+
+
+def compare_experiments(experiments: Sequence[Experiment]) -> dict[str, Any]:
+    """Return how experiments compare by the fresh evaluations of their last models, as `compare.json` holds it.
 
     Raises ConfigError for fewer than two, for different envs, and for one in which no seed has ended.
     """
     if len(experiments) < 2:
         named = f"only '{experiments[0].folder}'" if experiments else "nothing"
         raise ConfigError(f"{named} to compare; give two experiments at least:  ding compare A B")
-    _refuse_other_envs(experiments)
+    if len({each.env for each in experiments}) > 1:
+        named = ", ".join(f"{each.folder} is of {each.env or 'an env without a name'}" for each in experiments)
+        raise ConfigError(f"scores of different envs do not compare: {named}. Give experiments of one env at a time.")
     for each in experiments:
         if not each.scores:
             raise ConfigError(
                 f"no seed of '{each.folder}' has ended, so that no last model is evaluated; go on with  ding --resume "
                 f"{each.folder}  or look at the curves:  ding plot {' '.join(str(one.folder) for one in experiments)}"
             )
-    entries = tuple(
-        Entry(name, each, tuple(each.scores), estimate(each.scores, mean), estimate(each.scores, interquartile_mean))
-        for name, each in zip(names_of(experiments), experiments, strict=True)
-    )
-    pairs = tuple(
-        Pair(first.name, second.name, improvement(first.scores, second.scores))
-        for first, second in itertools.combinations(entries, 2)
-    )
-    return Comparison(experiments[0].env, entries, pairs, tuple(_warnings(entries)))
+    named_experiments = list(zip(names_of(experiments), experiments, strict=True))
+    return {
+        "format": 1,
+        "env": experiments[0].env,
+        "confidence": CONFIDENCE,
+        "resamples": RESAMPLES,
+        "experiments": [
+            {**summary_of(each), "name": name, "folder": str(each.folder)} for name, each in named_experiments
+        ],
+        "probability_of_improvement": [
+            {"better": name, "than": other, **improvement(first.scores, second.scores)}
+            for (name, first), (other, second) in itertools.combinations(named_experiments, 2)
+        ],
+        "warnings": [*_seed_warnings(named_experiments), *_budget_warnings(named_experiments)],
+    }
 
 
-def names_of(experiments: Sequence[Experiment]) -> list[str]:
-    """Return short names that tell experiments apart: the folder's, with as many of its parents as that takes."""
-    paths = [each.folder.resolve().parts for each in experiments]
-    for depth in range(1, max(map(len, paths)) + 1):
-        names = ["/".join(parts[-depth:]) for parts in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [str(each.folder) for each in experiments]
+def write_comparison(comparison: Mapping[str, Any], path: Path) -> Path:
+    """Write a comparison into a JSON file and return its path."""
+    _write(path, json.dumps(comparison, indent=2))
+    return path
 
 
-def _refuse_other_envs(experiments: Sequence[Experiment]) -> None:
-    envs = {each.env for each in experiments}
-    if len(envs) > 1:
-        named = ", ".join(f"{each.folder} is of {each.env or 'an env without a name'}" for each in experiments)
-        raise ConfigError(f"scores of different envs do not compare: {named}. Give experiments of one env at a time.")
-
-
-def _warnings(entries: Sequence[Entry]) -> list[str]:
-    said = []
-    for entry in entries:
-        count, all_seeds = len(entry.scores), len(entry.experiment.members)
-        if count < all_seeds:
-            said.append(f"{entry.name}: {all_seeds - count} of {all_seeds} seeds have not ended and do not count")
-        if count == 1:
-            said.append(f"{entry.name} has one seed: it has no interval, and says nothing about another seed")
-        elif count < _FEW_SEEDS:
-            said.append(f"{entry.name} has {count} seeds: intervals of fewer than {_FEW_SEEDS} are too narrow")
-    return [*said, *_budget_warning(entries)]
-
-
-def _budget_warning(entries: Sequence[Entry]) -> list[str]:
-    steps = {entry.name: entry.experiment.env_steps for entry in entries}
-    lowest, highest = min(low for low, _ in steps.values()), max(high for _, high in steps.values())
-    if highest <= lowest * (1 + _SAME_BUDGET):
-        return []
-    named = ", ".join(f"{name} {steps_text(*ends)}" for name, ends in steps.items())
-    stopped = [entry.name for entry in entries if entry.experiment.stopped]
-    why = f"; {' and '.join(stopped)} ended early at stop_value, which env.stop_value=1e9 switches off"
-    why = why if stopped else ""
-    return [f"the last models are of different numbers of env steps: {named}{why}"]
-
-
-def steps_text(low: int, high: int) -> str:
-    """Return a range of env steps."""
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def comparison_lines(comparison: Comparison) -> list[str]:
+def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
     """Return the tables as lines of a terminal, and the warnings."""
     header = ("experiment", "policy", "seeds", "mean [95% CI]", "interquartile mean [95% CI]", "env steps")
     rows = [
         (
-            entry.name,
-            entry.experiment.policy,
-            str(len(entry.scores)),
-            estimate_text(entry.mean),
-            estimate_text(entry.iqm),
-            steps_text(*entry.experiment.env_steps),
+            each["name"],
+            each["policy"],
+            str(each["num_ended"]),
+            estimate_text(each["mean"]),
+            estimate_text(each["iqm"]),
+            _steps_text([row["env_step"] for row in each["seeds"] if "eval_value" in row]),
         )
-        for entry in comparison.entries
+        for each in comparison["experiments"]
     ]
-    wins = [(f"P({pair.better} > {pair.than})", estimate_text(pair.probability)) for pair in comparison.pairs]
+    pairs = comparison["probability_of_improvement"]
     return [
-        f"{comparison.env}: returns of the last models, each a fresh evaluation",
+        f"{comparison['env']}: returns of the last models, each a fresh evaluation",
         *aligned([header, *rows]),
         "",
         "probability of improvement [95% CI]; 0.5: no difference",
-        *aligned(wins),
-        *(f"warning: {text}" for text in comparison.warnings),
+        *aligned([(f"P({pair['better']} > {pair['than']})", estimate_text(pair)) for pair in pairs]),
+        *(f"warning: {text}" for text in comparison["warnings"]),
     ]
 
 
-def estimate_text(found: Estimate) -> str:
-    """Return a value with its interval."""
-    return measure(found.value) + (f" {interval(*found.interval)}" if found.interval else "")
+def _seed_warnings(named: Sequence[tuple[str, Experiment]]) -> list[str]:
+    warnings = []
+    for name, experiment in named:
+        count, all_seeds = len(experiment.scores), len(experiment.members)
+        if count < all_seeds:
+            warnings.append(f"{name}: {all_seeds - count} of {all_seeds} seeds have not ended and do not count")
+        if count == 1:
+            warnings.append(f"{name} has one seed: it has no interval, and says nothing about another seed")
+        elif count < _FEW_SEEDS:
+            warnings.append(f"{name} has {count} seeds: intervals of fewer than {_FEW_SEEDS} are too narrow")
+    return warnings
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """Return what `compare.json` holds."""
-    return {
-        "format": 1,
-        "env": comparison.env,
-        "confidence": CONFIDENCE,
-        "resamples": RESAMPLES,
-        "experiments": [
-            {**summary_of(entry.experiment), "name": entry.name, "folder": str(entry.experiment.folder)}
-            for entry in comparison.entries
-        ],
-        "probability_of_improvement": [
-            {
-                "better": pair.better,
-                "than": pair.than,
-                "value": pair.probability.value,
-                "interval": None if pair.probability.interval is None else list(pair.probability.interval),
-            }
-            for pair in comparison.pairs
-        ],
-        "warnings": list(comparison.warnings),
-    }
+def _budget_warnings(named: Sequence[tuple[str, Experiment]]) -> list[str]:
+    steps = {name: [int(member.result["env_step"]) for member in each.ended] for name, each in named}
+    every = [step for some in steps.values() for step in some]
+    if max(every) <= min(every) * (1 + _SAME_BUDGET):
+        return []
+    stopped = [name for name, each in named if any(member.result["stop"] for member in each.ended)]
+    why = f"; {' and '.join(stopped)} ended early at stop_value, which env.stop_value=1e9 switches off"
+    listed = ", ".join(f"{name} {_steps_text(some)}" for name, some in steps.items())
+    return [f"the last models are of different numbers of env steps: {listed}{why if stopped else ''}"]
 
 
-def write_comparison(comparison: Comparison, path: Path) -> Path:
-    """Write `comparison_json` into a file and return its path."""
+def _steps_text(steps: Sequence[int]) -> str:
+    low, high = min(steps), max(steps)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _write(path: Path, text: str) -> None:
     with atomic_write(path) as file:
-        file.write(json.dumps(comparison_json(comparison), indent=2).encode())
-    return path
-
-
-def colour_of(index: int) -> str:
-    """Return the colour of the experiment of a number."""
-    return COLOURS[index % len(COLOURS)]
-
-
-def curves_plot(comparison: Comparison) -> Plot:
-    """Return the learning curves of the experiments, each with its band."""
-    runs = [entry.experiment.runs for entry in comparison.entries]
-    has_evaluations = all(len(run.evaluation) for several in runs for run in several)
-    curves: list[Curve] = []
-    for index, (entry, several) in enumerate(zip(comparison.entries, runs, strict=True)):
-        curves += curves_of_seeds(entry.name, several, colour_of(index), has_evaluations=has_evaluations)
-    y_label = "evaluation return" if has_evaluations else "training return, smoothed"
-    return Plot(comparison.env, "mean over seeds; a run that has ended keeps its last value", y_label, curves)
+        file.write(text.encode())

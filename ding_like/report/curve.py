@@ -1,28 +1,21 @@
-"""Turn what runs wrote into a picture of their learning curves."""
+"""Learning curves of what runs wrote: which lines a picture has, and what is written beside them."""
 
 from __future__ import annotations
 
-import importlib.util
-import logging
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ding_like.errors import ConfigError
-from ding_like.report.interval import bootstrap_interval, student_interval
-from ding_like.report.plot import COLOURS, Curve, Plot
-from ding_like.report.runs import PLAN_FILE, Run
+from ding_like.report.experiment import Experiment, names_of
+from ding_like.report.runs import Run
+from ding_like.report.scores import bootstrap_interval, student_interval
 from ding_like.report.text import interval, measure
 from ding_like.types import Array
-from ding_like.utils.extras import pip_line
-from ding_like.utils.seeding import make_rng
 
-logger = logging.getLogger(__name__)
-
+# Colours that colour-blind people tell apart (Okabe and Ito 2008).
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # More points than this lie on top of each other in a picture of 900 pixels.
 _MAX_POINTS = 800
 # So many evaluations can still be told apart as dots on their line.
@@ -31,6 +24,33 @@ _MAX_DOTS = 60
 _BANDWIDTH = 0.02
 # An interval from fewer seeds is so wide that it says less than their range.
 _ENOUGH_SEEDS = 5
+
+Line = tuple[Array, Array]  # x and y
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Line of a picture."""
+
+    x: Array
+    y: Array
+    colour: str
+    label: str = ""  # "": not in the legend
+    band: tuple[Array, Array] | None = None  # lower and upper end
+    width: float = 2.0  # points; 0: no line
+    alpha: float = 1.0
+    dot_size: float = 0.0  # points; 0: no dots, but of a line of one point
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Picture of curves over env steps, as `report.drawing` draws it."""
+
+    title: str
+    subtitle: str
+    y_label: str
+    curves: Sequence[Curve]
+    stop_value: float | None = None
 
 
 def plot_run(run: Run) -> Plot:
@@ -42,33 +62,14 @@ def plot_run(run: Run) -> Plot:
         curves.append(Curve(x, y, COLOURS[0], "training, raw", width=0, dot_size=4, alpha=0.4))
         curves.append(Curve(x, smooth(x, y, weight), COLOURS[0], "training, smoothed"))
     if len(evaluation):
-        ends = student_interval(
+        band = student_interval(
             evaluation.mean, evaluation.std, evaluation.count, low=evaluation.low, high=evaluation.high
         )
-        label = "evaluation, mean and 95% CI"
-        dot_size = 5.0 if len(evaluation) <= _MAX_DOTS else 0.0
-        curves.append(Curve(evaluation.env_step, evaluation.mean, COLOURS[1], label, band=ends, dot_size=dot_size))
+        label, dot_size = "evaluation, mean and 95% CI", 5.0 * (len(evaluation) <= _MAX_DOTS)
+        curves.append(Curve(evaluation.env_step, evaluation.mean, COLOURS[1], label, band=band, dot_size=dot_size))
     seed = f"seed {run.config['seed']}" if "seed" in run.config else ""
     title = ", ".join(part for part in (run.env, run.policy, seed) if part)
     return Plot(title or run.name, _verdict(run.result), "episode return", curves, run.stop_value)
-
-
-def plot_metric(runs: Sequence[Run], name: str) -> Plot:
-    """Return the picture of another number than the return, of runs as `with_metric` gives them."""
-    if len(runs) > 1:
-        return replace(plot_groups(runs), y_label=name, stop_value=None)
-    (run,) = runs
-    curves = [
-        Curve(*thin(each.env_step, each.mean, each.count)[:2], colour, label, dot_size=5.0 * (len(each) <= _MAX_DOTS))
-        for each, colour, label in (
-            (run.training, COLOURS[0], "training"),
-            (run.evaluation, COLOURS[1], "evaluation, mean over episodes"),
-        )
-        if len(each)
-    ]
-    last = run.result.get("eval_metrics", {}).get(name)
-    subtitle = "" if last is None else f"last model: {measure(float(last))}, mean of the fresh evaluation"
-    return replace(plot_run(run), subtitle=subtitle, y_label=name, curves=curves, stop_value=None)
 
 
 def _verdict(result: Mapping[str, Any]) -> str:
@@ -76,60 +77,78 @@ def _verdict(result: Mapping[str, Any]) -> str:
     if not result:
         return ""
     returns = result["eval_value_raw"]
-    ends = bootstrap_interval(returns, rng=make_rng(0, "interval"))
     return (
-        f"last model: {measure(result['eval_value'])} {interval(*ends)} over {len(returns)} fresh episodes, "
-        f"after {result['env_step']:,} env steps"
+        f"last model: {measure(result['eval_value'])} {interval(*bootstrap_interval(returns))} over {len(returns)} "
+        f"fresh episodes, after {result['env_step']:,} env steps"
     )
 
 
-def plot_groups(runs: Sequence[Run]) -> Plot:
-    """Return one curve for each experiment, and mean and band where several runs differ in their seed only.
+def plot_metric(experiments: Sequence[Experiment], name: str) -> Plot:
+    """Return the picture of another number than the return; raises ConfigError if a run does not report it."""
+    experiments = [each.with_metric(name) for each in experiments]
+    runs = [run for each in experiments for run in each.runs]
+    if len(runs) > 1:
+        return replace(plot_experiments(experiments), y_label=name, stop_value=None)
+    (run,) = runs
+    sources = ((run.training, COLOURS[0], "training"), (run.evaluation, COLOURS[1], "evaluation, mean over episodes"))
+    curves = [
+        Curve(*thin(each.env_step, each.mean, each.count)[:2], colour, label, dot_size=5.0 * (len(each) <= _MAX_DOTS))
+        for each, colour, label in sources
+        if len(each)
+    ]
+    last = run.result.get("eval_metrics", {}).get(name)
+    subtitle = "" if last is None else f"last model: {measure(float(last))}, mean of the fresh evaluation"
+    return replace(plot_run(run), subtitle=subtitle, y_label=name, curves=curves, stop_value=None)
 
-    Runs of different envs are drawn on a scale of their own each, which the picture says.
+
+def plot_experiments(experiments: Sequence[Experiment]) -> Plot:
+    """Return one curve for each experiment, of several seeds their mean with a band and, thin, each of them.
+
+    Experiments of different envs are drawn on a scale of their own each, which the picture says.
     """
+    runs = [run for each in experiments for run in each.runs]
     has_evaluations = all(len(run.evaluation) for run in runs)
-    groups, envs = group_runs(runs), sorted({run.env for run in runs} - {""})
-    lines = {name: [_line_of(run, has_evaluations=has_evaluations) for run in group] for name, group in groups.items()}
+    envs, labels = sorted({run.env for run in runs} - {""}), names_of(experiments)
+    lines = [[_line_of(run, has_evaluations=has_evaluations) for run in each.runs] for each in experiments]
     y_label = "evaluation return" if has_evaluations else "training return, smoothed"
-    several, labels = any(len(group) > 1 for group in groups.values()), {name: name for name in groups}
+    several = any(len(seeds) > 1 for seeds in lines)
     subtitle = "mean over seeds; a run that has ended keeps its last value" if several else ""
     if len(envs) > 1:
-        subtitle = "different envs, which do not compare: 0 and 1 are the ends of each one's range" + "; " * several
-        subtitle += "mean over seeds" * several
+        subtitle = "different envs, which do not compare: 0 and 1 are the ends of each one's range"
+        subtitle += "; mean over seeds" if several else ""
         y_label += ", scaled by env"
-        lines, labels = _scaled(groups, lines)
+        lines, labels = _scaled([each.env for each in experiments], lines, labels)
     curves: list[Curve] = []
-    for name, colour in zip(groups, _cycle(len(groups)), strict=True):
-        curves += _curves_of(labels[name], lines[name], colour)
+    for index, (label, seeds) in enumerate(zip(labels, lines, strict=True)):
+        curves += _curves_of(label, seeds, colour_of(index))
     stops = {run.stop_value for run in runs}
-    stop = stops.pop() if len(stops) == 1 and len(envs) < 2 else None
-    return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stop)
+    return Plot(
+        ", ".join(envs) or "runs", subtitle, y_label, curves, stops.pop() if len(stops) == 1 and len(envs) < 2 else None
+    )
 
 
-Lines = dict[str, list[tuple[Array, Array]]]
+def colour_of(index: int) -> str:
+    """Return the colour of the experiment of a number."""
+    return COLOURS[index % len(COLOURS)]
 
 
-def _scaled(groups: Mapping[str, Sequence[Run]], lines: Lines) -> tuple[Lines, dict[str, str]]:
-    """Return the lines of groups with each env's range as 0 to 1, and labels that say which range that is."""
-    values: dict[str, list[Array]] = {}
-    for name, group in groups.items():
-        values.setdefault(group[0].env, []).extend(y for _, y in lines[name])
-    ends = {env: (float(np.concatenate(each).min()), float(np.concatenate(each).max())) for env, each in values.items()}
-    scaled, labels = {}, {}
-    for name, group in groups.items():
-        low, high = ends[group[0].env]
-        scaled[name] = [(x, (y - low) / ((high - low) or 1.0)) for x, y in lines[name]]
-        labels[name] = f"{name}: {group[0].env or 'env unknown'}, {measure(low)} to {measure(high)}"
-    return scaled, labels
+def _scaled(
+    envs: Sequence[str], lines: Sequence[Sequence[Line]], labels: Sequence[str]
+) -> tuple[list[list[Line]], list[str]]:
+    """Return the lines of experiments with each env's range as 0 to 1, and labels that say which range that is."""
+    ends = {}
+    for env in envs:
+        values = np.concatenate([y for other, seeds in zip(envs, lines, strict=True) for _, y in seeds if other == env])
+        ends[env] = float(values.min()), float(values.max())
+    scaled, named = [], []
+    for env, seeds, label in zip(envs, lines, labels, strict=True):
+        low, high = ends[env]
+        scaled.append([(x, (y - low) / ((high - low) or 1.0)) for x, y in seeds])
+        named.append(f"{label}: {env or 'env unknown'}, {measure(low)} to {measure(high)}")
+    return scaled, named
 
 
-def curves_of_seeds(name: str, runs: Sequence[Run], colour: str, *, has_evaluations: bool) -> list[Curve]:
-    """Return the curve of a run, or of several seeds their mean with its band and, thin, each of them."""
-    return _curves_of(name, [_line_of(run, has_evaluations=has_evaluations) for run in runs], colour)
-
-
-def _curves_of(label: str, lines: Sequence[tuple[Array, Array]], colour: str) -> list[Curve]:
+def _curves_of(label: str, lines: Sequence[Line], colour: str) -> list[Curve]:
     if len(lines) == 1:
         return [Curve(*lines[0], colour, label)]
     x, mean, band = average(lines)
@@ -138,43 +157,14 @@ def _curves_of(label: str, lines: Sequence[tuple[Array, Array]], colour: str) ->
     return [*thin_lines, Curve(x, mean, colour, f"{label} ({len(lines)} seeds, {kind})", band=band)]
 
 
-def group_runs(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Return runs by experiment: the seeds of one folder, and folders that differ in `_seed<number>` only."""
-    stems = [_stem(run) for run in runs]
-    alone = {stem for stem in stems if stems.count(stem) == 1}
-    parents = {parent for parent, _ in stems}
-    groups: dict[str, list[Run]] = {}
-    for run, (parent, stem) in zip(runs, stems, strict=True):
-        own = f"{stem}/{run.name}" if _is_of_seeds(run) else run.name
-        name = own if (parent, stem) in alone else stem
-        groups.setdefault(name if len(parents) == 1 else f"{parent.name}/{name}", []).append(run)
-    return groups
-
-
-def _stem(run: Run) -> tuple[Path, str]:
-    """Return the place and the name of a run's experiment."""
-    folder = run.folder.resolve()
-    if _is_of_seeds(run):
-        return folder.parent.parent, folder.parent.name
-    return folder.parent, re.sub(r"_seed\d+$", "", run.name)
-
-
-def _is_of_seeds(run: Run) -> bool:
-    return (run.folder.resolve().parent / PLAN_FILE).is_file()
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[index % len(COLOURS)] for index in range(count)]
-
-
-def _line_of(run: Run, *, has_evaluations: bool) -> tuple[Array, Array]:
+def _line_of(run: Run, *, has_evaluations: bool) -> Line:
     if has_evaluations or not len(run.training):
         return thin(run.evaluation.env_step, run.evaluation.mean, run.evaluation.count)[:2]
     x, y, weight = thin(run.training.env_step, run.training.mean, run.training.count)
     return x, smooth(x, y, weight)
 
 
-def average(lines: Sequence[tuple[Array, Array]]) -> tuple[Array, Array, tuple[Array, Array]]:
+def average(lines: Sequence[Line]) -> tuple[Array, Array, tuple[Array, Array]]:
     """Return (x, mean, band) of several curves on the env steps where all of them have begun.
 
     Between its points a curve is taken to be straight, and after its last one to stay there. The band of five curves
@@ -200,8 +190,7 @@ def thin(x: Array, y: Array, weight: Array) -> tuple[Array, Array, Array]:
     bins = np.minimum((x - x[0]) / (x[-1] - x[0]) * _MAX_POINTS, _MAX_POINTS - 1).astype(np.int64)
     total = np.bincount(bins, weight, _MAX_POINTS)
     used = total > 0
-    sums = (np.bincount(bins, values * weight, _MAX_POINTS)[used] for values in (x, y))
-    thin_x, thin_y = (column / total[used] for column in sums)
+    thin_x, thin_y = (np.bincount(bins, values * weight, _MAX_POINTS)[used] / total[used] for values in (x, y))
     return thin_x, thin_y, total[used]
 
 
@@ -211,24 +200,3 @@ def smooth(x: Array, y: Array, weight: Array) -> Array:
     kernel = np.exp(-0.5 * ((x[:, None] - x[None, :]) / scale) ** 2) * weight
     smoothed: Array = kernel @ y / kernel.sum(axis=1)
     return smoothed
-
-
-def save_plot(plot: Plot, path: Path) -> Path:
-    """Draw a plot into a .png or .svg file and return its path.
-
-    A PNG needs matplotlib; without it an SVG of the same name is written.
-    """
-    if path.suffix not in (".png", ".svg"):
-        raise ConfigError(f"a plot is written as .png or .svg, not as '{path.name}'.")
-    if path.suffix == ".png" and importlib.util.find_spec("matplotlib") is not None:
-        from ding_like.report.draw_png import draw_png
-
-        draw_png(plot, path)
-        return path
-    if path.suffix == ".png":
-        logger.info("matplotlib is not installed, so the plot is an SVG; a PNG needs: %s", pip_line("viz"))
-    from ding_like.report.draw_svg import draw_svg
-
-    path = path.with_suffix(".svg")
-    draw_svg(plot, path)
-    return path

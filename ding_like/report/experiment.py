@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings
+from ding_like.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings, with_metric
 from ding_like.utils.plan_file import load_plan, save_plan
 
 FORMAT = 1  # of that file
@@ -55,27 +56,33 @@ def seed_log(folder: Path, seed: int) -> Path:
 
 @dataclass(frozen=True)
 class Member:
-    """Hold one seed of an experiment."""
+    """Seed of an experiment."""
 
     seed: int | None  # None: the run does not say
     folder: Path
     run: Run | None  # None: it has written no returns yet
-    result: Mapping[str, Any]  # empty if it has not ended
 
     @property
-    def has_ended(self) -> bool:
-        """Tell whether its last model was evaluated afresh."""
-        return bool(self.result)
+    def result(self) -> Mapping[str, Any]:
+        """What `result.json` holds, empty if the seed has not ended."""
+        return {} if self.run is None else self.run.result
+
+    @property
+    def state(self) -> str:
+        """State of the seed in words."""
+        if self.result:
+            return "reached stop_value" if self.result["stop"] else "ended"
+        return "not ended" if self.run is not None else "not begun"
 
     @property
     def score(self) -> float | None:
-        """Return the mean return of the fresh evaluation of its last model, None if it has not ended."""
+        """Mean return of the fresh evaluation of its last model, None if it has not ended."""
         return float(self.result["eval_value"]) if self.result else None
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """Hold what is known of one run, or of several seeds of one config."""
+    """One run, or several seeds of one config."""
 
     folder: Path
     name: str
@@ -84,22 +91,22 @@ class Experiment:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the runs that have returns to show."""
+        """Runs that have returns to show."""
         return [member.run for member in self.members if member.run is not None]
 
     @property
     def ended(self) -> list[Member]:
-        """Return the seeds that have ended."""
-        return [member for member in self.members if member.has_ended]
+        """Seeds that have ended."""
+        return [member for member in self.members if member.result]
 
     @property
     def scores(self) -> list[float]:
-        """Return the fresh evaluations of the last models of the seeds that have ended."""
+        """Fresh evaluations of the last models of the seeds that have ended."""
         return [float(member.result["eval_value"]) for member in self.ended]
 
     @property
     def first(self) -> Run:
-        """Return a run that says what all have in common."""
+        """Run that stands for what all have in common: env, policy, stop value."""
         return self.runs[0]
 
     @property
@@ -110,21 +117,10 @@ class Experiment:
     def policy(self) -> str:
         return self.first.policy
 
-    @property
-    def env_steps(self) -> tuple[int, int]:
-        """Return the fewest and the most env steps of the seeds that have ended, (0, 0) of none."""
-        steps = [int(member.result["env_step"]) for member in self.ended]
-        return (min(steps), max(steps)) if steps else (0, 0)
-
-    @property
-    def stopped(self) -> int:
-        """Return how many seeds ended because an evaluation reached `stop_value`."""
-        return sum(bool(member.result["stop"]) for member in self.ended)
-
-
-def is_of_seeds(folder: Path) -> bool:
-    """Tell whether a folder holds several seeds of one experiment."""
-    return (folder / PLAN_FILE).is_file()
+    def with_metric(self, name: str) -> Experiment:
+        """Return the experiment with another number of `metrics.jsonl` in place of the return of its runs."""
+        members = (replace(each, run=each.run and with_metric(each.run, name)) for each in self.members)
+        return replace(self, members=tuple(members))
 
 
 def read_experiment(folder: str | Path) -> Experiment:
@@ -142,8 +138,8 @@ def read_experiment(folder: str | Path) -> Experiment:
         siblings = _siblings(folder)
         if siblings:
             return _with_returns(Experiment(folder, folder.name, tuple(_member(path) for path in siblings)))
-    run = read_run(folder)
-    return Experiment(folder, run.name, (_of_run(run),))
+    run = read_run(folder)  # raises where there is none
+    return Experiment(folder, run.name, (_member(folder),))
 
 
 def read_experiments(folders: Sequence[str | Path]) -> list[Experiment]:
@@ -151,16 +147,30 @@ def read_experiments(folders: Sequence[str | Path]) -> list[Experiment]:
 
     Raises ConfigError as `read_experiment` does.
     """
-    found = [read_experiment(folder) for folder in dict.fromkeys(str(Path(folder)) for folder in folders)]
+    return joined([read_experiment(folder) for folder in dict.fromkeys(str(Path(folder)) for folder in folders)])
+
+
+def joined(found: Sequence[Experiment]) -> list[Experiment]:
+    """Return experiments, those of one run whose folders differ in `_seed<number>` only as one."""
     together: dict[tuple[Path, str], list[Experiment]] = {}
     for each in found:
         together.setdefault(_stem(each) or (each.folder.resolve(), ""), []).append(each)
-    return [_joined(name, several) for (_, name), several in together.items()]
+    return [
+        several[0]
+        if len(several) == 1
+        else Experiment(place / name, name, tuple(member for each in several for member in each.members))
+        for (place, name), several in together.items()
+    ]
 
 
-def runs_of(folder: str | Path) -> list[Run]:
-    """Return the run of a folder, or those of its seeds. Raises ConfigError if there is none with returns."""
-    return read_experiment(folder).runs
+def names_of(experiments: Sequence[Experiment]) -> list[str]:
+    """Return short names that tell experiments apart: the folder's, with as many of its parents as that takes."""
+    paths = [each.folder.resolve().parts for each in experiments]
+    for depth in range(1, max(map(len, paths), default=0) + 1):
+        names = ["/".join(parts[-depth:]) for parts in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(each.folder) for each in experiments]
 
 
 def _stem(experiment: Experiment) -> tuple[Path, str] | None:
@@ -168,13 +178,6 @@ def _stem(experiment: Experiment) -> tuple[Path, str] | None:
     path = experiment.folder.resolve()
     found = re.fullmatch(r"(.+)_seed\d+", path.name)
     return (path.parent, found[1]) if found and experiment.plan is None and len(experiment.members) == 1 else None
-
-
-def _joined(name: str, several: Sequence[Experiment]) -> Experiment:
-    if len(several) == 1:
-        return several[0]
-    first = several[0].folder
-    return Experiment(first.parent / name, name, tuple(member for each in several for member in each.members))
 
 
 def _siblings(folder: Path) -> list[Path]:
@@ -185,22 +188,14 @@ def _siblings(folder: Path) -> list[Path]:
 
 
 def _member(folder: Path, seed: int | None = None) -> Member:
-    """Return a seed as it stands; one that is not begun, or has no returns yet, has no run."""
-    try:
+    """Return a seed; one that has not begun, or has no returns yet, has no run."""
+    run = None
+    with suppress(ConfigError):
         run = read_run(folder)
-    except ConfigError:
-        return Member(_seed_of(folder) if seed is None else seed, folder, None, {})
-    found = _of_run(run)
-    return Member(found.seed if seed is None else seed, folder, run, run.result)
-
-
-def _of_run(run: Run) -> Member:
-    return Member(_seed_of(run.folder), run.folder, run, run.result)
-
-
-def _seed_of(folder: Path) -> int | None:
-    seed = read_result(folder).get("seed", read_settings(folder).get("seed"))
-    return seed if isinstance(seed, int) else None
+    if seed is None:
+        said = read_result(folder).get("seed", read_settings(folder).get("seed"))
+        seed = said if isinstance(said, int) else None
+    return Member(seed, folder, run)
 
 
 def _with_returns(experiment: Experiment) -> Experiment:

@@ -1,29 +1,95 @@
-"""Put all that is known of an experiment into one page that needs nothing else: no network, no script."""
+"""One page about an experiment that needs nothing else: no network, no script."""
 
 from __future__ import annotations
 
+import base64
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from ding_like import __version__
-from ding_like.errors import escape_controls
-from ding_like.report.curve import plot_groups, plot_run
-from ding_like.report.draw_svg import svg_of
-from ding_like.report.env_metrics import env_metrics, metric_plot
+from ding_like.errors import ConfigError, escape_controls
+from ding_like.report.compare import SEED_HEADER, estimate_text, seed_cells, summary_of
+from ding_like.report.curve import Plot, plot_experiments, plot_metric, plot_run
 from ding_like.report.experiment import Experiment, Member, seed_log
-from ding_like.report.markup import Fact, Html, details, element, facts, joined, picture, section, table
-from ding_like.report.page_style import STYLE
-from ding_like.report.plot import Plot
-from ding_like.report.runs import Reports, last_lines
-from ding_like.report.score_table import said, state_of, summary_of
+from ding_like.report.runs import Run, env_metrics, last_lines
 from ding_like.report.text import clock, interval, measure
 from ding_like.utils.files import atomic_write
 
 _MAX_VIDEO_BYTES = 8_000_000  # a larger one is left out: a page is to be sent by mail
 _LOG_LINES = 12
+_STYLE = """
+:root { color-scheme: light dark; --page: #f4f5f7; --card: #fff; --ink: #1d2330; --soft: #5b6474; --line: #dfe3ea;
+  --accent: #0072b2; --good: #00704f; --warn: #a04b00; }
+@media (prefers-color-scheme: dark) { :root { --page: #12151b; --card: #1b2029; --ink: #e6e9ef; --soft: #9aa4b5;
+  --line: #313947; --accent: #56b4e9; --good: #3fc797; --warn: #f0a35e; } }
+body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 1040px; margin: 0 auto; padding: 28px 20px 60px; }
+h1 { font-size: 26px; margin: 0 0 4px; overflow-wrap: anywhere; }
+h2 { font-size: 18px; margin: 0 0 12px; }
+section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 18px 20px;
+  margin-top: 18px; }
+.soft, footer, figcaption, th, dt, small { color: var(--soft); font-size: 13px; }
+.badge { padding: 1px 10px; border-radius: 999px; font-size: 13px; border: 1px solid currentColor; }
+.good { color: var(--good); } .warn { color: var(--warn); } .going, summary { color: var(--accent); }
+dl { display: grid; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); gap: 12px 20px; }
+dd { margin: 0; font-size: 18px; font-weight: 600; overflow-wrap: anywhere; }
+small { display: block; font-weight: 400; }
+.scroll { overflow: auto; max-height: 620px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n, th.n { text-align: right; white-space: nowrap; }
+pre { background: var(--page); border-radius: 6px; padding: 10px 12px; overflow: auto; max-height: 420px; }
+figure { margin: 0 0 14px; }
+img { max-width: 100%; border-radius: 6px; border: 1px solid var(--line); background: #fff; }
+.two { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(380px, 100%), 1fr)); gap: 14px 24px; }
+@media print { section { break-inside: avoid; } details { display: none; } }
+"""
+
+
+class Html(str):
+    """Text that is markup already; any other text is escaped."""
+
+    __slots__ = ()
+
+
+def element(tag: str, *content: object, **attributes: str) -> Html:
+    """Return an element; an attribute `class_` is class, and one without a value is left out."""
+    named = "".join(f' {name.rstrip("_")}="{escape(value)}"' for name, value in attributes.items() if value)
+    inner = "".join(str(each) if isinstance(each, Html) else escape(str(each)) for each in content)
+    return Html(f"<{tag}{named}>{inner}</{tag}>")
+
+
+def table(header: Sequence[object], rows: Iterable[Sequence[object]], *, numbers: range = range(0)) -> Html:
+    """Return a table that scrolls where there is no room; the columns `numbers` are aligned on the right."""
+
+    def row(tag: str, cells: Sequence[object]) -> Html:
+        made = (element(tag, cell, class_="n" if place in numbers else "") for place, cell in enumerate(cells))
+        return element("tr", *made)
+
+    body = element("tbody", *(row("td", cells) for cells in rows))
+    return element("div", element("table", element("thead", row("th", header)), body), class_="scroll")
+
+
+def section(title: str, *content: object) -> Html:
+    """Return a part of the page."""
+    return element("section", element("h2", title), *content)
+
+
+def details(summary: str, *content: object) -> Html:
+    """Return what is shown on demand."""
+    return element("details", element("summary", summary), *content)
+
+
+def image(data: bytes, kind: str, caption: str) -> Html:
+    """Return a figure whose bytes are in the page; `kind` is its media type."""
+    source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+    shown = Html(f'<img src="{escape(source)}" alt="{escape(caption)}">')
+    return element("figure", shown, element("figcaption", caption))
 
 
 def write_page(experiment: Experiment, path: Path) -> Path:
@@ -36,11 +102,12 @@ def write_page(experiment: Experiment, path: Path) -> Path:
 def page_of(experiment: Experiment) -> str:
     """Return the page: verdict, curves, video, scores, evaluations, config, and how to run it again."""
     title = f"{experiment.policy or 'a policy'} on {experiment.env or 'an env'}"
+    summary = summary_of(experiment)
     body = [
-        _header(experiment, title),
-        *_curves(experiment),
+        _header(experiment, summary, title),
+        _curves(experiment),
         *_videos(experiment),
-        _scores(experiment),
+        _scores(summary),
         *_metrics(experiment),
         _evaluations(experiment),
         _config(experiment),
@@ -51,181 +118,155 @@ def page_of(experiment: Experiment) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"{element('title', f'{title}: {experiment.name}')}\n<style>{STYLE}</style>\n</head>\n"
-        f"<body>\n{element('main', joined(body))}\n</body>\n</html>\n"
+        f"{element('title', f'{title}: {experiment.name}')}\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n{element('main', *body)}\n</body>\n</html>\n"
     )
 
 
-def _header(experiment: Experiment, title: str) -> Html:
-    word, look = _verdict(experiment)
-    summary = summary_of(experiment)
+def _header(experiment: Experiment, summary: Mapping[str, Any], title: str) -> Html:
+    ended, rows, stop = experiment.ended, summary["seeds"], experiment.first.stop_value
     several = len(experiment.members) > 1
-    ended = experiment.ended
-    shown = [Fact("experiment", experiment.name, _when(experiment))]
+    facts: list[tuple[str, str, str]] = [("experiment", experiment.name, _when(experiment))]
     if several:
-        shown.append(Fact("seeds", f"{len(ended)} of {len(experiment.members)} ended"))
+        facts.append(("seeds", f"{len(ended)} of {len(rows)} ended", ""))
     if several and ended:
-        shown.append(_estimate_fact("last models return", summary["mean"]))
-        shown.append(_estimate_fact("interquartile mean", summary["iqm"]))
+        for name, estimated in (("last models return", summary["mean"]), ("interquartile mean", summary["iqm"])):
+            ends = estimated["interval"]
+            facts.append((name, measure(estimated["value"]), f"95% CI {interval(*ends)}" if ends else "of one seed"))
     elif ended:
-        row = summary["seeds"][0]
-        note = f"95% CI {interval(*row['eval_interval'])}, {row['episodes']} fresh episodes"
-        shown.append(Fact("last model returns", measure(row["eval_value"]), note))
-    best = [row["best_eval"] for row in summary["seeds"] if "best_eval" in row]
-    if best:
-        shown.append(Fact("best evaluation", measure(max(best))))
-    steps = [row["env_step"] for row in summary["seeds"] if "env_step" in row]
-    shown.append(Fact("env steps", f"{max(steps):,}", "the most of a seed" if several else ""))
-    if ended:
-        duration_s = sum(each.result["duration_s"] for each in ended)
-        shown.append(Fact("time", clock(duration_s), "of all seeds together" if several else ""))
-    stop = experiment.first.stop_value
-    if stop is not None:
-        shown.append(Fact("to reach", measure(stop), "stop value of an evaluation"))
+        note = f"95% CI {interval(*rows[0]['eval_interval'])}, {rows[0]['episodes']} fresh episodes"
+        facts.append(("last model returns", measure(rows[0]["eval_value"]), note))
+    optional: list[tuple[str, list[float], Callable[[float], str], str]] = [
+        ("best evaluation", [row["best_eval"] for row in rows if "best_eval" in row], measure, ""),
+        ("env steps", [row["env_step"] for row in rows if "env_step" in row], "{:,}".format, "the most of a seed"),
+        ("time", [sum(each.result["duration_s"] for each in ended)] if ended else [], clock, "of all seeds together"),
+        ("to reach", [] if stop is None else [stop], measure, "stop value of an evaluation"),
+    ]
+    for name, values, write, note in optional:
+        if values:
+            facts.append((name, write(max(values)), note if several or name == "to reach" else ""))
+    boxes = [element("div", element("dt", name), element("dd", value, element("small", n))) for name, value, n in facts]
+    word, look = _verdict(experiment)
     heading = element("h1", title, " ", element("span", word, class_=f"badge {look}"))
-    return element("header", heading, element("p", str(experiment.folder.resolve()), class_="soft"), facts(shown))
-
-
-def _estimate_fact(name: str, estimated: Mapping[str, Any]) -> Fact:
-    ends = estimated["interval"]
-    return Fact(name, measure(estimated["value"]), f"95% CI {interval(*ends)}" if ends else "of one seed")
+    place = element("p", str(experiment.folder.resolve()), class_="soft")
+    return element("header", heading, place, element("dl", *boxes))
 
 
 def _verdict(experiment: Experiment) -> tuple[str, str]:
-    """Return how the experiment stands in a word, and how that looks."""
-    ended, members = experiment.ended, experiment.members
-    left = len(members) - len(ended)
-    if left:
-        return ("not ended" if len(members) == 1 else f"{left} of {len(members)} not ended"), "going"
-    stop = experiment.first.stop_value
+    """Return the state of the experiment in words, and their class in the style."""
+    ended, count, stop = experiment.ended, len(experiment.members), experiment.first.stop_value
+    if len(ended) < count:
+        return ("not ended" if count == 1 else f"{count - len(ended)} of {count} not ended"), "going"
     solved = sum(stop is not None and each.result["eval_value"] >= stop for each in ended)
-    if solved == len(members):
-        return "solved", "good"
-    if stop is None:
-        return "done", "good"
-    return ("stop value not reached" if len(members) == 1 else f"{solved} of {len(members)} solved"), "warn"
+    if stop is None or solved == count:
+        return ("done" if stop is None else "solved"), "good"
+    return ("stop value not reached" if count == 1 else f"{solved} of {count} solved"), "warn"
 
 
 def _when(experiment: Experiment) -> str:
-    times = sorted(str(each.result.get("finish_time", "")) for each in experiment.ended)
-    return f"ended {times[-1]}" if times and times[-1] else ""
+    last = max((str(each.result.get("finish_time", "")) for each in experiment.ended), default="")
+    return f"ended {last}" if last else ""
 
 
-def _figure(plot: Plot, caption: str = "") -> Html:
-    drawn = element("div", Html(svg_of(plot)), class_="scroll")
-    return element("figure", drawn, *([element("figcaption", caption)] if caption else []))
+def _figure(plot: Plot, caption: str) -> Html:
+    """Return a plot as a figure; without matplotlib, a line that names what to install."""
+    try:
+        from ding_like.report.drawing import svg_of
+    except ConfigError as error:
+        return element("p", f"{caption}: {error}", class_="soft")
+    return image(svg_of(plot), "image/svg+xml", caption)
 
 
-def _curves(experiment: Experiment) -> Iterator[Html]:
-    runs = experiment.runs
+def _curves(experiment: Experiment) -> Html:
     if len(experiment.members) == 1:
-        yield section("Learning curve", _figure(plot_run(runs[0])))
-        return
+        return section("Learning curve", _figure(plot_run(experiment.first), "episode return over env steps"))
     single = [
-        details(f"seed {each.seed} alone", _figure(plot_run(each.run))) for each in experiment.members if each.run
+        details(f"seed {each.seed} alone", _figure(plot_run(each.run), f"episode return of seed {each.seed}"))
+        for each in experiment.members
+        if each.run
     ]
-    yield section("Learning curves", _figure(plot_groups(runs)), *single)
+    return section("Learning curves", _figure(plot_experiments([experiment]), "episode return over env steps"), *single)
 
 
 def _videos(experiment: Experiment) -> Iterator[Html]:
     """Yield the video of the seed in the middle: the best one would flatter."""
-    filmed = [each for each in experiment.members if _has_video(each)]
+    paths = {each.folder / "agent.gif": each for each in experiment.members}
+    filmed = [(path, each) for path, each in paths.items() if path.is_file()]
+    filmed = [(path, each) for path, each in filmed if path.stat().st_size <= _MAX_VIDEO_BYTES]
     if not filmed:
         return
-    ranked = sorted(filmed, key=lambda each: each.score if each.score is not None else float("-inf"))
-    shown = ranked[len(ranked) // 2]
+    ranked = sorted(filmed, key=lambda pair: float("-inf") if pair[1].score is None else pair[1].score)
+    path, shown = ranked[len(ranked) // 2]
     of = f", seed {shown.seed}" if len(experiment.members) > 1 else ""
-    image = picture(shown.folder / "agent.gif", "image/gif", "an episode of the best model")
     caption = f"an episode of the best model{of}; another: ding enjoy {shlex.quote(str(shown.folder))}"
-    yield section("Video", element("figure", image, element("figcaption", caption)))
+    yield section("Video", image(path.read_bytes(), "image/gif", caption))
 
 
-def _has_video(member: Member) -> bool:
-    path = member.folder / "agent.gif"
-    return path.is_file() and path.stat().st_size <= _MAX_VIDEO_BYTES
-
-
-def _scores(experiment: Experiment) -> Html:
-    summary = summary_of(experiment)
-    header = ("seed", "state", "last model returns", "95% CI", "episodes", "best", "env steps", "updates", "time")
-    rows = [_score_row(row) for row in summary["seeds"]]
-    notes = []
-    if len(experiment.members) > 1 and experiment.ended:
-        notes.append(
-            element(
-                "p",
-                f"Mean {said(summary['mean'])}, interquartile mean {said(summary['iqm'])} of "
-                f"{summary['num_ended']} seeds; intervals by {summary['resamples']:,} bootstrap draws over seeds.",
-            )
+def _scores(summary: Mapping[str, Any]) -> Html:
+    note = ""
+    if summary["num_seeds"] > 1 and summary["num_ended"]:
+        note = (
+            f"Mean {estimate_text(summary['mean'])}, interquartile mean {estimate_text(summary['iqm'])} of "
+            f"{summary['num_ended']} seeds; intervals by {summary['resamples']:,} bootstrap draws over seeds."
         )
-    elif experiment.ended:
-        text = "The interval is over the episodes of one model; it says nothing about another seed."
-        notes.append(element("p", text, class_="soft"))
-    return section("Scores", table(header, rows, numbers=range(2, 9)), *notes)
-
-
-def _score_row(row: Mapping[str, Any]) -> list[str]:
-    def number(name: str) -> str:
-        return f"{row[name]:,}" if name in row else "-"
-
-    return [
-        "?" if row["seed"] is None else str(row["seed"]),
-        row["state"],
-        measure(row["eval_value"]) if "eval_value" in row else "-",
-        interval(*row["eval_interval"]) if "eval_interval" in row else "-",
-        number("episodes"),
-        measure(row["best_eval"]) if "best_eval" in row else "-",
-        number("env_step"),
-        number("train_iter"),
-        clock(row["duration_s"]) if "duration_s" in row else "-",
-    ]
+    elif summary["num_ended"]:
+        note = "The interval is over the episodes of one model; it says nothing about another seed."
+    header, place = [*SEED_HEADER], SEED_HEADER.index("95% CI") + 1
+    header.insert(place, "episodes")
+    rows = []
+    for row in summary["seeds"]:
+        cells = seed_cells(row)
+        cells.insert(place, str(row.get("episodes", "-")))
+        rows.append(cells)
+    return section("Scores", table(header, rows, numbers=range(2, len(header))), element("p", note, class_="soft"))
 
 
 def _metrics(experiment: Experiment) -> Iterator[Html]:
-    found = env_metrics(experiment)
-    if not found:
-        return
-    rows = [(each.name, *(measure(value) for value in each.last)) for each in found]
-    names = [f"seed {run.config.get('seed', '?')}" for run in experiment.runs]
-    header = ("metric", *(names if len(names) > 1 else ["last evaluation"]))
-    figures = [_figure(metric_plot(each, each.name)) for each in found]
-    yield section(
-        "What the env measures",
-        table(header, rows, numbers=range(1, len(header))),
-        element("div", joined(figures), class_="two"),
-    )
+    rows, figures = [], []
+    for name in sorted({name for run in experiment.runs for name in env_metrics(run)}):
+        with suppress(ConfigError):  # a run has none of it yet
+            runs = experiment.with_metric(name).runs
+            of = f", mean of {len(runs)} seeds" if len(runs) > 1 else ""
+            figures.append(_figure(plot_metric([experiment], name), f"{name}{of}"))
+            rows.append([name, *(measure(_last_value(run)) for run in runs)])
+    if rows:
+        seeds = [f"seed {run.config.get('seed', '?')}" for run in experiment.runs]
+        header = ["metric", *(seeds if len(seeds) > 1 else ["last evaluation"])]
+        shown = table(header, rows, numbers=range(1, len(header)))
+        yield section("What the env measures", shown, element("div", *figures, class_="two"))
+
+
+def _last_value(run: Run) -> float:
+    return float((run.evaluation if len(run.evaluation) else run.training).mean[-1])
 
 
 def _evaluations(experiment: Experiment) -> Html:
     parts = []
     for member in experiment.members:
-        if member.run is None or not len(member.run.evaluation):
-            continue
-        shown = _history(member.run.evaluation)
-        title = f"seed {member.seed}: {len(member.run.evaluation)} evaluations"
-        parts.append(details(title, shown) if len(experiment.members) > 1 else shown)
+        if member.run is not None and len(member.run.evaluation):
+            shown = _history(member.run)
+            title = f"seed {member.seed}: {len(member.run.evaluation)} evaluations"
+            parts.append(details(title, shown) if len(experiment.members) > 1 else shown)
     return section("Evaluations", *(parts or [element("p", "none yet", class_="soft")]))
 
 
-def _history(reports: Reports) -> Html:
+def _history(run: Run) -> Html:
+    reports = run.evaluation
     columns = (reports.env_step, reports.mean, reports.std, reports.low, reports.high, reports.count)
     rows = [
-        (f"{step:,.0f}", measure(mean), measure(std), measure(low), measure(high), f"{count:.0f}")
+        (f"{step:,.0f}", *map(measure, (mean, std, low, high)), f"{count:.0f}")
         for step, mean, std, low, high, count in zip(*columns, strict=True)
     ]
-    header = ("env step", "mean return", "std", "lowest", "highest", "episodes")
-    return table(header, rows, numbers=range(6))
+    return table(("env step", "mean return", "std", "lowest", "highest", "episodes"), rows, numbers=range(6))
 
 
 def _config(experiment: Experiment) -> Html:
-    folder = experiment.first.folder
-    diff = folder / "config_diff.txt"
+    diff, full = (experiment.first.folder / name for name in ("config_diff.txt", "formatted_total_config.py"))
     parts: list[Html] = []
     if diff.is_file():
         rows = [_diff_cells(line) for line in diff.read_text(encoding="utf-8").splitlines()[1:]]
         parts.append(element("p", f"{len(rows)} settings are not the defaults.", class_="soft"))
         parts.append(table(("key", "default", "value"), [[element("code", cell) for cell in row] for row in rows]))
-    full = folder / "formatted_total_config.py"
     if full.is_file():
         parts.append(details("the whole config", element("pre", full.read_text(encoding="utf-8"))))
     return section("Config", *(parts or [element("p", "the folder holds none", class_="soft")]))
@@ -234,7 +275,7 @@ def _config(experiment: Experiment) -> Html:
 def _diff_cells(line: str) -> list[str]:
     """Return key, default and value of a row, whose columns are two or more spaces apart."""
     cells = [cell.strip() for cell in line.split("  ") if cell.strip()]
-    return [*cells[:2], "  ".join(cells[2:])] if len(cells) >= 3 else [*cells, "", ""][:3]
+    return [*cells[:2], "  ".join(cells[2:])]
 
 
 def _reproduce(experiment: Experiment) -> Html:
@@ -242,29 +283,25 @@ def _reproduce(experiment: Experiment) -> Html:
     result: Mapping[str, Any] = experiment.ended[0].result if experiment.ended else {}
     command = plan.command if plan is not None else result.get("command")
     mode = plan.mode if plan is not None else result.get("mode", "serial")
-    seeds = " ".join(f"-s {each.seed}" for each in experiment.members if each.seed is not None)
     where = experiment.folder if plan is not None else experiment.first.folder
-    again = f"ding -m {mode} -c {shlex.quote(str(where / 'total_config.py'))} {seeds}".strip()
-    if plan is not None:
-        again = " ".join([again, *map(shlex.quote, plan.arguments)])
+    seeds = [f"-s {each.seed}" for each in experiment.members if each.seed is not None]
+    more = [shlex.quote(word) for word in plan.arguments] if plan is not None else []
+    again = " ".join([f"ding -m {mode} -c {shlex.quote(str(where / 'total_config.py'))}", *seeds, *more])
     lines = [*([f"# what was typed\n{command}\n"] if command else []), f"# the same from the saved config\n{again}"]
     if len(experiment.ended) < len(experiment.members):
         lines.append(f"\n# go on with what has not ended\nding --resume {folder}")
     rows = [(name, result[name]) for name in ("host", "commit") if result.get(name)]
     rows += sorted(dict(result.get("versions") or {}).items())
-    made = [table(("where", ""), rows)] if rows else []
-    return section("Run it again", element("pre", "\n".join(lines)), *made)
+    return section("Run it again", element("pre", "\n".join(lines)), *([table(("where", ""), rows)] if rows else []))
 
 
 def _logs(experiment: Experiment) -> Iterator[Html]:
-    """Yield the last words of seeds that have not ended."""
-    if experiment.plan is None:
-        return
-    shown = []
-    for member in experiment.members:
-        log = seed_log(experiment.folder, member.seed or 0)
-        lines = [] if member.has_ended else last_lines(log, _LOG_LINES)
-        if lines:
-            shown.append(details(f"seed {member.seed} ({state_of(member)}) says", element("pre", "\n".join(lines))))
-    if shown:
-        yield section("What has not ended", *shown)
+    """Yield the last lines of the logs of seeds that have not ended."""
+
+    def shown(member: Member) -> list[str]:
+        return last_lines(seed_log(experiment.folder, member.seed or 0), _LOG_LINES)
+
+    waiting = [each for each in experiment.members if experiment.plan is not None and not each.result and shown(each)]
+    parts = [details(f"seed {each.seed} ({each.state})", element("pre", "\n".join(shown(each)))) for each in waiting]
+    if parts:
+        yield section("What has not ended", *parts)

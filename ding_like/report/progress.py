@@ -1,4 +1,4 @@
-"""Say how far a run is, how fast it goes and when it will be done."""
+"""Progress of a run: how far it is, its speed, the time left, and how all that is written."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ding_like.report.interval import bootstrap_interval
+from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import clock, interval, measure
-from ding_like.utils.seeding import make_rng
 
 # From here on a limit stands for none: DI-engine's defaults are 1e10.
 _NO_LIMIT = 1e9
@@ -30,7 +30,7 @@ Row = tuple[str, list[tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Limits:
-    """Hold what ends a run; 1e9 and more stands for no limit."""
+    """Limits of a run; 1e9 and more stands for no limit."""
 
     max_env_step: float = math.inf
     max_train_iter: float = math.inf
@@ -39,7 +39,7 @@ class Limits:
 
     @property
     def stop(self) -> float | None:
-        """Return the evaluation that ends the run, None if there is none to reach."""
+        """Evaluation that ends the run, None if there is none to reach."""
         return None if self.stop_value is None or self.stop_value >= _NO_LIMIT else self.stop_value
 
     def describe(self) -> str:
@@ -62,7 +62,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Progress:
-    """Hold how far a run is; NaN and nothing where there is nothing yet."""
+    """Report on how far a run is; NaN and nothing where there is nothing yet."""
 
     env_step: int
     train_iter: int
@@ -79,7 +79,7 @@ class Progress:
 
 
 class Speed:
-    """Turn progress reports into speeds and the time that is left."""
+    """Speeds and the time that is left, by progress reports."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -95,7 +95,7 @@ class Speed:
 
     @property
     def speeds(self) -> tuple[float, float]:
-        """Return env steps and updates per second over the last ten seconds, NaN before there are two reports."""
+        """Env steps and updates per second over the last ten seconds, NaN before there are two reports."""
         if len(self._recent) < 2:
             return math.nan, math.nan
         old, new = self._recent[0], self._recent[-1]
@@ -104,7 +104,7 @@ class Speed:
 
     @property
     def eta_s(self) -> float:
-        """Return the seconds that are left at the average speed since this process began; NaN if it is not known."""
+        """Seconds that are left at the average speed since this process began; NaN if it is not known."""
         if self._first is None or len(self._recent) < 2:
             return math.nan
         now = self._recent[-1]
@@ -113,27 +113,17 @@ class Speed:
             return math.nan
         return (now.duration_s - self._first.duration_s) * (1 - done[0]) / (done[0] - start[0])
 
-
-class EvalInterval:
-    """Return the bootstrap interval of an evaluation, computed once per evaluation."""
-
-    def __init__(self) -> None:
-        self._returns: Sequence[float] = ()
-        self._ends = (math.nan, math.nan)
-
-    def of(self, returns: Sequence[float]) -> tuple[float, float]:
-        """Return the ends of the 95 % interval of the mean of at least one return."""
-        if returns is not self._returns:
-            self._returns = returns
-            self._ends = bootstrap_interval(returns, rng=make_rng(0, "interval"))
-        return self._ends
+    @property
+    def eta_text(self) -> str:
+        """Time left as h:mm:ss, "?" while it is not known."""
+        return "?" if math.isnan(self.eta_s) else clock(self.eta_s)
 
 
-def describe_rows(progress: Progress, speed: Speed, intervals: EvalInterval) -> list[Row]:
-    """Return what there is to say beside the bar: rows of names and values."""
+def describe_rows(progress: Progress, speed: Speed) -> list[Row]:
+    """Return the rows of names and values below the bar."""
     rows = [
         ("rollout", _rollout(progress)),
-        ("eval", _evaluation(progress, intervals)),
+        ("eval", _evaluation(progress)),
         ("learn", _learning(progress.learn)),
         ("speed", _speed(progress, speed)),
         ("workers", list(progress.workers.items())),
@@ -141,16 +131,16 @@ def describe_rows(progress: Progress, speed: Speed, intervals: EvalInterval) -> 
     return [(label, pairs) for label, pairs in rows if pairs]
 
 
-def describe_line(progress: Progress, speed: Speed, limits: Limits, intervals: EvalInterval) -> str:
-    """Return the gist of it in one line."""
+def describe_line(progress: Progress, speed: Speed, limits: Limits) -> str:
+    """Return the most important numbers in one line."""
     budget = limits.nearest(progress.env_step, progress.train_iter)
-    done = "" if budget is None else f" ({budget[0]:.0%}, {eta_text(speed)} left)"
+    done = "" if budget is None else f" ({budget[0]:.0%}, {speed.eta_text} left)"
     returns = progress.eval_returns
     pairs = [
         ("env step", f"{progress.env_step:,}{done}"),
         ("iter", f"{progress.train_iter:,}"),
         *(pair for pair in _rollout(progress) if pair[0] != "length"),
-        *([("eval", f"{measure(sum(returns) / len(returns))} {interval(*intervals.of(returns))}")] if returns else []),
+        *([("eval", _mean_text(tuple(returns)))] if returns else []),
         *_metrics(progress),
         *_learning(progress.learn)[:1],
         *_speed(progress, speed)[:1],
@@ -159,9 +149,9 @@ def describe_line(progress: Progress, speed: Speed, limits: Limits, intervals: E
     return "  ".join(f"{name} {value}".strip() for name, value in pairs)
 
 
-def eta_text(speed: Speed) -> str:
-    """Return the time left as h:mm:ss, "?" while it is not known."""
-    return "?" if math.isnan(speed.eta_s) else clock(speed.eta_s)
+@lru_cache(maxsize=1)  # a panel is drawn more often than there are evaluations
+def _mean_text(returns: tuple[float, ...]) -> str:
+    return f"{measure(sum(returns) / len(returns))} {interval(*bootstrap_interval(returns))}"
 
 
 def _rollout(progress: Progress) -> list[tuple[str, str]]:
@@ -172,12 +162,11 @@ def _rollout(progress: Progress) -> list[tuple[str, str]]:
     return pairs + [(name, f"{value:.3g}") for name, value in numbers.items()]
 
 
-def _evaluation(progress: Progress, intervals: EvalInterval) -> list[tuple[str, str]]:
+def _evaluation(progress: Progress) -> list[tuple[str, str]]:
     returns = progress.eval_returns
     if not returns:
         return []
-    mean = measure(sum(returns) / len(returns))
-    pairs = [("mean", f"{mean} {interval(*intervals.of(returns))}"), ("95% CI of", f"{len(returns)} episodes")]
+    pairs = [("mean", _mean_text(tuple(returns))), ("95% CI of", f"{len(returns)} episodes")]
     pairs += [] if math.isnan(progress.best_eval) else [("best", measure(progress.best_eval))]
     return pairs + _metrics(progress)
 

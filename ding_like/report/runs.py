@@ -18,14 +18,20 @@ from ding_like.types import Array
 
 # What a folder of several seeds says of them; each has a folder of its own in it.
 PLAN_FILE = "experiment.json"
+METRICS_FILE = "metrics.jsonl"
 _TAIL_BYTES = 8_000  # of a log that are searched for its last lines
-# A row of what a collector or evaluator reports: env step, and the returns of some episodes.
-_FIELDS = ("env_step", "reward_mean", "reward_std", "reward_min", "reward_max", "episode_count")
+_RETURNS = ("reward_mean", "reward_std", "reward_min", "reward_max")
+# What evaluators report of every env, beside the numbers that the env measures itself.
+_EVERY_ENV = frozenset(
+    "source env_step train_iter time_s episode_count envstep_count avg_envstep_per_episode evaluate_time "
+    "avg_envstep_per_sec avg_time_per_episode".split()
+).union(_RETURNS)
+_SOURCES = ("collector", "evaluator")
 
 
 @dataclass(frozen=True)
 class Reports:
-    """Hold the returns that one part reported, as columns [N] in order of rising env steps."""
+    """Returns that the collector or the evaluator reported, as columns [N] in order of rising env steps."""
 
     env_step: Array
     mean: Array
@@ -40,7 +46,7 @@ class Reports:
 
 @dataclass(frozen=True)
 class Run:
-    """Hold what a folder says about its run."""
+    """Files of a run, read."""
 
     folder: Path
     training: Reports
@@ -54,24 +60,24 @@ class Run:
 
     @property
     def env(self) -> str:
-        """Return what the env is called, "" if the folder does not say."""
+        """Name of the env, "" if the folder does not say."""
         env = self.config.get("env", {})
         kind = str(env.get("type") or "")
         return str(self.result.get("env") or (kind if ":" in kind else env.get("env_id") or kind))
 
     @property
     def policy(self) -> str:
-        """Return the policy's registry name, "" if the folder does not say."""
+        """Registry name of the policy, "" if the folder does not say."""
         return str(self.config.get("policy", {}).get("type", ""))
 
     @property
     def stop_value(self) -> float | None:
-        """Return the evaluation that ends the run, None without one."""
+        """Evaluation that ends the run, None without one."""
         return Limits(stop_value=self.config.get("env", {}).get("stop_value")).stop
 
 
 class NoReturnsError(ConfigError):
-    """Report that a run has no returns yet."""
+    """Error of a run that has no returns yet."""
 
 
 def read_run(folder: Path) -> Run:
@@ -82,7 +88,7 @@ def read_run(folder: Path) -> Run:
     if not folder.is_dir():
         _refuse_file_or_glob(folder)
         raise ConfigError(f"there is no experiment folder '{folder}'.{_similar(folder, 'metrics.jsonl')}")
-    metrics = folder / "metrics.jsonl"
+    metrics = folder / METRICS_FILE
     if not metrics.is_file() and (folder / "total_config.py").is_file():
         raise NoReturnsError(f"'{folder}' has no returns yet: its run has written nothing.")
     if not metrics.is_file():
@@ -91,7 +97,7 @@ def read_run(folder: Path) -> Run:
             f"{_similar(folder, 'metrics.jsonl')} Give the exp_name of a run."
         )
     lines = _read_lines(metrics)
-    training, evaluation = (_reports(lines, source) for source in ("collector", "evaluator"))
+    training, evaluation = (_reports(lines, source) for source in _SOURCES)
     if not len(training) and not len(evaluation):
         raise NoReturnsError(f"'{folder}' has no returns yet: no episode has ended in its run.")
     return Run(folder, training, evaluation, read_settings(folder), read_result(folder))
@@ -109,11 +115,11 @@ def check_experiment(folder: Path) -> None:
 
 def _refuse_file_or_glob(given: Path) -> None:
     """Raise ConfigError for a file of a run, and for a pattern that the shell found no folder for."""
-    run = next((folder for folder in given.parents if (folder / "metrics.jsonl").is_file()), None)
+    run = next((folder for folder in given.parents if (folder / METRICS_FILE).is_file()), None)
     if given.is_file() and run is not None:
         raise ConfigError(f"'{given}' is a file: give the folder of its run, {run}")
     if not given.exists() and set("*?[") & set(given.name):
-        found = _similar(given, "metrics.jsonl")
+        found = _similar(given, METRICS_FILE)
         raise ConfigError(f"no folder matches '{given}'.{found} Give the exp_name of a run.")
 
 
@@ -131,24 +137,19 @@ def with_metric(run: Run, name: str) -> Run:
 
     Raises ConfigError, with the numbers that there are, if neither says it.
     """
-    lines = [line for line in _read_lines(run.folder / "metrics.jsonl") if line["source"] in ("collector", "evaluator")]
-    training, evaluation = (_reports_of(lines, source, name) for source in ("collector", "evaluator"))
+    lines = [line for line in _read_lines(run.folder / METRICS_FILE) if line["source"] in _SOURCES]
+    training, evaluation = (_reports(lines, source, name) for source in _SOURCES)
     if not len(training) and not len(evaluation):
         known = sorted({key for line in lines for key in line} - {"source", "env_step", "train_iter", "time_s"})
         raise ConfigError(f"'{run.folder}' has no metric '{name}'; there are: {', '.join(known)}.")
     return replace(run, training=training, evaluation=evaluation)
 
 
-def _reports_of(lines: list[dict[str, Any]], source: str, name: str) -> Reports:
-    rows = [
-        (float(line["env_step"]), float(line[name]), float(line.get("episode_count", 1)))
-        for line in lines
-        if line["source"] == source and name in line and line["env_step"] >= 0
-    ]
-    table = np.array([row for row in rows if np.isfinite(row).all()], np.float64).reshape(-1, 3)
-    table = table[_is_last_word(table[:, 0])]
-    env_step, mean, count = table.T
-    return Reports(env_step, mean, np.zeros_like(mean), mean, mean, count)
+def env_metrics(run: Run) -> list[str]:
+    """Return the names of what the env measures itself, `is_success` say, among the metrics of evaluations."""
+    lines = [line for line in _read_lines(run.folder / METRICS_FILE) if line["source"] == "evaluator"]
+    found = {name for line in lines for name, value in line.items() if isinstance(value, (int, float))}
+    return sorted(found - _EVERY_ENV)
 
 
 def read_settings(folder: Path) -> Mapping[str, Any]:
@@ -185,18 +186,22 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         raise ConfigError(f"{path} has a line that is no JSON: {error.doc[:60]!r}. Delete that line.") from error
 
 
-def _reports(lines: list[dict[str, Any]], source: str) -> Reports:
-    rows = [[float(line[name]) for name in _FIELDS] for line in lines if line["source"] == source and _has_all(line)]
-    table = np.array(rows, np.float64).reshape(len(rows), len(_FIELDS))
-    # A part that was not told the env step says -1.
+def _reports(lines: list[dict[str, Any]], source: str, metric: str = "") -> Reports:
+    """Return the returns that a source reported, or its values of another metric."""
+    names = ("env_step", *([metric] if metric else _RETURNS), "episode_count")
+    rows = [[float(line.get(name, 1)) for name in names] for line in lines if _holds(line, source, metric)]
+    table = np.array(rows, np.float64).reshape(len(rows), len(names))
+    # A part that was not given the env step reports -1.
     table = table[(table[:, 0] >= 0) & np.isfinite(table).all(axis=1)]
     table = table[_is_last_word(table[:, 0])]
-    env_step, mean, std, low, high, count = table.T
+    env_step, *values, count = table.T
+    mean, std, low, high = [values[0], np.zeros_like(count), values[0], values[0]] if metric else values
     return Reports(env_step, mean, std, low, high, count)
 
 
-def _has_all(line: Mapping[str, Any]) -> bool:
-    return all(name in line for name in _FIELDS)
+def _holds(line: Mapping[str, Any], source: str, metric: str) -> bool:
+    needed = {"env_step", metric} if metric else {"env_step", "episode_count", *_RETURNS}
+    return line["source"] == source and needed <= line.keys()
 
 
 def _is_last_word(env_step: Array) -> Array:

@@ -16,16 +16,15 @@ import torch
 from ding_like import __version__
 from ding_like.envs.di_engine_style import BaseEnv
 from ding_like.envs.factory import env_class
-from ding_like.report.interval import bootstrap_interval
 from ding_like.report.progress import Limits
 from ding_like.report.runs import read_result, read_settings
+from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import interval, measure, short
 from ding_like.types import EnvManager
-from ding_like.utils.seeding import make_rng
 
 _MAX_LISTED = 3  # overrides that are named before it is said how many more there are
 # What a run may have written that a person wants to open, in this order.
-_FILES = ("curve.png", "curve.svg", "agent.gif", "ckpt/ckpt_best.pth.tar", "metrics.jsonl", "total_config.py")
+_FILES = ("curve.png", "agent.gif", "ckpt/ckpt_best.pth.tar", "metrics.jsonl", "total_config.py")
 
 
 def opening_lines(
@@ -164,7 +163,7 @@ def closing_lines(folder: str | Path, *, mode: str = "serial") -> list[str]:
 def _verdict(result: Mapping[str, Any], stop: float | None) -> str:
     """Return what the last model is worth, by episodes that no stop rule has seen."""
     returns = result["eval_value_raw"]
-    ends = bootstrap_interval(returns, rng=make_rng(0, "interval"))
+    ends = bootstrap_interval(returns)
     if not result["stop"]:
         word = "done    "
     elif stop is None or result["eval_value"] >= stop:

@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ding_like.config.literal import literal
 from ding_like.report.text import measure
-from ding_like.report.tune_plot import StudyPicture, TrialPoint
+from ding_like.study.picture import StudyPicture, TrialPoint
 from ding_like.study.plan import StudyPlan, trial_folder
 from ding_like.study.trial_runs import FAILED, PRUNED_AT
 from ding_like.utils.files import atomic_write

@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ding_like.report.run_console import framed
 from ding_like.report.text import clock
-from ding_like.report.views import framed
 from ding_like.study.standing import SeedStanding, Standings, returns_text
 from ding_like.utils.log import PACKAGE_LOGGER
 

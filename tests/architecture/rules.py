@@ -51,7 +51,7 @@ HOMES = {
     "zmq": ("comm/zmq/sockets.py",),
     "lz4": ("comm/",),
     "ray": ("comm/ray/library.py",),
-    "matplotlib": ("report/",),
+    "matplotlib": ("report/", "study/"),
     "click": ("entry/",),
     "optuna": ("study/", "entry/tune.py"),
     "wandb": ("utils/trackers/",),

@@ -14,7 +14,7 @@ from ding_like.entry import serial_pipeline
 from ding_like.entry.parallel_entry import parallel_pipeline
 from ding_like.errors import ConfigError
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.report.progress import EvalInterval, Limits, Progress, Speed, describe_line, describe_rows
+from ding_like.report.progress import Limits, Progress, Speed, describe_line, describe_rows
 from tests.pipeline.test_serial import make_configs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
@@ -92,13 +92,13 @@ def test_collectors_elsewhere_report_the_mean_of_their_metrics() -> None:
 
 def test_the_console_shows_metrics_beside_the_evaluation() -> None:
     progress = Progress(100, 10, 1.0, eval_returns=[1.0, 2.0], best_eval=1.5, eval_metrics={"is_success": 0.25})
-    limits, intervals = Limits(1000), EvalInterval()
+    limits = Limits(1000)
     speed = Speed(limits)
 
-    rows = dict(describe_rows(progress, speed, intervals))
+    rows = dict(describe_rows(progress, speed))
 
     assert ("is_success", "0.25") in rows["eval"]
-    assert "is_success 0.25" in describe_line(progress, speed, limits, intervals)
+    assert "is_success 0.25" in describe_line(progress, speed, limits)
 
 
 def test_episodes_of_a_collector_keep_metrics_over_a_resume() -> None:

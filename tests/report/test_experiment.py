@@ -12,9 +12,8 @@ from ding_like import load
 from ding_like.entry.enjoy import enjoy
 from ding_like.errors import ConfigError
 from ding_like.pipeline.serve import Blueprint
-from ding_like.report.curve import group_runs
-from ding_like.report.experiment import SeedsPlan, read_experiment, read_experiments, read_plan, runs_of
-from ding_like.report.score_table import markdown, summary_of, table_lines, write_scores
+from ding_like.report.compare import markdown, summary_of, table_lines, write_scores
+from ding_like.report.experiment import SeedsPlan, names_of, read_experiment, read_experiments, read_plan
 from tests.report.run_folder import training_and_evaluation, write_run, write_seeds
 
 
@@ -35,7 +34,7 @@ def test_a_folder_of_seeds_holds_those_of_its_plan(tmp_path: Path) -> None:
 
     assert [(each.seed, each.score) for each in found.members] == [(0, 480.0), (1, 300.0), (4, None)]
     assert found.scores == [480.0, 300.0] and found.name == "exp"
-    assert [run.name for run in runs_of(folder)] == ["seed0", "seed1", "seed4"]
+    assert [run.name for run in found.runs] == ["seed0", "seed1", "seed4"]
 
 
 def test_a_seed_that_has_not_begun_is_a_member_without_a_run(tmp_path: Path) -> None:
@@ -73,10 +72,14 @@ def test_siblings_that_are_given_are_joined_and_others_are_not(tmp_path: Path) -
     assert [(each.name, len(each.members)) for each in found] == [("a", 2), ("c", 1), ("b_seed0", 1)]
 
 
-def test_seeds_of_one_folder_are_one_group_of_a_plot(tmp_path: Path) -> None:
-    runs = runs_of(write_seeds(tmp_path / "a", {0: 1.0, 1: 2.0})) + runs_of(write_seeds(tmp_path / "b", {0: 1.0}))
+def test_names_have_as_many_parents_as_it_takes(tmp_path: Path) -> None:
+    for name in ("x/a_seed0", "x/a_seed1", "y/a_seed1", "y/b"):
+        write_run(tmp_path / name, training_and_evaluation())
 
-    assert {name: len(members) for name, members in group_runs(runs).items()} == {"a": 2, "b/seed0": 1}
+    found = read_experiments([tmp_path / name for name in ("x/a_seed0", "x/a_seed1", "y/b")])
+    twice = read_experiments([tmp_path / name for name in ("x/a_seed1", "y/a_seed1")])
+
+    assert names_of(found) == ["a", "b"] and names_of(twice) == ["x/a_seed1", "y/a_seed1"]
 
 
 def test_a_damaged_plan_is_named(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from ding_like.report.progress import EvalInterval, Limits, Progress, Speed, describe_line, describe_rows
+from ding_like.report.progress import Limits, Progress, Speed, describe_line, describe_rows
+from ding_like.report.text import clock, measure, short
 
 
 def make_progress(**changes) -> Progress:
@@ -72,7 +73,7 @@ def test_rows_tell_rollout_evaluation_learning_and_speed():
         learn={"q_value": 4.5, "total_loss": 0.021, "train_time": 1.0},
     )
 
-    rows = dict(describe_rows(progress, make_speed(Limits(), before, progress), EvalInterval()))
+    rows = dict(describe_rows(progress, make_speed(Limits(), before, progress)))
 
     assert rows["rollout"] == [("return", "21.5"), ("length", "21.5"), ("eps", "0.25")]
     assert rows["eval"] == [("mean", "150 [100, 200]"), ("95% CI of", "2 episodes"), ("best", "180")]
@@ -83,7 +84,7 @@ def test_rows_tell_rollout_evaluation_learning_and_speed():
 def test_rows_leave_out_what_is_not_there_yet():
     progress = Progress(env_step=0, train_iter=0, duration_s=0.0)
 
-    assert describe_rows(progress, make_speed(Limits(), progress), EvalInterval()) == [("rollout", [("return", "-")])]
+    assert describe_rows(progress, make_speed(Limits(), progress)) == [("rollout", [("return", "-")])]
 
 
 def test_line_holds_the_gist():
@@ -92,7 +93,7 @@ def test_line_holds_the_gist():
     progress = make_progress(mean_length=21.5, eval_returns=[9.0], setting={"eps": 0.5}, learn=learn)
     speed = make_speed(limits, make_progress(env_step=0, duration_s=0), progress)
 
-    line = describe_line(progress, speed, limits, EvalInterval())
+    line = describe_line(progress, speed, limits)
 
     assert line == (
         "env step 500 (50%, 0:00:10 left)  iter 200  return 21.5  eps 0.5  eval 9 [9, 9]  loss 2  50 env steps/s  "
@@ -100,8 +101,31 @@ def test_line_holds_the_gist():
     )
 
 
-def test_intervals_follow_the_evaluation():
-    intervals = EvalInterval()
+def test_measures_show_the_digits_that_matter():
+    for value, text in [
+        (0.02134, "0.0213"),
+        (46.24, "46.2"),
+        (475.0, "475"),
+        (-1234.5, "-1,234"),
+        (math.nan, "-"),
+        (-math.inf, "-inf"),
+    ]:
+        assert measure(value) == text
 
-    assert intervals.of([1.0, 1.0]) == (1.0, 1.0)
-    assert intervals.of([5.0]) == (5.0, 5.0)
+
+def test_counts_are_short():
+    for value, text in [
+        (0, "0"),
+        (500, "500"),
+        (17900, "17.9k"),
+        (20000, "20k"),
+        (1.5e6, "1.5M"),
+        (999.7, "1000"),
+        (1e10, "1e+10"),
+    ]:
+        assert short(value) == text
+
+
+def test_durations_read_as_a_clock():
+    for seconds, text in [(0, "0:00:00"), (59.6, "0:01:00"), (3725, "1:02:05")]:
+        assert clock(seconds) == text

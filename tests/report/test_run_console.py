@@ -217,7 +217,7 @@ def test_a_start_that_fails_leaves_no_panel(log_to):
 
 def test_elsewhere_a_long_phase_is_a_line(caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("ding_like.report.views.LineView.every_s", 0.01)
+    monkeypatch.setattr("ding_like.report.run_console._LINE_EVERY_S", 0.01)
 
     with RunConsole("my_exp", Limits()) as console, console.phase("building envs"):
         wait_until(lambda: caplog.messages)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ding_like.report.plot import COLOURS
+from ding_like.report.curve import COLOURS
 from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
 
