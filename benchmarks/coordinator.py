@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 import ding_like
 from benchmarks.provenance import OWN, RESULTS, DirtyTreeError, provenance
 from benchmarks.rounds import Measured, circumstances
+from ding_like.comm.keys import make_keys
 from ding_like.comm.rest.auth import ANSWER_HEADER, Signer, draw_secret
-from ding_like.comm.rest.keys import make_keys
 from ding_like.comm.rest.messages import PROTOCOL
 
 _FILE = "coordinator.jsonl"
@@ -86,7 +86,7 @@ class Client:
     def __init__(self, port: int, key: bytes, role: str, number: int) -> None:
         self._port, self._role, self._number = port, role, number
         self._secret = draw_secret()
-        self._signer = Signer(role, key, incarnation=f"load{number}", secret=self._secret, clock=time.monotonic)
+        self._signer = Signer(role, key, secret=self._secret, clock=time.monotonic)
         self._signer.offset_s = time.time() - time.monotonic()  # the coordinator is on this machine
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None

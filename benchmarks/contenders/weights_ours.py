@@ -15,8 +15,8 @@ from torch import nn
 from torch.distributed import TCPStore
 
 from ding_like.comm.channels import Version, WeightPublisher, WeightReader, Weights
+from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.keys import make_keys
 from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
 from ding_like.comm.rest.worker import TaskHandle, WorkerLink
 from ding_like.comm.weights.encode import encode

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.rest.address import coordinator_url
 from ding_like.config import compile_config, read_config
 from ding_like.entry.leaving import Leaving
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
 from ding_like.pipeline.parallel.settings import read_system, serial_parts
+from ding_like.utils.addresses import coordinator_url
 from ding_like.utils.parent import watch_parent
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 

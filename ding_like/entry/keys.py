@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ding_like.comm.rest.keys import ROLES, make_keys, role_file
+from ding_like.comm.keys import ROLES, make_keys, role_file
 from ding_like.entry.options import OnceCommand, echo
 from ding_like.errors import ConfigError
 

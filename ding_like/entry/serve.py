@@ -48,8 +48,8 @@ def serve(
     second signal does so at once. Raises ConfigError or CheckpointError for a run that cannot be served, CommError for
     a host and port that cannot be opened.
     """
-    from ding_like.comm.serve.access import check_host, read_token
-    from ding_like.comm.serve.http_server import PolicyServer
+    from ding_like.comm.keys import read_token
+    from ding_like.comm.serve.http_server import PolicyServer, check_host
     from ding_like.errors import CommError, ConfigError
     from ding_like.pipeline.build.process import training_process
     from ding_like.pipeline.interrupt import StopSignal

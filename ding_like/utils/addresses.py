@@ -1,9 +1,10 @@
-"""Tell addresses of this machine from those that others reach."""
+"""Read addresses, and tell those of this machine from those that others reach."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
+from urllib.parse import urlsplit
 
 from ding_like.errors import ConfigError
 
@@ -69,3 +70,16 @@ def reachable_url(url: str) -> str:
     host, _, port = place.rpartition(":")
     found = reachable(host.strip("[]"))
     return f"{scheme}://{f'[{found}]' if ':' in found else found}:{port}"
+
+
+def coordinator_url(text: str) -> str:
+    """Return the URL of "http://host:port" or "host:port"; raises ConfigError for anything else."""
+    url = (text if "://" in text else f"http://{text}").rstrip("/")
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and parts.hostname and parts.port
+    except ValueError:  # a port that is no number, or too large
+        is_url = False
+    if not is_url:
+        raise ConfigError(f"the coordinator's address is {text!r}; expected http://HOST:PORT, as it logs at its start.")
+    return url

@@ -17,9 +17,9 @@ from typing import Any
 import requests
 
 import ding_like
+from ding_like.comm.keys import Keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.keys import Keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.errors import CommError
 from tests.chaos.audit import audit, saved_segments
@@ -80,7 +80,7 @@ class Fake(threading.Thread):
 
     def __init__(self, url: str, keys: Keys, role: str, number: int, *, every_s: float, rows: int = _ROWS) -> None:
         super().__init__(name=f"fake-{role}{number}", daemon=True)
-        self._client = HttpCoordinator(url, role=role, key=keys[role], incarnation=f"fake{number}", retry_s=60.0)
+        self._client = HttpCoordinator(url, role=role, key=keys[role], retry_s=60.0)
         self._role, self._number, self._every_s, self._rows = role, number, every_s, rows
         self._worker = ""
         self._task: m.Task | None = None

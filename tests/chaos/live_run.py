@@ -16,8 +16,8 @@ from typing import Any
 
 import requests
 
+from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.keys import make_keys
 from tests.chaos.child import CLOCK
 from tests.chaos.ending import END
 from tests.chaos.kills import ROOT, workers_of

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.rest.keys import make_keys
+from ding_like.comm.keys import make_keys
 from tests.chaos.audit import audit
 from tests.chaos.kills import CONFIG, ROOT, wait_for_ledgers
 from tests.chaos.ledger import FOLDER, read_ledgers

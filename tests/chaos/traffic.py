@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.keys import Keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.keys import Keys, make_keys
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.service import LockedService
@@ -88,7 +88,7 @@ def _rows(core: Any) -> list[IndexRow]:
 
 def _publish(url: str, keys: Keys) -> None:
     """Be the learner: without published weights nobody is given credit."""
-    client = HttpCoordinator(url, role="learner", key=keys["learner"], incarnation="scripted", retry_s=60.0)
+    client = HttpCoordinator(url, role="learner", key=keys["learner"], retry_s=60.0)
     client.hello()
     worker = client.register(m.Register("learner", "host", 1, PACKAGE, "scripted")).worker_id
     task = client.claim(worker, m.Claim(wait_s=1.0)).task
@@ -99,7 +99,7 @@ def _publish(url: str, keys: Keys) -> None:
 
 def _collect(url: str, keys: Keys, incarnation: str, segments: int) -> None:
     """Be a collector that sends so many segments, whatever becomes of its tasks between."""
-    client = HttpCoordinator(url, role="collector", key=keys["collector"], incarnation=incarnation, retry_s=60.0)
+    client = HttpCoordinator(url, role="collector", key=keys["collector"], retry_s=60.0)
     client.hello()
     number, worker, task = 0, "", None
     while number < segments:

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Batch, Order, Segment, Version, Weights
+from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.keys import make_keys
 from ding_like.comm.rest.rows import RestBatchSource, RestRowSink, SegmentReader
 from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
 from ding_like.comm.rest.worker import TaskHandle, WorkerLink

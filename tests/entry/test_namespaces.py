@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.rest.keys import make_keys
+from ding_like.comm.keys import make_keys
 from tests.entry.test_parallel import CONFIG, environment
 
 pytestmark = [pytest.mark.namespaces, pytest.mark.timeout(300)]

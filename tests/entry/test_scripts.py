@@ -22,7 +22,7 @@ _DING = f"""#!{sys.executable}
 import json, os, sys, time
 arguments = sys.argv[1:]
 if arguments[0] == "keys":
-    from ding_like.comm.rest.keys import make_keys
+    from ding_like.comm.keys import make_keys
     make_keys(arguments[-1], per_role="--per-role" in arguments)
     sys.exit()
 module, file = (arguments[arguments.index(name) + 1] for name in ("-M", "--key-file"))
@@ -140,7 +140,9 @@ def test_a_run_of_one_machine_that_fails_is_resumed_a_few_times(there: Path) -> 
     fails = there / "bin/ding"
     fails.write_text('#!/bin/sh\nmkdir -p exp; echo "$@" >> calls; kill -9 $$\n')
 
-    done = subprocess.run(["sh", str(SCRIPTS / "one_machine.sh"), "c.py", "exp", "ray"], cwd=there / "work", check=False)
+    done = subprocess.run(
+        ["sh", str(SCRIPTS / "one_machine.sh"), "c.py", "exp", "ray"], cwd=there / "work", check=False
+    )
 
     assert done.returncode == 137
     assert (there / "work/calls").read_text().splitlines() == ["-m ray -c c.py --exp-name exp", *["--resume exp"] * 3]

@@ -111,7 +111,7 @@ def test_the_lines_that_are_printed_work_as_they_are(token: str | None, exp: Pat
     [
         (["none"], r"ConfigError: there is no folder 'none': give the folder of a run"),
         (["{exp}", "--checkpoint", "oldest"], r"CheckpointError: there is no checkpoint 'oldest'; --checkpoint takes"),
-        (["{exp}", "--host", "0.0.0.0"], r"ConfigError: a policy served on 0.0.0.0 .* give --token-file FILE"),
+        (["{exp}", "--host", "0.0.0.0"], r"ConfigError: the host 0.0.0.0 .* give --token-file FILE"),
         (["{exp}", "--host", ""], r"ConfigError: the host is empty"),
         (["{exp}", "--token-file", "none"], r"ConfigError: the token file none cannot be read: No such file.*Make one"),
         (["{empty}"], r"CheckpointError: there is no .*ckpt_best.pth.tar: this run has not been evaluated yet"),

@@ -95,7 +95,7 @@ def run_of(folder: Path, case: Case, *, masked: bool = False) -> Run:
 @contextmanager
 def serving(run: Run, which: str = "newest", *, reload_s: float = 60.0, **settings: Any) -> Iterator[PolicyServer]:
     """Serve a run's policy meanwhile; `settings` are those of the blueprint or of the server."""
-    of_server = {name: settings.pop(name) for name in ("token", "limits", "host") if name in settings}
+    of_server = {name: settings.pop(name) for name in ("token", "host") if name in settings}
     blueprint = Blueprint.of(run.folder, **settings)
     with ServedPolicy(blueprint, CheckpointChoice.of(run.folder, which), reload_s=reload_s) as served:
         server = PolicyServer(served, **of_server)

@@ -15,15 +15,15 @@ import pytest
 import requests
 from safetensors.numpy import load, save
 
-from ding_like.comm.serve.access import read_token
+from ding_like.comm.keys import read_token
 from ding_like.comm.serve.http_server import PolicyServer
-from ding_like.comm.serve.limits import Limits
 from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.errors import ConfigError
 from tests.serve.runs import Run, ask, serving
 
 SMALL = dict(model=dict(encoder_hidden_size_list=[8, 8]))
 JSON, TENSORS = "application/json", "application/octet-stream"
+CLOSE = {"Connection": "close"}
 TOKEN = "kV3-x9_Qz7Lp2wRt8sYb"
 
 
@@ -60,13 +60,6 @@ def connect(url: str) -> socket.socket:
     """Return a connection for bytes that `requests` would not send."""
     host, port = url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=60)
-
-
-def answer_to(url: str, head: bytes) -> bytes:
-    """Return all that a server answers until it closes the connection."""
-    with connect(url) as connection:
-        connection.sendall(head)
-        return b"".join(iter(lambda: connection.recv(4096), b""))
 
 
 ZEROS = [0.0, 0.0, 0.0]
@@ -206,13 +199,6 @@ def test_a_body_that_is_too_large_is_refused_with_the_most_it_may_be(url: str) -
     assert (status, code) == (413, "too_large") and "1,000,000 bytes, expected at most 131,840" in message
 
 
-def test_what_cannot_be_read_as_a_request_is_answered_in_json_too(url: str) -> None:
-    for head in [b"no http at all\r\n\r\n", b"POST /act HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"]:
-        status, _, body = answer_to(url, head).partition(b"\r\n\r\n")
-        assert b" 400 " in status.splitlines()[0]
-        assert json.loads(body)["error"]["code"] == "malformed"
-
-
 def test_health_tells_what_is_served_and_how_fast(url: str) -> None:
     for _ in range(3):
         ask(url, ZEROS)
@@ -246,7 +232,7 @@ def test_both_formats_name_the_version_in_the_header_and_in_the_answer(url: str)
 
 
 def test_a_host_of_others_needs_a_token() -> None:
-    with pytest.raises(ConfigError, match="can be asked from other machines: give --token-file"):
+    with pytest.raises(ConfigError, match="can be reached from other machines: give --token-file"):
         PolicyServer(Stub(), host="0.0.0.0")
 
 
@@ -264,21 +250,6 @@ def test_with_a_token_only_those_who_have_it_are_answered(vector_run: Run) -> No
             assert requests.post(f"{server.url}/act", json={"obs": ZEROS}, headers=sent, timeout=60).status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("sent", "size", "answered"),
-    [("", 60_000_000, b"401"), (f"Authorization: Bearer {TOKEN}\r\n", 70_000_000, b"413"), ("", 70_000_000, b"401")],
-)
-def test_a_body_that_is_not_read_is_answered_by_who_sends_it(
-    sent: str, size: int, answered: bytes, vector_run: Run
-) -> None:
-    head = f"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\n{sent}Content-Length: {size}\r\n\r\n"
-    with serving(vector_run, token=TOKEN) as server:
-        answer = answer_to(server.url, head.encode())
-
-    assert answer.startswith(b"HTTP/1.1 " + answered)
-    assert (b"70,000,000 bytes, expected at most 67,108,864" if answered == b"413" else b"Bearer TOKEN") in answer
-
-
 def test_a_web_page_cannot_ask_a_server_of_this_machine(url: str) -> None:
     for headers in [{"Host": "evil.example"}, {"Host": ""}, {"Origin": "http://evil.example"}]:
         response = requests.post(f"{url}/act", json={"obs": ZEROS}, headers=headers, timeout=60)
@@ -286,27 +257,22 @@ def test_a_web_page_cannot_ask_a_server_of_this_machine(url: str) -> None:
         assert response.status_code in (400, 403)
 
 
-def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     path.chmod(0o640)
 
     with pytest.raises(ConfigError, match=r"can be read or changed by others \(mode 0640\): do `chmod 600"):
         read_token(path)
-    monkeypatch.setattr("os.geteuid", lambda: path.stat().st_uid + 1)
-    with pytest.raises(ConfigError, match=r"by others \(mode 0640\): make one of your own"):
-        read_token(path)
-
     path.chmod(0o600)
     assert read_token(path) == TOKEN
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o644])
-def test_a_file_without_a_token_that_is_hard_to_guess_is_refused_as_such(mode: int, tmp_path: Path) -> None:
+def test_a_file_without_a_token_that_is_hard_to_guess_is_refused_as_such(tmp_path: Path) -> None:
     for text in ["", "short", "a" * 40, "two words, long enough", "päßwört" * 5, TOKEN * 60, f"{TOKEN}\n{TOKEN}"]:
         path = tmp_path / "token"
         path.write_text(text)
-        path.chmod(mode)
+        path.chmod(0o600)
 
         with pytest.raises(ConfigError, match="no token that is hard to guess: expected one line of 20 to 1,024"):
             read_token(path)
@@ -342,7 +308,7 @@ def test_closing_answers_what_has_come_and_frees_the_port() -> None:
     server.start()
     session, answers = requests.Session(), []
     client = threading.Thread(
-        target=lambda: answers.append(session.post(f"{server.url}/act", json={"obs": [1]}, timeout=60))
+        target=lambda: answers.append(session.post(f"{server.url}/act", json={"obs": [1]}, headers=CLOSE, timeout=60))
     )
     client.start()
     assert policy.asked.wait(60)
@@ -359,17 +325,13 @@ def test_closing_answers_what_has_come_and_frees_the_port() -> None:
 
     (answer,) = answers
     assert answer.status_code == 200 and answer.json()["action"] == 1
-    assert answer.headers["Connection"] == "close"
     assert not closing.is_alive() and not server.is_alive
     session.close()
     socket.create_server(("127.0.0.1", int(server.url.rpartition(":")[2]))).close()
 
 
-PATIENT = Limits(head_s=600.0, body_s=600.0, idle_s=600.0)
-
-
 def test_closing_does_not_wait_for_connections_that_ask_nothing(vector_run: Run) -> None:
-    with serving(vector_run, limits=PATIENT) as server, requests.Session() as session:
+    with serving(vector_run) as server, requests.Session() as session:
         session.get(f"{server.url}/health", timeout=60)
         closing = threading.Thread(target=server.close)
         closing.start()
@@ -380,7 +342,7 @@ def test_closing_does_not_wait_for_connections_that_ask_nothing(vector_run: Run)
 
 def test_closing_waits_no_longer_than_the_grace() -> None:
     policy = Stub()
-    server = PolicyServer(policy, limits=PATIENT)
+    server = PolicyServer(policy)
     server.start()
     with connect(server.url) as connection:
         connection.sendall(b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n{")  # and no more
@@ -404,12 +366,3 @@ def test_a_fault_of_the_policy_is_told_without_its_inside(caplog: pytest.LogCapt
 
     assert (status, code) == (500, "internal") and "secret" not in message
     assert "ZeroDivisionError: secret" in caplog.text
-
-
-def test_a_slow_client_is_closed(vector_run: Run) -> None:
-    quick = Limits(head_s=0.2, body_s=0.2, idle_s=0.2, look_s=0.05)
-    with serving(vector_run, limits=quick) as server:
-        with connect(server.url) as connection:
-            connection.sendall(b"POST /act HTTP/1.1\r\nHost:")
-
-            assert connection.recv(100) == b""

@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ding_like.comm.rest import keys
+from ding_like.comm import keys
 from ding_like.config import compile_config
 from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.parallel import comm_collector, comm_learner, coordinator

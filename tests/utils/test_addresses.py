@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.utils.addresses import check_known, is_loopback, reachable, reachable_url
+from ding_like.utils.addresses import check_known, coordinator_url, is_loopback, reachable, reachable_url
 
 
 class NoWayOut(socket.socket):
@@ -64,3 +64,15 @@ def test_a_name_that_cannot_be_resolved_is_refused_with_the_option_and_the_fix()
             check_known(host, "--host", "give 1")
     for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "*", "192.0.2.1"):
         check_known(host, "--host", "give 1")
+
+
+def test_the_scheme_of_an_address_may_be_left_out() -> None:
+    for text in ("http://localhost:7311", "localhost:7311", "http://localhost:7311/"):
+        assert coordinator_url(text) == "http://localhost:7311"
+
+
+def test_what_is_no_address_is_refused_with_what_was_expected() -> None:
+    for text in ("localhost", "ftp://localhost:7311", "http://:7311", "h:port", "h:99999", ""):
+        with pytest.raises(ConfigError, match=r"expected http://HOST:PORT"):
+            coordinator_url(text)
+            pytest.fail(f"{text!r} is taken")

@@ -16,8 +16,8 @@ from urllib3.exceptions import HTTPError
 
 import ding_like
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, body_hash, draw_secret
-from ding_like.comm.rest.messages import ROUTES, CoordinatorService, Stamp
+from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, draw_secret
+from ding_like.comm.rest.messages import ROUTES, CoordinatorService
 from ding_like.comm.rest.refusal import STATUS, RefusedError, UnreachableError
 from ding_like.comm.rest.wire import decode, encode, printable
 from ding_like.errors import CommError
@@ -28,15 +28,12 @@ _CONNECT_S = 2.0
 _READ_S = 3.0  # beyond the time that the answer may wait
 _JSON = "application/json"
 _MIN_WAIT_S, _MAX_WAIT_S = 0.1, 2.0
-_HURRY_S = 5.0  # for what is still to be said by a worker that ends
-_HURRIED = threading.Event()  # never set: to wait with
+_HURRY_S = 5.0  # for the last requests of a worker that ends
+_NEVER = threading.Event()
 _MAX_ANSWER = m.MAX_FILE  # bytes
-_PIECE = 1 << 18
-_SLOWEST = 256 * 1024.0  # bytes a second
-# Refusals that the coordinator can sign with the role's key alone: of a worker whose own key it does not know.
-_OF_ROLE = ("unknown", "name_taken", "wrong_role")
+_SLOWEST = 256 * 1024.0  # bytes a second, of a file that is brought
 # Refusals that cannot be signed, and are believed as long as no signed answer has come: the worker has a wrong key, or
-# speaks another protocol.
+# another protocol.
 _AT_START = ("bad_key", "wrong_protocol")
 
 
@@ -52,55 +49,54 @@ class _BadClockError(_TryAgainError):
     """The coordinator's clock has jumped."""
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """One request, sent until it is answered; `worker` signs it with its own key, `turn` numbers it."""
 
     method: str
     path: str
-    body: bytes
-    wait_s: float
-    content_type: str
+    turn: str
+    body: bytes = b""
+    content_type: str = _JSON
+    wait_s: float = _READ_S
     worker: str = ""
-    turn: str = ""
 
 
-class _Answer(NamedTuple):
-    status: int
-    body: bytes
-    signature: str
+class _Connection:
+    """Connection of one thread, and the channels on which it numbers its requests."""
+
+    def __init__(self) -> None:
+        self.session = requests.Session()
+        self.session.trust_env = False  # no proxies: a coordinator is asked directly
+        self._channel, self._numbers = secrets.token_hex(8), dict[str, int]()
+
+    def turn(self, kind: str) -> str:
+        """Return the next number of the channel of a kind of requests, of which one is in flight at a time."""
+        self._numbers[kind] = self._numbers.get(kind, 0) + 1
+        return f"{self._channel}.{kind}:{self._numbers[kind]}"
 
 
 class HttpCoordinator(CoordinatorService):
     """HTTP client of the coordinator at `url`; requests are signed with the key of a role and retried for `retry_s`.
 
-    Raises RefusedError for what the coordinator refuses, CommError if it cannot be reached, or if what is reached does
-    not hold the key: answers that it has not signed are not believed. Threads may share one. `clock` only grows.
+    Raises RefusedError for what the coordinator refuses, UnreachableError if it cannot be reached, or if what is
+    reached does not hold the key: answers that it has not signed are not believed. Threads may share one. `clock` only
+    grows.
     """
 
     def __init__(
-        self,
-        url: str,
-        *,
-        role: str,
-        key: bytes | None,
-        incarnation: str,
-        retry_s: float = 30.0,
-        clock: Clock = time.monotonic,
+        self, url: str, *, role: str, key: bytes | None, retry_s: float = 30.0, clock: Clock = time.monotonic
     ) -> None:
         self._url = url.rstrip("/")
         self._role = role
-        self._incarnation = incarnation
         self._secret = draw_secret()
+        self._signer = None if key is None else Signer(role, key, secret=self._secret, clock=clock)
         self._clock = clock
-        self._signer = (
-            None if key is None else Signer(role, key, incarnation=incarnation, secret=self._secret, clock=clock)
-        )
         self._is_believed = False  # a signed answer has come
         self._worker = ""  # as it was registered
         self._retry_s = retry_s
         self._hurry = threading.Event()
-        self._own = threading.local()  # a connection is one thread's, and so are channels
-        self._sessions: list[requests.Session] = []
+        self._of_thread = threading.local()
+        self._connections: list[_Connection] = []
 
     def hello(self) -> m.Hello:
         """Return who answers, after taking its clock. Raises CommError for another protocol or package."""
@@ -119,7 +115,8 @@ class HttpCoordinator(CoordinatorService):
 
     def register(self, message: m.Register) -> m.Registered:
         """Register with this client's secret. Raises CommError if another name is given than was asked for."""
-        found = self._ask("POST", "/v1/workers", dataclasses.replace(message, secret=self._secret), m.Registered)
+        message = dataclasses.replace(message, secret=self._secret)
+        found = self._ask("POST", "/v1/workers", m.Registered, message=message)
         if found.worker_id != f"{message.role}-{message.incarnation}":
             raise CommError(f"the coordinator at {self._url} calls {message.incarnation} by another's name.")
         self._worker = found.worker_id
@@ -129,11 +126,11 @@ class HttpCoordinator(CoordinatorService):
         """Send the message of a route and return its reply."""
         route = ROUTES[name]
         path = route.path.format(worker=worker_id, item=item)
-        return self._ask(route.method, path, message, route.reply, worker=worker_id)
+        return self._ask(route.method, path, route.reply, message=message, worker=worker_id)
 
     def status(self) -> dict[str, Any]:
         """Return a description of the run."""
-        return self._ask("GET", "/v1/status", None, dict[str, Any])
+        return self._ask("GET", "/v1/status", dict[str, Any])
 
     def put_file(self, path: str, data: bytes) -> None:
         """Bring a file to the coordinator, under a path of its file routes. Raises RefusedError for one too large."""
@@ -144,44 +141,15 @@ class HttpCoordinator(CoordinatorService):
                 "that all hosts share: set system.path_data and system.path_policy.",
             )
         wait_s = _READ_S + len(data) / _SLOWEST
-        self._send(_Asked("PUT", path, data, wait_s, m.OCTETS, self._worker, self._turn("files")))
+        turn = self._connection.turn("files")
+        self._send(_Request("PUT", path, turn, data, m.OCTETS, wait_s, self._worker))
 
     def get_file(self, path: str) -> bytes:
         """Fetch a file from the coordinator."""
-        return self._send(_Asked("GET", path, b"", _READ_S, m.OCTETS, self._worker, self._turn("files")))
-
-    def close(self) -> None:
-        """Close the connections of all threads."""
-        while self._sessions:
-            session = self._sessions.pop()
-            # A session only releases its pools, which stay open as long as an error's traceback refers to them.
-            adapter = session.get_adapter(self._url)
-            pools = adapter.poolmanager.pools if isinstance(adapter, HTTPAdapter) else {}
-            for key in pools.keys():
-                pools[key].close()
-            session.close()
-
-    def _ask(self, method: str, path: str, message: Any, reply: type[M], *, worker: str = "") -> M:
-        """Send one message; a repetition keeps its number."""
-        body = b"" if message is None else encode(message)
-        if len(body) > m.MAX_BODY:
-            raise RefusedError("too_large", f"the message has {len(body)} bytes; at most {m.MAX_BODY}")
-        wait_s = _READ_S + float(getattr(message, "wait_s", 0.0))
-        turn = self._turn("messages" if worker else "requests")
-        return decode(reply, self._send(_Asked(method, path, body, wait_s, _JSON, worker, turn)))
-
-    def _turn(self, kind: str) -> str:
-        """Return the next number of this thread's channel of a kind: one request of it is on its way at a time."""
-        channels: dict[str, Stamp] | None = getattr(self._own, "channels", None)
-        if channels is None:
-            channels = self._own.channels = {}
-        # No other thread, of this process or of any other, has the same channel.
-        last = channels.get(kind) or Stamp(secrets.token_hex(8), 0)
-        channels[kind] = Stamp(last.channel, last.number + 1)
-        return f"{last.channel}:{last.number + 1}"
+        return self._send(_Request("GET", path, self._connection.turn("files"), worker=self._worker))
 
     def be_patient(self, retry_s: float) -> None:
-        """Try again for another time than until now, where the coordinator does not answer."""
+        """Retry for another time than until now, where the coordinator does not answer."""
         self._retry_s = retry_s
 
     def hurry(self) -> None:
@@ -192,22 +160,37 @@ class HttpCoordinator(CoordinatorService):
         """Wait; return at once, and True, if this worker is to end."""
         return self._hurry.wait(seconds)
 
-    def _send(self, asked: _Asked) -> bytes:
+    def close(self) -> None:
+        """Close the connections of all threads."""
+        while self._connections:
+            session = self._connections.pop().session
+            # A session only releases its pools, which stay open as long as an error's traceback refers to them.
+            adapter = session.get_adapter(self._url)
+            pools = adapter.poolmanager.pools if isinstance(adapter, HTTPAdapter) else {}
+            for key in pools.keys():
+                pools[key].close()
+            session.close()
+
+    @property
+    def _connection(self) -> _Connection:
+        found: _Connection | None = getattr(self._of_thread, "connection", None)
+        if found is None:
+            found = self._of_thread.connection = _Connection()
+            self._connections.append(found)
+        return found
+
+    def _ask(self, method: str, path: str, reply: type[M], *, message: Any = None, worker: str = "") -> M:
+        """Send one message and return its reply; a repetition keeps its number."""
+        body = b"" if message is None else encode(message)
+        if len(body) > m.MAX_BODY:
+            raise RefusedError("too_large", f"the message has {len(body)} bytes; at most {m.MAX_BODY}")
+        wait_s = _READ_S + float(getattr(message, "wait_s", 0.0))
+        turn = self._connection.turn("messages" if worker else "requests")
+        return decode(reply, self._send(_Request(method, path, turn, body, wait_s=wait_s, worker=worker)))
+
+    def _send(self, asked: _Request) -> bytes:
         """Send a request until it is answered, and return the answer's body."""
-        has_measured = False
-
-        def send() -> bytes:
-            nonlocal has_measured
-            try:
-                return self._request(asked)
-            except _BadClockError:
-                if has_measured:
-                    raise
-                has_measured = True
-                self._greet()
-                return self._request(asked)
-
-        return self._repeat(send)
+        return self._repeat(lambda: self._send_once(asked))
 
     def _repeat(self, send: Callable[[], M]) -> M:
         """Send a request, again and again while that may help, after random waits: many workers must not come at once.
@@ -219,18 +202,18 @@ class HttpCoordinator(CoordinatorService):
             try:
                 return send()
             except _TryAgainError as error:
-                retry_s = min(self._retry_s, _HURRY_S) if self._hurry.is_set() else self._retry_s
+                is_hurried = self._hurry.is_set()
+                retry_s = min(self._retry_s, _HURRY_S) if is_hurried else self._retry_s
                 left_s = started_s + retry_s - time.monotonic()
                 if left_s <= 0:
-                    raise UnreachableError(self._despair(error, retry_s)) from error
+                    raise UnreachableError(self._give_up(error, retry_s)) from error
+                if isinstance(error, _BadClockError) and self._signer is not None:
+                    self._signer.offset_s = None
             most_s = min(2 * most_s, _MAX_WAIT_S)
-            wait_s = min(random.uniform(_MIN_WAIT_S / 2, most_s), left_s)
-            if not self._hurry.wait(wait_s):
-                continue
-            _HURRIED.wait(min(_MIN_WAIT_S, left_s))  # the wait that was cut short
+            (_NEVER if is_hurried else self._hurry).wait(min(random.uniform(_MIN_WAIT_S / 2, most_s), left_s))
 
-    def _despair(self, error: _TryAgainError, retry_s: float) -> str:
-        """Return what to say when there was no answer for `retry_s`."""
+    def _give_up(self, error: _TryAgainError, retry_s: float) -> str:
+        """Return the message for a coordinator that has not answered for `retry_s`."""
         if isinstance(error, _UnsignedError):
             return (
                 f"what answers at {self._url} has not shown for {retry_s:g} s that it holds the key of a {self._role}: "
@@ -243,97 +226,73 @@ class HttpCoordinator(CoordinatorService):
 
     def _greet(self) -> m.Hello:
         """Say hello once and take the coordinator's clock, if it shows that it holds the key."""
-        headers, nonce = {"X-DL-Protocol": str(m.PROTOCOL)}, ""
-        if self._signer is not None:
-            headers["Authorization"], nonce = self._signer.hello()
         sent_s = self._clock()
-        answer = self._exchange("GET", "/v1/hello", b"", headers, _READ_S)
-        heard_s = self._clock()
+        found = decode(m.Hello, self._exchange(_Request("GET", "/v1/hello", f"{secrets.token_hex(8)}:1")))
         if self._signer is not None:
-            self._believe(answer, nonce, "")
-        if answer.status != 200:
-            raise _refusal_of(answer)
-        found = decode(m.Hello, answer.body)
-        if self._signer is not None:
-            self._signer.offset_s = found.server_time - (sent_s + heard_s) / 2
+            self._signer.offset_s = found.server_time - (sent_s + self._clock()) / 2
         return found
 
-    def _request(self, asked: _Asked) -> bytes:
-        """Send a request once, signed, and return the body of its answer."""
-        headers = {"Content-Type": asked.content_type, "X-DL-Protocol": str(m.PROTOCOL)}
+    def _send_once(self, asked: _Request) -> bytes:
+        """Send a request once, when the coordinator's clock is known, and return the body of its answer."""
+        if self._signer is not None and self._signer.offset_s is None:
+            self._greet()
+        try:
+            return self._exchange(asked)
+        except RefusedError as error:
+            if error.code == "bad_key" and self._is_believed:
+                # The key is right: this request was changed on its way. Another signature will do.
+                raise _TryAgainError(error.message) from error
+            raise
+
+    def _exchange(self, asked: _Request) -> bytes:
+        """Send a request, and return the body of an answer that is believed. Raises CommError for a refusal."""
+        headers = {"Accept-Encoding": "identity", "Content-Type": asked.content_type}
+        headers["X-DL-Protocol"] = str(m.PROTOCOL)
         signature = ""
         if self._signer is not None:
-            if self._signer.offset_s is None:
-                self._greet()
             signed, signature = self._signer.sign(
                 asked.method, asked.path, asked.body, turn=asked.turn, worker=asked.worker
             )
             headers.update(signed)
         else:
-            headers.update({"X-DL-SHA256": body_hash(asked.body), "X-DL-Incarnation": self._incarnation})
             headers.update({"X-DL-Seq": asked.turn, **({"X-DL-Worker": asked.worker} if asked.worker else {})})
-        answer = self._exchange(asked.method, asked.path, asked.body, headers, asked.wait_s)
-        if self._signer is not None:
-            self._believe(answer, signature, asked.worker)
-        if answer.status == 200:
-            return answer.body
-        refusal = _refusal_of(answer)
-        if isinstance(refusal, RefusedError) and refusal.code == "bad_key" and self._signer is not None:
-            # Signed with the key itself: this request came twice, or changed, on its way. Another signature will do.
-            raise _TryAgainError(refusal.message)
-        raise refusal
-
-    def _exchange(self, method: str, path: str, body: bytes, headers: dict[str, str], wait_s: float) -> _Answer:
-        """Send bytes and return what comes back, as it is: it is not trusted, not unpacked, and held to a limit."""
-        until_s = time.monotonic() + _CONNECT_S + wait_s
         try:
-            with self._my_session().request(
-                method,
-                self._url + path,
-                data=body,
-                headers={"Accept-Encoding": "identity", **headers},
-                timeout=(_CONNECT_S, wait_s),
+            with self._connection.session.request(
+                asked.method,
+                self._url + asked.path,
+                data=asked.body,
+                headers=headers,
+                timeout=(_CONNECT_S, asked.wait_s),
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                if response.headers.get("Content-Encoding", "identity") != "identity":
-                    raise _UnsignedError("the answer is compressed, which the coordinator's never are")
-                data = bytearray()
-                while piece := response.raw.read1(_PIECE, decode_content=False):
-                    data += piece
-                    if len(data) > _MAX_ANSWER:
-                        raise _UnsignedError(f"the answer is longer than {_MAX_ANSWER} bytes")
-                    if time.monotonic() > until_s + len(data) / _SLOWEST:
-                        raise _TryAgainError("the answer comes too slowly")
-                return _Answer(response.status_code, bytes(data), response.headers.get(ANSWER_HEADER, ""))
+                body: bytes = response.raw.read(_MAX_ANSWER + 1)  # as it is: nothing is unpacked
         except (requests.RequestException, HTTPError) as error:  # unreachable, too slow, or gone in the middle
             raise _TryAgainError(_reason(error)) from error
+        if len(body) > _MAX_ANSWER:
+            raise _UnsignedError(f"the answer is longer than {_MAX_ANSWER} bytes")
+        refusal = None if response.status_code == 200 else _refusal_of(response.status_code, body)
+        if self._signer is not None:
+            answer = response.headers.get(ANSWER_HEADER, ""), signature, response.status_code, body
+            self._believe(self._signer, answer, asked.worker, refusal)
+        if refusal is not None:
+            raise refusal
+        return body
 
-    def _believe(self, answer: _Answer, asked: str, worker: str) -> None:
+    def _believe(
+        self, signer: Signer, answer: tuple[str, str, int, bytes], worker: str, refusal: CommError | None
+    ) -> None:
         """Raise an error for an answer that the coordinator has not signed."""
-        assert self._signer is not None
-        if self._signer.is_answer(answer.signature, asked, answer.status, answer.body, worker=worker):
+        if signer.is_answer(*answer, worker=worker):
             self._is_believed = True
             return
-        if answer.status == 200:
-            raise _UnsignedError("its answer is not signed with that key")
-        refusal = _refusal_of(answer)
         code = refusal.code if isinstance(refusal, RefusedError) else ""
-        of_role = self._signer.is_answer(answer.signature, asked, answer.status, answer.body)
-        if of_role and code in _OF_ROLE:
+        # Of a worker whose own key it does not have, the coordinator can say so with the role's key.
+        if code == "unknown" and signer.is_answer(*answer, worker=worker, by_role=True):
             return
-        if not self._is_believed and code in _AT_START:
-            raise refusal
-        raise _UnsignedError(f"its answer is not signed with that key ({refusal})")
-
-    def _my_session(self) -> requests.Session:
-        session: requests.Session | None = getattr(self._own, "session", None)
-        if session is None:
-            session = requests.Session()
-            session.trust_env = False  # no proxies: a coordinator is asked directly
-            self._own.session = session
-            self._sessions.append(session)
-        return session
+        if code in _AT_START and not self._is_believed:
+            return
+        raise _UnsignedError(f"its answer is not signed with that key{'' if refusal is None else f' ({refusal})'}")
 
 
 def _reason(error: BaseException) -> str:
@@ -350,11 +309,11 @@ def _reason(error: BaseException) -> str:
     return str(seen) or type(error).__name__
 
 
-def _refusal_of(answer: _Answer) -> CommError:
+def _refusal_of(status: int, body: bytes) -> CommError:
     try:
-        error = decode(m.ErrorReply, answer.body).error
+        error = decode(m.ErrorReply, body).error
     except RefusedError:
-        return CommError(f"the coordinator answered with status {answer.status} and no reason.")
+        return CommError(f"the coordinator answered with status {status} and no reason.")
     if error.code not in STATUS:
         return CommError(f"the coordinator refused for an unknown reason: {printable(error.message)}")
     if error.code == "bad_clock":

@@ -1,4 +1,4 @@
-"""The messages of protocol dl/2, their routes, and the coordinator as its workers see it.
+"""The messages of protocol dl/3, their routes, and the coordinator as its workers see it.
 
 `attempt` is the fencing token of a task: a message of an older attempt is refused with `stale_attempt`. (worker,
 channel, number) tells a request from its repetition.
@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 from ding_like.comm.rest.wire import Floats, Id, Ints
 
-PROTOCOL = 2
+PROTOCOL = 3
 # A row's id is `serial * ROWS_PER_SEGMENT + row`: the number the coordinator gave its segment, and its place therein.
 ROWS_PER_SEGMENT = 2**20
-# Files travel as they are, with their hash beside.
+# Files travel as they are.
 OCTETS = "application/octet-stream"
-SHA256_HEADER = "X-DL-SHA256"
 MAX_FILE = 64 << 20  # bytes
 MAX_BODY = 1 << 20  # of any other request
 

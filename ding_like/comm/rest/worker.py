@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ding_like
+from ding_like.comm.keys import load_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.files import SharedFiles, StreamedFiles
 from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.keys import load_keys
 from ding_like.comm.rest.messages import CoordinatorService
 from ding_like.comm.rest.refusal import RefusedError, UnreachableError
 from ding_like.data.segment_file import SegmentError
@@ -337,9 +337,7 @@ class WorkerLink:
             key_file = cfg.get("key_file")
             key = None if key_file is None else load_keys(key_file)[role]
             retry_s = float(cfg.get("retry_s") or 30.0)
-            self._client = HttpCoordinator(
-                str(cfg["coordinator"]), role=role, key=key, incarnation=incarnation, retry_s=retry_s
-            )
+            self._client = HttpCoordinator(str(cfg["coordinator"]), role=role, key=key, retry_s=retry_s)
         self.coordinator: CoordinatorService = coordinator or self._client  # type: ignore[assignment]
         self.agent = WorkerAgent(self.coordinator, role, incarnation=incarnation, resources=resources)
         self._files: SharedFiles | None = None

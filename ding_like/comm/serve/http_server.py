@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import secrets
 import threading
 import time
 from collections import deque
@@ -12,12 +13,10 @@ from typing import Any, Protocol
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from ding_like.comm.rest.listening import listen, url_of
-from ding_like.comm.rest.messages import MAX_FILE
+from ding_like.comm import http_server
+from ding_like.comm.http_server import HttpServer, check_envelope, local_names
+from ding_like.comm.keys import MAKE_TOKEN
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.access import Access, check_host
-from ding_like.comm.serve.draining import DrainingServer, error_body
-from ding_like.comm.serve.limits import Limits
 from ding_like.comm.serve.messages import (
     JSON,
     VERSION_HEADER,
@@ -33,17 +32,18 @@ logger = logging.getLogger(__name__)
 
 _THREADS = 4  # that answer requests; the loop reads bodies, and forward passes run one at a time
 _LATENCIES = 10_000  # the last ones, of which p50 and p99 are computed
-_IDLE_S = 120.0  # a client between two steps of a slow env keeps its connection
-_GRACE_S = 10.0
 _ROUTES = "POST /act, GET /health"
+_REMEDY = (
+    "--token-file FILE, a secret that clients send as `Authorization: Bearer TOKEN`. This makes one: " + MAKE_TOKEN
+)
 
 
 class ServablePolicy(Protocol):
-    """Define what the server needs of a policy; its weights may be replaced between two calls."""
+    """Policy that a server can serve; its weights may be replaced between two calls."""
 
     @property
     def max_body(self) -> int:
-        """Return the largest allowed body of a request, in bytes."""
+        """The largest allowed body of a request, in bytes."""
 
     def act(self, request: ActRequest) -> ActResponse:
         """Return the response. Raises RefusedError for a request that does not fit the policy."""
@@ -53,7 +53,7 @@ class ServablePolicy(Protocol):
 
 
 class Requests:
-    """Count requests and measure how long the last ones took."""
+    """Counts of requests, and how long the last ones took."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -75,81 +75,46 @@ class Requests:
     def describe(self) -> dict[str, Any]:
         """Return the counts, and percentiles of the time from a request's arrival at a thread to its answer."""
         with self._lock:
-            durations_s = list(self._latency_s)
+            latency = Latency.of(list(self._latency_s)).plain()
             counts = {"answered": self._answered, "refused": self._refused, "observations": self._observations}
-        latency = Latency.of(durations_s)
-        if not latency.count:
-            return {**counts, "p50_ms": None, "p99_ms": None}
-        return {**counts, "p50_ms": round(latency.p50_ms, 3), "p99_ms": round(latency.p99_ms, 3)}
+        return {**counts, **{name: value and round(value, 3) for name, value in latency.items() if name != "count"}}
 
 
-class PolicyServer:
-    """Serve a policy from a thread of its own, between `start` and `close`, at `url`.
+class PolicyServer(HttpServer):
+    """HTTP server of a policy.
 
     Raises ConfigError for a host that others can reach without a token, CommError for a port that is in use.
     """
 
     def __init__(
-        self,
-        policy: ServablePolicy,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        token: str | None = None,
-        limits: Limits | None = None,
+        self, policy: ServablePolicy, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> None:
         check_host(host, token)
-        access = Access(token, host)
         self.requests = Requests()
-        app = make_app(policy, access, self.requests)
-        listener = listen(host, port, failing="the policy cannot be served on")
-        self._server = DrainingServer(
-            app,
-            listener,
-            is_signed=lambda method, path, headers: access.is_known(headers),
-            limits=limits or Limits.of_this_process()._replace(idle_s=_IDLE_S),
-            threads=_THREADS,
-            max_body=MAX_FILE,
-        )
-        self.url = url_of(host, listener)
-        self._thread = threading.Thread(target=self._server.run, name="policy-http", daemon=True)
-        self._is_closed = False
-
-    def start(self) -> None:
-        """Begin to answer."""
-        self._thread.start()
-
-    @property
-    def is_alive(self) -> bool:
-        """Tell whether the thread that reads requests is running."""
-        return self._thread.is_alive()
-
-    def close(self, *, grace_s: float = _GRACE_S) -> None:
-        """Answer requests received so far, within `grace_s`, then free the port; may be called again."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        if self._thread.is_alive():
-            self._server.drain(grace_s)
-            self._thread.join(grace_s + _GRACE_S)
-        self._server.task_dispatcher.shutdown(timeout=grace_s)
-        self._server.close_all()
+        app = make_app(policy, self.requests, token=token, names=local_names(host) if token is None else None)
+        super().__init__(app, host=host, port=port, threads=_THREADS, failing="the policy cannot be served on")
 
 
-def make_app(policy: ServablePolicy, access: Access, requests: Requests) -> Flask:
-    """Return the Flask application with its routes and error handlers."""
+def check_host(host: str, token: str | None) -> None:
+    """Raise ConfigError for a host that is not known, or that other machines could reach without a token."""
+    http_server.check_host(host, has_secret=token is not None, remedy=_REMEDY)
+
+
+def make_app(policy: ServablePolicy, requests: Requests, *, token: str | None, names: tuple[str, ...] | None) -> Flask:
+    """Return the Flask application with its routes; `names` are those it may be called by, None for any."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = policy.max_body
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    expected = f"Bearer {token}".encode()
 
     @app.before_request
     def check_access() -> None:
         g.began_s = time.perf_counter()
-        access.check({name.upper().replace("-", "_"): value for name, value in request.headers.items()})
-        if request.headers.get("Content-Encoding") is not None:
-            raise RefusedError(
-                "wrong_content_type", "the request has a Content-Encoding, expected a plain body: leave the header out"
-            )
+        check_envelope(names)
+        given = request.headers.get("Authorization", "")
+        if token is not None and not secrets.compare_digest(given.encode("utf-8", "surrogateescape"), expected):
+            what = "another token" if given else "no token"
+            raise RefusedError("bad_key", f"the request has {what}, expected `Authorization: Bearer TOKEN`")
 
     @app.post("/act")
     def act() -> Response:
@@ -169,30 +134,29 @@ def make_app(policy: ServablePolicy, access: Access, requests: Requests) -> Flas
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
         requests.note_refused()
+        headers = {}
         if isinstance(error, HTTPException):
-            return _of_http(error, policy)
-        if not isinstance(error, RefusedError):
+            if error.code == 405:
+                headers["Allow"] = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
+            error = _refusal_of(error, policy)
+        elif not isinstance(error, RefusedError):
             logger.error("a request failed", exc_info=error)
             error = RefusedError("internal", "the server failed at this request; see its log")
-        return Response(error_body(error.code, error.message), status=error.status, mimetype=JSON)
+        body = json.dumps({"error": {"code": error.code, "message": error.message}})
+        return Response(body, status=error.status, mimetype=JSON, headers=headers)
 
     return app
 
 
-def _of_http(error: HTTPException, policy: ServablePolicy) -> Response:
-    status = error.code or 400
-    what = f"{request.method} {request.path[:80]}"
-    said = {
-        404: ("unknown", f"there is no {request.path[:80]} here, expected {_ROUTES}"),
-        405: ("wrong_method", f"{what} is not answered, expected {_ROUTES}"),
-        413: (
+def _refusal_of(error: HTTPException, policy: ServablePolicy) -> RefusedError:
+    if error.code == 404:
+        return RefusedError("unknown", f"there is no {request.path[:80]} here, expected {_ROUTES}")
+    if error.code == 405:
+        return RefusedError("wrong_method", f"{request.method} {request.path[:80]} is not answered, expected {_ROUTES}")
+    if error.code == 413:
+        return RefusedError(
             "too_large",
             f"the body has {request.content_length or 0:,} bytes, expected at most {policy.max_body:,}: send fewer "
             "observations at a time, and large ones as safetensors",
-        ),
-    }
-    code, message = said.get(status, ("malformed", error.name))
-    response = Response(error_body(code, message), status=status, mimetype=JSON)
-    if status == 405:
-        response.headers["Allow"] = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
-    return response
+        )
+    return RefusedError("malformed", error.name)

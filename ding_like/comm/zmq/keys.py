@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from ding_like.comm.key_file import read_key_file
+from ding_like.comm.keys import read_key_file
 from ding_like.comm.zmq.sockets import load_authenticator, load_curve, own_context
 from ding_like.errors import ConfigError
 from ding_like.utils.files import atomic_write

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_server import CoordinatorServer, make_app
-from ding_like.comm.rest.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.comm.weights.files import prune_weights

@@ -118,7 +118,7 @@ def close_clients() -> Iterator[None]:
 
 def client(server: Any, role: str = "collector", key: bytes | None = None, **kwargs: Any) -> HttpCoordinator:
     url = server if isinstance(server, str) else server.url
-    _made.append(HttpCoordinator(url, role=role, key=key or KEYS[role], incarnation="one", **kwargs))
+    _made.append(HttpCoordinator(url, role=role, key=key or KEYS[role], **kwargs))
     return _made[-1]
 
 
@@ -131,7 +131,7 @@ def worker(server: Any, **kwargs: Any) -> HttpCoordinator:
 
 def signed(method: str, path: str, body: bytes, *, turn: str = "") -> dict[str, str]:
     """Return the headers of a request of collector-one."""
-    signer = Signer("collector", KEYS["collector"], incarnation="one", secret=SECRET, clock=time.time)
+    signer = Signer("collector", KEYS["collector"], secret=SECRET, clock=time.time)
     signer.offset_s = 0.0
     headers, _ = signer.sign(method, path, body, turn=turn or f"{secrets.token_hex(4)}:1", worker="collector-one")
     return headers
@@ -168,7 +168,7 @@ def test_a_fault_of_ours_is_one_answer_and_the_server_lives(server: CoordinatorS
 
 
 def test_a_host_that_others_reach_needs_keys(service: Service) -> None:
-    with pytest.raises(ConfigError, match="for every host; give it keys"):
+    with pytest.raises(ConfigError, match="reached from other machines: give --key-file"):
         CoordinatorServer(service, None, host="0.0.0.0")
 
 

@@ -262,7 +262,7 @@ def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
 def test_workers_without_the_key_are_refused(tmp_path: Path) -> None:
     coordinator = Coordinator(config(tmp_path, key_file=tmp_path / "keys.json"))
     coordinator.start()
-    stranger = HttpCoordinator(coordinator.url, role="collector", key=b"x" * 32, incarnation="s", retry_s=0.2)
+    stranger = HttpCoordinator(coordinator.url, role="collector", key=b"x" * 32, retry_s=0.2)
 
     with pytest.raises(RefusedError, match="signature|key"):
         stranger.register(m.Register("collector", "host", 1, ding_like.__version__, "s"))

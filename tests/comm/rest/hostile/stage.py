@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.auth import Signer
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.keys import make_keys
 from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 
@@ -91,11 +91,11 @@ class Stage:
         return int(answer.split(b" ", 2)[1])
 
     def sign(self, role: str, method: str, path: str, body: bytes, **changes: Any) -> dict[str, str]:
-        """Return the headers of a request that is right but for changes of now_s, key, secret, worker, turn, client."""
-        own = {"now_s": time.time(), "key": self.keys[role], "secret": SECRETS[role], "client": "stage"}
+        """Return the headers of a request that is right but for changes of now_s, key, secret, worker, turn."""
+        own = {"now_s": time.time(), "key": self.keys[role], "secret": SECRETS[role]}
         own.update(worker=self.names.get(role, self.collector), turn=f"stage:{next(self._turns)}")
         own.update(changes)
-        signer = Signer(role, own["key"], incarnation=own["client"], secret=own["secret"], clock=lambda: own["now_s"])
+        signer = Signer(role, own["key"], secret=own["secret"], clock=lambda: own["now_s"])
         signer.offset_s = 0.0
         headers, _ = signer.sign(method, path, body, turn=own["turn"], worker=own["worker"])
         return headers

@@ -1,20 +1,25 @@
-"""Keys of a run, one for each role, in a file that only its owner can read."""
+"""Keys of a run, one for each role, and tokens of a policy server: in files that only their owner can read."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from ding_like.comm.key_file import read_key_file
 from ding_like.errors import ConfigError
+from ding_like.utils.private_file import NotPrivateError, read_private_file
 
 ROLES = ("collector", "learner", "admin")
 _KEY_BYTES = 32
 _MIN_DISTINCT = 12  # of the bytes of a key; 32 random ones have about 30, and fewer than 12 never
 _MAX_FILE = 65_536
+_TOKEN = re.compile(r"[\x21-\x7e]{20,1024}")
+_MIN_DISTINCT_LETTERS = 8  # a random token of 32 hex digits has about 14 different characters
+MAKE_TOKEN = "(umask 077; python -c 'import secrets; print(secrets.token_urlsafe(32))' > FILE)"
 
 Keys = Mapping[str, bytes]
 
@@ -57,11 +62,8 @@ def load_keys(path: str | os.PathLike[str]) -> dict[str, bytes]:
     """
     try:
         text = read_key_file(path, max_bytes=_MAX_FILE, made_by="ding keys FILE")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read as a key file: {error}.") from error
-    try:
         keys = {role: bytes.fromhex(key) for role, key in json.loads(text).items()}
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as a key file: {error}.") from error
     if not keys or any(len(key) < _KEY_BYTES for key in keys.values()) or not set(keys) <= set(ROLES):
         raise ConfigError(f"{path} holds no keys of {_KEY_BYTES} bytes for {', '.join(ROLES)}.")
@@ -77,3 +79,38 @@ def load_keys(path: str | os.PathLike[str]) -> dict[str, bytes]:
             "`ding keys FILE`."
         )
     return keys
+
+
+def read_key_file(path: str | os.PathLike[str], *, max_bytes: int, made_by: str) -> bytes:
+    """Return the bytes of a file that only its owner can read or change; the command `made_by` makes one.
+
+    Raises ConfigError for one that others can read, and OSError as `read_private_file` does.
+    """
+    try:
+        return read_private_file(path, max_bytes=max_bytes)
+    except NotPrivateError as error:
+        raise ConfigError(
+            f"{path} can be read or changed by others (mode {error.mode:04o}): its keys may be known to them. Do "
+            f"`chmod 600 {path}`, or make new keys with `{made_by}`."
+        ) from error
+
+
+def read_token(path: str | Path) -> str:
+    """Return the token in a file. Raises ConfigError for one that others can read, or that could be guessed."""
+    try:
+        token = read_private_file(path, max_bytes=_MAX_FILE).decode("latin-1").strip()
+    except NotPrivateError as error:
+        raise ConfigError(
+            f"the token file {path} can be read or changed by others (mode {error.mode:04o}): do "
+            f"`chmod 600 {shlex.quote(str(path))}`, or make another: {MAKE_TOKEN}"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"the token file {path} cannot be read: {error.strerror or error}. Make one: {MAKE_TOKEN}"
+        ) from error
+    if _TOKEN.fullmatch(token) is None or len(set(token)) < _MIN_DISTINCT_LETTERS:
+        raise ConfigError(
+            f"the token file {path} holds no token that is hard to guess: expected one line of 20 to 1,024 random "
+            f"letters, digits and signs. Make one: {MAKE_TOKEN}"
+        )
+    return token

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.rest.keys import ROLES, load_keys, make_keys, role_file
+from ding_like.comm.keys import ROLES, load_keys, make_keys, role_file
 from ding_like.errors import ConfigError
 
 STRONG = bytes(range(32)).hex()
