@@ -22,8 +22,7 @@ from ding_like.comm.rest.worker import TaskHandle, WorkerLink
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.extract import load_into, state_of
 from ding_like.comm.weights.files import prune_weights, read_weights, write_weights
-from ding_like.comm.weights.update_worker import WeightUpdateWorker
-from ding_like.comm.weights.weight_updater import DistributedWeightUpdater
+from ding_like.comm.weights.weight_updater import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.config import compile_config
 from ding_like.worker import Coordinator
 

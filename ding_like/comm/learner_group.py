@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import BroadcastOptions, FileStore, PrefixStore,
 from ding_like.comm.column_bytes import pack, padded, schema_of, unpack
 from ding_like.comm.flat_state import FlatState
 from ding_like.comm.heartbeats import SILENT_S, Heartbeats, Seen, wait_for_key
-from ding_like.comm.weights.encode import Layout
+from ding_like.comm.weights.encode import from_bytes, to_bytes
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array
@@ -377,10 +377,8 @@ class LearnerGroup:
         """Return the flat state of the learner `source`, in memory of its own; the others give None, and wait."""
         if self.rank == source and state is None:
             raise CommError(f"{self._name(source)} has no state to give to the others.")
-        own = None if state is None or self.rank != source else Layout.of(state)
-        layout = Layout.parse(self.broadcast_json(None if own is None else own.describe(), source=source))
-        body = np.empty(layout.nbytes, np.uint8) if own is None or state is None else own.pack(state)
-        return layout.read(self._broadcast(body, source))
+        own = None if state is None or self.rank != source else to_bytes(state).tobytes()
+        return from_bytes(np.frombuffer(self.broadcast_bytes(own, source=source), np.uint8))[0]
 
     def sum_int(self, values: Sequence[int] | Array) -> Array:
         """Return the sums of whole numbers [N] over all learners, int64."""

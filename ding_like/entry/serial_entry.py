@@ -26,8 +26,7 @@ from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.serial import Components, build_serial
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learners.joined import join_policy
-from ding_like.pipeline.learners.lock_step import InStep
-from ding_like.pipeline.learners.points import newest_of_all
+from ding_like.pipeline.learners.lock_step import InStep, newest_of_all
 from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
 from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.training_loop import TrainingLoop

@@ -1,4 +1,4 @@
-"""Run one iteration of a run at a time: collect what is ordered, then train on what came."""
+"""Runners, which make one iteration of a run at a time: collect, then train on what came."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from ding_like.comm.channels import Version
-from ding_like.comm.local import BatchOnce, LocalRows, RowStore
+from ding_like.comm.local import BatchOnce, LocalRows, RowStore, draw, update_priorities
 from ding_like.config import FrozenConfig
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
 from ding_like.pipeline.build.serial import Components
-from ding_like.pipeline.learners.lock_step import LockStep
-from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
-from ding_like.pipeline.roles.train import TrainRole
+from ding_like.pipeline.learners.lock_step import Alone
+from ding_like.pipeline.roles.train import priority_of
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
@@ -24,7 +22,7 @@ from ding_like.worker.collector.base import array_manager
 
 
 class RunnerLostError(CommError):
-    """Loss of the workers that a runner needs; `Runner.rescue` tells whether its parts can be saved."""
+    """Loss of the workers that a runner needs; `Runner.rescue` returns whether its parts can be saved."""
 
 
 class Runner(Protocol):
@@ -32,28 +30,28 @@ class Runner(Protocol):
 
     @property
     def setting(self) -> Setting:
-        """Return what collectors were told last."""
+        """Setting of the collectors, as the commander set it last."""
 
     def start(self) -> None:
-        """Begin a run, and not go on with one: collect the rows of random actions."""
+        """Begin a new run: collect the rows of random actions."""
 
     def step(self) -> None:
         """Run one iteration: collect and update. Raises RunnerLostError where the workers are lost."""
 
     def flush(self) -> None:
-        """Bring the parts to a state that can be saved or evaluated: nothing is under way that would be torn."""
+        """Wait for what is under way, so that the parts can be saved or evaluated."""
 
     def rescue(self) -> bool:
-        """Settle after RunnerLostError, with whoever is left; tell whether the parts can be saved as they stand."""
+        """Finish after RunnerLostError with the remaining workers; return whether the parts can be saved."""
 
     def workers(self) -> Mapping[str, str]:
-        """Return how those who work for the run stand, for its panel."""
+        """Return the status of the run's workers, for its panel."""
 
     def state_dict(self) -> State:
-        """Return what a resumed run go on from, beside the parts; empty where it is nothing."""
+        """Return what a resumed run needs beside the parts; empty where it is nothing."""
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned, in place of `start`. Raises RunnerLostError as `step` does."""
+        """Resume from what `state_dict` returned, in place of `start`. Raises RunnerLostError as `step` does."""
 
     def close(self) -> None:
         """End what was started, within 10 s; may be called again."""
@@ -63,8 +61,8 @@ class SerialRunner:
     """Runner that collects and trains in this process; several learners do so in lock step.
 
     With a buffer `update_per_collect` updates follow each segment of rows, fewer while it holds too little; without
-    one, each batch is learned from once. Collector and learner share the policy. Once `is_leaving` a turn ends after
-    the update under way; those that are still due are saved with the run, and made first when it goes on.
+    one, each batch is learned from once. Collector and learner share the policy. Once `is_leaving` an iteration ends
+    after the update under way; the updates that are still due are saved with the run, and made first when it resumes.
     """
 
     def __init__(
@@ -72,30 +70,16 @@ class SerialRunner:
         cfg: FrozenConfig,
         parts: Components,
         *,
-        lock_step: LockStep,
+        lock_step: Alone,
         batch_size: int,
         is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._cfg, self._parts, self._lock_step, self._batch_size = cfg, parts, lock_step, batch_size
         self._is_leaving = is_leaving
-        self._is_broken_off = False  # the last turn
-        self._cfg = cfg
-        self._parts = parts
-        self._lock_step = lock_step
-        store = lock_step.store(BatchOnce() if parts.buffer is None else parts.buffer)
-        self._rows = local_rows(
-            cfg, store, newest=lambda: Version(0, parts.learner.train_iter), batch_size=batch_size,
-            env_step=parts.collector.envstep, has_buffer=parts.buffer is not None,
-        )  # fmt: skip
-        self._collect = CollectRole(
-            parts.own_collector, PolicyWeights(parts.policy), sink=lock_step.sink(self._rows),
-            settings=lambda _: parts.commander.step(),
-        )  # fmt: skip
-        self._train = TrainRole(parts.learner, self._rows, with_priority=has_priorities(cfg, parts))
-
-    @property
-    def setting(self) -> Setting:
-        """Return what the collector was told last."""
-        return self._collect.setting
+        self._store: RowStore = BatchOnce() if parts.buffer is None else parts.buffer
+        self._updates_due = 0
+        self._is_broken_off = False  # the last iteration
+        self.setting: Setting = {}  # of the collector, as the commander set it last
 
     def start(self) -> None:
         """Choose a league's first opponent, and fill the buffer with rows of random actions."""
@@ -105,38 +89,56 @@ class SerialRunner:
         if self._cfg.policy.random_collect_size > 0:
             collect_at_random(self._cfg, parts)
             self._lock_step.count_steps()
-            self._rows.env_step = parts.collector.envstep
 
     def step(self) -> None:
-        """Collect a segment, and train on every batch that it allows."""
-        self._collect.collect(self._rows.order(timeout_s=0.0))
+        """Collect a segment, and make the updates that follow it."""
+        parts, collect = self._parts, self._cfg.policy.collect
+        collector, self.setting = parts.own_collector, parts.commander.step()
+        rows = collector.collect_rows(
+            collect.get("n_sample") or collect.get("n_episode") or 1,
+            train_iter=parts.learner.train_iter,
+            policy_kwargs=self.setting,
+        )
+        self._lock_step.count_steps()
+        self._lock_step.merge_statistics()
+        self._store.push(rows, cur_collector_envstep=collector.envstep)
+        self._updates_due = 1 if parts.buffer is None else self._cfg.policy.learn.update_per_collect
         self._learn()
 
     def _learn(self) -> None:
-        parts = self._parts
-        self._is_broken_off = not self._train.train_ready(is_leaving=self._is_leaving)
+        parts, learner = self._parts, self._parts.learner
+        self._is_broken_off = False
+        while self._updates_due and not self._is_broken_off:
+            batch = self._lock_step.draw(lambda: draw(self._store, self._batch_size, learner.train_iter))
+            if batch is None:
+                break  # the store has too few rows: these updates are not made up later
+            learner.train(batch, parts.collector.envstep)
+            if has_priorities(self._cfg, parts):
+                update_priorities(self._store, batch, priority_of(learner))
+            self._updates_due -= 1
+            self._is_broken_off = self._is_leaving()
         if parts.league is not None and not self._is_broken_off:
-            parts.league.turn(train_iter=parts.learner.train_iter, env_step=parts.collector.envstep)
+            parts.league.turn(train_iter=learner.train_iter, env_step=parts.collector.envstep)
 
     def flush(self) -> None:
-        """Do nothing: between two turns nothing is under way."""
+        """Do nothing: between two iterations nothing is under way."""
 
     def rescue(self) -> bool:
-        """Return True: the parts are all here."""
+        """Return True: all parts are in this process."""
         return True
 
     def workers(self) -> Mapping[str, str]:
-        """Return nothing: there are no others."""
+        """Return nothing: there are no workers."""
         return {}
 
     def state_dict(self) -> State:
-        """Return how many updates the last turn allowed and made, nothing where it was taken to its end."""
-        return self._rows.state_dict() if self._is_broken_off else {}
+        """Return the updates that are due where the last iteration was broken off, else nothing."""
+        return {"updates_due": self._updates_due} if self._is_broken_off else {}
 
     def load_state_dict(self, state: State) -> None:
-        """Take the turn that was broken off to its end."""
+        """Finish the iteration that was broken off."""
         if state:
-            self._rows.load_state_dict(state)
+            self._updates_due = state["updates_due"]
             self._learn()
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.interrupt import StopSignal
-from ding_like.pipeline.learners.lock_step import Alone, LockStep, Turn
+from ding_like.pipeline.learners.lock_step import Alone, Turn
 from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
 from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.roles.record import (
@@ -59,7 +59,7 @@ class TrainingLoop:
         console: RunConsole,
         checkpointer: Checkpointer | None = None,
         saved: Saved | None = None,
-        lock_step: LockStep | None = None,
+        lock_step: Alone | None = None,
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_runner: Callable[[Callable[[], bool]], Runner] | None = None,
         origin: Origin | None = None,
@@ -74,7 +74,7 @@ class TrainingLoop:
         self._checkpointer = checkpointer
         self._origin = origin
         self._saved = saved
-        self._lock_step: LockStep = Alone() if lock_step is None else lock_step
+        self._lock_step = Alone() if lock_step is None else lock_step
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_runner = make_runner or self._serial_runner
         self._on_begin = on_begin

@@ -49,14 +49,12 @@ class Transport:
 def transports() -> dict[str, Transport]:
     """Return the transports by name."""
     from tests.contracts import (
-        local_transport,
         pipe_transport,
         rest_transport,
         zmq_transport,
     )
 
     return {
-        "local": local_transport.TRANSPORT,
         "pipe": pipe_transport.TRANSPORT,
         "rest": rest_transport.TRANSPORT,
         "rest over http": rest_transport.OVER_HTTP,

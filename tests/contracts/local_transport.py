@@ -1,4 +1,4 @@
-"""Make the ends of ding_like/comm/local.py for the contract suite."""
+"""Rows in one process, behind the transports of the contract suite that have a store here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ding_like.comm.channels import Version
 from ding_like.comm.local import BatchOnce, LocalRows
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import create_buffer
-from tests.contracts.channel_cases import BATCH, SEGMENT, Kind, RowEnds, Transport
+from tests.contracts.channel_cases import BATCH, SEGMENT, Kind
 
 
-def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
+def local_rows(stack: ExitStack, folder: Path, kind: Kind) -> LocalRows:
     rng = np.random.default_rng(0)
     if kind == "once":
         store, updates = BatchOnce(), 1
@@ -24,15 +24,5 @@ def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
             cfg = dict(type="advanced", replay_buffer_size=64, priority=True, alpha=1.0, anneal_step=1000)
         store, updates = create_buffer(cfg, exp_name=str(folder), rng=rng), 2
         stack.callback(store.close)
-    ends = LocalRows(
-        store,
-        UpdateRatio.per_segment(updates),
-        segment_rows=SEGMENT,
-        batch_size=BATCH,
-        newest=lambda: Version(0, 0),
-    )
-    stack.callback(ends.close)
-    return RowEnds(ends, ends, ends.close)
-
-
-TRANSPORT = Transport(None, rows)
+    ratio = UpdateRatio.per_segment(updates)
+    return LocalRows(store, ratio, segment_rows=SEGMENT, batch_size=BATCH, newest=lambda: Version(0, 0))

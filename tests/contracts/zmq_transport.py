@@ -25,6 +25,7 @@ class ZmqSource:
 
     def __init__(self, server: RowServer, rows: LocalRows) -> None:
         self._server = server
+        self.finished = False
         self._rows = rows
         self._order()
 
@@ -49,15 +50,11 @@ class ZmqSource:
         self._rows.feedback(train_iter, priority=priority, info=info)
 
     @property
-    def finished(self) -> bool:
-        return self._rows.finished
-
-    @property
     def env_step(self) -> int:
         return self._rows.env_step
 
     def finish(self) -> None:
-        self._rows.close()
+        self.finished = True
         self._server.stop_all()
 
     def close(self) -> None:
@@ -65,7 +62,7 @@ class ZmqSource:
 
 
 def rows(stack: ExitStack, folder: Path, kind: Kind) -> RowEnds:
-    local: Any = local_transport.rows(stack, folder, kind).source
+    local = local_transport.local_rows(stack, folder, kind)
     server = RowServer(f"ipc://{folder}/data", credit=1).start()
     stack.callback(server.close)
     sink = ZmqRowSink(server.endpoint, name=_NAME, run_id=1, timeout_s=0.1, patience_s=_PATIENCE_S)

@@ -12,7 +12,7 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.files import SharedFiles
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.worker import TaskUser, WorkerLink
-from ding_like.comm.weights.encode import Encoded, WireDtype, encode, parse_head
+from ding_like.comm.weights.encode import Encoded, WireDtype, encode, name_of
 from ding_like.comm.weights.files import WeightsGoneError, read_weights, write_weights
 from ding_like.errors import CommError
 
@@ -27,7 +27,7 @@ class RestWeightPublisher:
     """Publisher that writes the newest weights as a file and announces them, in a thread of its own.
 
     It is for one attempt at a task: one that is over is raised as RefusedError. What the thread raises is raised by the
-    next call. `dtype` says how numbers travel, as `Layout.of` does.
+    next call. `dtype` says how numbers travel, as `encode` does.
     """
 
     def __init__(self, link: WorkerLink, task: m.Task, *, dtype: WireDtype = "exact") -> None:
@@ -131,7 +131,7 @@ class RestWeightPublisher:
 
     def _write_and_announce(self, encoded: Encoded) -> None:
         task, files, link = self._task, self._link.files, self._link
-        policy_id, (attempt, version), _ = parse_head(encoded.head)
+        policy_id, (attempt, version) = name_of(encoded)
         written = link.when_there_is_room(task, lambda: write_weights(files.weights, encoded))
         files.share_weights(policy_id, attempt, version)
         message = m.Publish(task.task_id, attempt, version, written.sha256, written.nbytes)

@@ -1,16 +1,16 @@
-"""Encode a state's tensors as bytes: one contiguous vector for each dtype, which any transport can carry.
+"""Encode a state's tensors as the bytes of a safetensors file, which any transport can carry, and decode them.
 
-A `Layout` says where each tensor stands in the bytes. It is sent as plain JSON without offsets: these follow from
-names, dtypes and shapes, so a layout from a network cannot point outside the bytes.
+Encoded weights have their policy, their version and the names of rounded tensors in the file's metadata, as JSON under
+`ding_like.weights`. The header's offsets must be those that follow from dtypes and shapes, so that a header from a
+network cannot point outside the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from itertools import groupby
+import json
+from collections.abc import Mapping
 from math import prod
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -24,214 +24,119 @@ from ding_like.types import Array
 
 # How numbers are sent: as they are, or float32 tensors rounded to half their bytes.
 WireDtype: TypeAlias = Literal["exact", "bfloat16"]
-# What two ends compare of a tensor: its shape, and its dtype by name.
+# The shape of a tensor, and its dtype by name: both ends compare them.
 Kind: TypeAlias = tuple[tuple[int, ...], str]
+# A safetensors file, uint8 [N].
+Encoded: TypeAlias = Array
 
-ALIGNED = 64  # bytes: a vector begins where a cache line does, and where any dtype may
-MAX_NBYTES = 2**36  # of a state: a layout from a network that claims more is refused
-MAX_TENSORS = 1_000_000
+MAX_NBYTES = 2**36  # of weights from a network
+_ALIGNED = 64  # bytes: data begin where a cache line does, and where any dtype may
+_LENGTH = 8  # bytes of the header's length, in front of the header
+_KEY = "ding_like.weights"
 _MAX_NAME = 1024  # characters
-_MAX_DIMS = 64  # as numpy has
 
-# The dtypes that can be sent, by name, in the order of the vectors: the widest first.
+# The dtypes that can be sent, by their names in safetensors.
 DTYPES = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        *(torch.float64, torch.int64, torch.uint64),
-        *(torch.float32, torch.int32, torch.uint32),
-        *(torch.float16, torch.bfloat16, torch.int16, torch.uint16),
-        *(torch.int8, torch.uint8, torch.bool),
-    )
+    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "BOOL": torch.bool},
+    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
+    **{"U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8},
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
-_ORDER = {name: place for place, name in enumerate(DTYPES)}
 
 
-class Encoded(NamedTuple):
-    """Hold encoded weights: a description in plain JSON, and the bytes of all tensors."""
+def to_bytes(state: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> Encoded:
+    """Return tensors as the bytes of a safetensors file, by one copy; the header has them in the order of `state`.
 
-    head: dict[str, Any]  # policy_id, version and layout; Any: of JSON
-    body: Array  # uint8 [N]
-
-
-class _Tensor(NamedTuple):
-    """Describe one tensor: `dtype` is its own, `wire_dtype` the one that it is sent as, both by name."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    wire_dtype: str
-
-
-class _Vector(NamedTuple):
-    """Describe one vector: the tensors in it, and where in the body it stands."""
-
-    wire_dtype: torch.dtype
-    tensors: tuple[_Tensor, ...]
-    sizes: tuple[int, ...]  # numbers of each
-    start: int  # bytes
-    end: int
-
-
-class Layout:
-    """Describe where each tensor of a state stands in its bytes: one vector a dtype, tensors in order of name.
-
-    Each vector begins at a multiple of 64 bytes; `nbytes` is the length of all vectors together. Layouts of equal
-    names, shapes and dtypes compare equal.
+    Data are in the order of the size of a number, largest first, so that each tensor begins where its dtype may.
+    Raises CommError that names the tensor for one that is sparse, has no memory, or is of another dtype.
     """
+    for name, tensor in state.items():
+        _check_tensor(name, tensor)
+    pieces, offsets, end = [], {}, 0
+    for name in sorted(state, key=lambda each: -state[each].dtype.itemsize):
+        pieces.append(state[name].detach().contiguous().reshape(-1).view(torch.uint8))
+        offsets[name] = [end, end := end + pieces[-1].numel()]
+    header: dict[str, Any] = {"__metadata__": dict(metadata or {})}
+    for name, tensor in state.items():
+        entry = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets[name]}
+        header[name] = entry
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(_LENGTH + len(text)) % _ALIGNED)
+    start = _LENGTH + len(text)
+    data = np.empty(start + end, np.uint8)
+    data[:start] = np.frombuffer(len(text).to_bytes(_LENGTH, "little") + text, np.uint8)
+    if len({piece.device for piece in pieces}) > 1:
+        pieces = [piece.cpu() for piece in pieces]
+    if end:
+        body = torch.from_numpy(data[start:])
+        if pieces[0].is_cpu:
+            torch.cat(pieces, out=body)
+        else:  # one transfer from the device
+            body.copy_(torch.cat(pieces))
+    return data
 
-    def __init__(self, tensors: Iterable[_Tensor]) -> None:
-        ordered = sorted(tensors, key=lambda each: (_ORDER[each.wire_dtype], each.name))
-        vectors, end = [], 0
-        for wire_dtype, group in groupby(ordered, key=lambda each: each.wire_dtype):
-            members = tuple(group)
-            sizes = tuple(prod(each.shape) for each in members)
-            start = -(-end // ALIGNED) * ALIGNED
-            end = start + sum(sizes) * DTYPES[wire_dtype].itemsize
-            vectors.append(_Vector(DTYPES[wire_dtype], members, sizes, start, end))
-        self.nbytes = end
-        self._vectors = tuple(vectors)
-        self._key = tuple(ordered)
-        self._hash = hash(self._key)
-        self._description: dict[str, Any] | None = None  # made by the first call of `describe`
 
-    @classmethod
-    def of(cls, state: Mapping[str, torch.Tensor], *, dtype: WireDtype = "exact") -> Layout:
-        """Return the layout of a flat state.
+def from_bytes(data: Array) -> tuple[FlatState, dict[str, str]]:
+    """Return (tensors, metadata) of a safetensors file, uint8 [N].
 
-        With "bfloat16" float32 tensors are sent as bfloat16, half the bytes, rounded to 8 significant bits: parameters
-        of networks, and buffers such as the averages of a batch normalisation. All others stay exact: integers, bools,
-        float64 (counters and running statistics), and numbers and numpy arrays of the source (named "~float",
-        "~array"), such as the statistics of the envs' wrappers.
-
-        Raises CommError that names the tensor for one of another dtype, a sparse one, one on device "meta", or a name
-        of more than 1,024 characters; and for states of more than 64 GiB or a million tensors.
-        """
-        if dtype not in get_args(WireDtype):
-            raise CommError(f"the dtype of weights is {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
-        _check_tensors(state)
-        return _layout(tuple((name, each.dtype, each.shape) for name, each in state.items()), dtype)
-
-    @classmethod
-    def parse(cls, described: Mapping[str, Any]) -> Layout:  # Any: of JSON
-        """Return the layout of a description. Raises CommError for one that `describe` cannot have made."""
-        return cls(_parse(described))
-
-    def describe(self) -> dict[str, Any]:  # Any: of JSON
-        """Return the layout as plain JSON: for each dtype that is sent, name and shape of its tensors in order.
-
-        A tensor that is sent rounded has its own dtype behind its shape. The caller does not change the result.
-        """
-        if self._description is None:
-            self._description = {
-                _NAMES[vector.wire_dtype]: [
-                    [each.name, list(each.shape)] + ([each.dtype] if each.dtype != each.wire_dtype else [])
-                    for each in vector.tensors
-                ]
-                for vector in self._vectors
-            }
-        return self._description
-
-    @property
-    def vectors(self) -> list[tuple[str, int, int]]:
-        """Return (dtype, begin, end) of each vector, in bytes of the body."""
-        return [(_NAMES[vector.wire_dtype], vector.start, vector.end) for vector in self._vectors]
-
-    def check(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Raise CommError that names the first tensor whose name, shape or dtype differs from the layout's."""
-        check_alike({each.name: (each.shape, each.dtype) for each in self._key}, kinds_of(state))
-
-    def pack(self, state: Mapping[str, torch.Tensor]) -> Array:
-        """Return the bytes of a state, uint8 [nbytes], in memory of their own; see `write`."""
-        body = np.empty(self.nbytes, np.uint8)
-        self.write(state, body)
-        return body
-
-    def write(self, state: Mapping[str, torch.Tensor], into: Array) -> None:
-        """Write a state that has this layout into bytes `into` (uint8 [nbytes]): one copy for each vector.
-
-        Bytes between vectors are set to 0. The state has to pass `check`; tensors of any device and stride will do.
-        """
-        if into.shape != (self.nbytes,) or into.dtype != np.uint8:
-            raise CommError(f"a layout of {self.nbytes:,} bytes cannot be written into {into.shape} of {into.dtype}.")
-        end = 0
-        for vector in self._vectors:
-            into[end : vector.start] = 0
-            end = vector.end
-            if vector.end > vector.start:
-                numbers = torch.from_numpy(into[vector.start : end]).view(vector.wire_dtype)
-                _copy([state[each.name] for each in vector.tensors], numbers)
-
-    def read(self, body: Array) -> FlatState:
-        """Return the state whose bytes are `body` (uint8 [nbytes]), every tensor in its own dtype.
-
-        Tensors are views of the body, which the caller must not change afterwards; those that were sent rounded have
-        memory of their own. A body that is read-only or not aligned is copied as a whole. Raises CommError for a body
-        of another length, or with a bool that is neither 0 nor 1.
-        """
-        if body.shape != (self.nbytes,) or body.dtype != np.uint8:
-            raise CommError(
-                f"weights have {body.size:,} bytes in place of the {self.nbytes:,} of their layout; send them again."
-            )
-        if not body.flags.writeable or not body.flags.c_contiguous or body.ctypes.data % 8:
-            body = body.copy()
-        state: FlatState = {}
-        for vector in self._vectors:
-            own = body[vector.start : vector.end]
-            if vector.wire_dtype is torch.bool and own.size and own.max() > 1:
-                raise CommError("weights have a bool that is neither true nor false: their bytes are broken.")
+    Tensors are views of the bytes, which the caller must not change afterwards; bytes that are read-only or not aligned
+    are copied as a whole. Raises CommError for anything that `to_bytes` does not make.
+    """
+    header, start = _header(data)
+    if not data.flags.writeable or not data.flags.c_contiguous or data.ctypes.data % 8:
+        data = np.array(data)
+    metadata, state, spans = header.pop("__metadata__", {}), FlatState(), []
+    try:
+        for name, entry in header.items():
+            (begin, end), shape, dtype = entry["data_offsets"], entry["shape"], DTYPES[entry["dtype"]]
+            if not all(map(is_count, (begin, end, *shape))) or end - begin != prod(shape) * dtype.itemsize:
+                raise ValueError(f"{short(name)} is {short(entry)}")
+            spans.append((begin, end))
+            numbers = torch.from_numpy(data[start + begin : start + end])
             # torch refuses the strides of an empty array.
-            dtype = vector.wire_dtype
-            numbers = torch.from_numpy(own).view(dtype) if own.size else torch.empty(0, dtype=dtype)
-            widened = {name: numbers.to(DTYPES[name]) for name in {each.dtype for each in vector.tensors}}
-            pieces = {name: torch.split(each, list(vector.sizes)) for name, each in widened.items()}
-            for place, each in enumerate(vector.tensors):
-                state[each.name] = pieces[each.dtype][place].view(each.shape)
-        return state
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Layout) and self._hash == other._hash and self._key == other._key
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __repr__(self) -> str:
-        return f"Layout({len(self._key)} tensors, {self.nbytes:,} bytes)"
+            state[name] = (numbers.view(dtype) if end > begin else torch.empty(0, dtype=dtype)).view(shape)
+    except (ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise CommError(
+            f"the header of weights does not describe tensors ({type(error).__name__}: {error})."
+        ) from error
+    begins, ends = zip((0, 0), *sorted(spans), strict=True)
+    if begins[1:] != ends[:-1] or ends[-1] != data.size - start:
+        raise CommError(f"the tensors of weights do not fill the {data.size - start:,} bytes behind their header.")
+    return state, metadata
 
 
 def encode(weights: Weights, *, dtype: WireDtype = "exact") -> Encoded:
-    """Return encoded weights, in memory of their own. Raises CommError for tensors that cannot be sent."""
-    layout = Layout.of(weights.state, dtype=dtype)
-    return Encoded(head_of(weights.policy_id, weights.version, layout), layout.pack(weights.state))
+    """Return encoded weights, in memory of their own. Raises CommError for tensors that cannot be sent.
+
+    With "bfloat16" float32 tensors are sent as bfloat16, half the bytes, rounded to 8 significant bits: parameters of
+    networks, and buffers such as the averages of a batch normalisation. All others stay exact: integers, bools, float64
+    (counters and running statistics), and numbers and numpy arrays of the source (named "~float", "~array"), such as
+    the statistics of the envs' wrappers.
+    """
+    if dtype not in get_args(WireDtype):
+        raise CommError(f"the dtype of weights is {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
+    state, rounded = dict(weights.state), list[str]()
+    if dtype == "bfloat16":
+        rounded = [name for name, each in state.items() if each.dtype is torch.float32 and "~" not in _last_key(name)]
+        state |= {name: state[name].bfloat16() for name in rounded}
+    head = {"policy_id": weights.policy_id, "version": list(weights.version), "rounded": rounded}
+    return to_bytes(state, {_KEY: json.dumps(head)})
 
 
-def decode(encoded: Encoded) -> Weights:
-    """Return the weights; their tensors are views of the body. Raises CommError for what `encode` did not make."""
-    policy_id, version, layout = parse_head(encoded.head)
-    return Weights(policy_id, version, layout.read(encoded.body))
+def decode(data: Encoded) -> Weights:
+    """Return the weights; their tensors are views of the bytes. Raises CommError for what `encode` did not make."""
+    state, metadata = from_bytes(data)
+    policy_id, version, rounded = _parse_head(metadata)
+    for name in rounded:
+        if name not in state:
+            raise CommError(f"the header of weights has {short(name)} as a rounded tensor, which they lack.")
+        state[name] = state[name].float()
+    return Weights(policy_id, version, state)
 
 
-def head_of(policy_id: str, version: Version, layout: Layout) -> dict[str, Any]:  # Any: of JSON
-    """Return the head of encoded weights, plain JSON."""
-    return {"policy_id": policy_id, "version": list(version), "layout": layout.describe()}
-
-
-def parse_head(head: Any) -> tuple[str, Version, Layout]:  # Any: of JSON
-    """Return policy, version and layout of a head. Raises CommError for anything that `head_of` does not make."""
-    if not isinstance(head, Mapping):
-        raise CommError(
-            f"the head of weights is {short(head)}, no JSON object; expected policy_id, version and layout."
-        )
-    policy_id, version = head.get("policy_id"), head.get("version")
-    if not isinstance(policy_id, str) or not 0 < len(policy_id) <= _MAX_NAME:
-        raise CommError(
-            f"weights say that their policy_id is {short(policy_id)}; expected up to {_MAX_NAME:,} characters."
-        )
-    if not is_version(version):
-        raise CommError(f"weights say that their version is {short(version)}; expected [attempt, update], two counts.")
-    return policy_id, Version(*version), Layout.parse(head.get("layout"))  # type: ignore[arg-type]  # parse checks
+def name_of(data: Encoded) -> tuple[str, Version]:
+    """Return policy and version of encoded weights. Raises CommError for other bytes."""
+    return _parse_head(_header(data)[0].get("__metadata__"))[:2]
 
 
 def kinds_of(state: Mapping[str, torch.Tensor]) -> dict[str, Kind]:
@@ -258,92 +163,49 @@ def check_alike(expected: Mapping[str, Kind], found: Mapping[str, Kind]) -> None
             )
 
 
-def _check_tensors(state: Mapping[str, torch.Tensor]) -> None:
-    """Raise CommError for tensors that a reader would refuse, or whose numbers are not in memory one by one."""
-    nbytes = 0
-    for name, each in state.items():
-        if not isinstance(each, torch.Tensor):
-            raise CommError(f"the weights have a {type(each).__name__} at {short(name)}; expected a tensor.")
-        if each.layout is not torch.strided or each.is_meta:
-            kind = "no memory (device 'meta')" if each.is_meta else f"the layout {each.layout}"
-            raise CommError(f"the tensor {short(name)} has {kind}, and cannot be sent; give a dense tensor in memory.")
-        if not isinstance(name, str) or len(name) > _MAX_NAME:
-            raise CommError(f"the weights have the name {short(name)}; expected up to {_MAX_NAME:,} characters.")
-        nbytes += each.numel() * each.dtype.itemsize
-    if len(state) > MAX_TENSORS or nbytes > MAX_NBYTES:
-        raise CommError(
-            f"the weights have {len(state):,} tensors of {nbytes:,} bytes; expected at most {MAX_TENSORS:,} tensors of "
-            f"{MAX_NBYTES:,} bytes: publish parts of the model as policies of their own."
-        )
+def _check_tensor(name: str, tensor: torch.Tensor) -> None:
+    """Raise CommError for a tensor that a reader would refuse, or whose numbers are not in memory one by one."""
+    if not isinstance(tensor, torch.Tensor):
+        raise CommError(f"the weights have a {type(tensor).__name__} at {short(name)}; expected a tensor.")
+    if tensor.layout is not torch.strided or tensor.is_meta:
+        kind = "no memory (device 'meta')" if tensor.is_meta else f"the layout {tensor.layout}"
+        raise CommError(f"the tensor {short(name)} has {kind}, and cannot be sent; give a dense tensor in memory.")
+    if tensor.dtype not in _NAMES:
+        raise CommError(f"the tensor {short(name)} is {tensor.dtype}, which cannot be sent; expected one of {DTYPES}.")
 
 
-@lru_cache(maxsize=64)  # a policy's state has the same layout in every version
-def _layout(tensors: tuple[tuple[str, torch.dtype, torch.Size], ...], dtype: WireDtype) -> Layout:
-    found = []
-    for name, own, shape in tensors:
-        wire_dtype = "bfloat16" if dtype == "bfloat16" and own is torch.float32 and "~" not in _last_key(name) else None
-        found.append(_Tensor(name, tuple(shape), _dtype_name(name, own), wire_dtype or _NAMES[own]))
-    return Layout(found)
+def _header(data: Array) -> tuple[dict[str, Any], int]:  # Any: of JSON
+    """Return the header of a safetensors file, and where it ends. Raises CommError for other bytes."""
+    if data.ndim != 1 or data.dtype != np.uint8:
+        raise CommError(f"weights are an array of {data.dtype} {list(data.shape)}; expected bytes, uint8 [N].")
+    start = _LENGTH + int.from_bytes(data[:_LENGTH].tobytes(), "little")
+    if data.size < start:
+        raise CommError(f"weights have {data.size:,} bytes, and their header alone should end at {start:,}.")
+    try:
+        header = json.loads(data[_LENGTH:start].tobytes())
+    except (ValueError, RecursionError) as error:
+        raise CommError(f"the header of weights is no JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise CommError(f"the header of weights is {short(header)}; expected a JSON object.")
+    return header, start
+
+
+def _parse_head(metadata: Any) -> tuple[str, Version, list[str]]:  # Any: of JSON
+    """Return policy, version and names of rounded tensors of a file's metadata. Raises CommError for anything else."""
+    try:
+        head = json.loads(metadata[_KEY])
+        policy_id, version, rounded = head["policy_id"], head["version"], head["rounded"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise CommError(f"the header does not name weights ({type(error).__name__}: {error}).") from error
+    if not isinstance(policy_id, str) or not 0 < len(policy_id) <= _MAX_NAME:
+        raise CommError(f"weights have the policy_id {short(policy_id)}; expected up to {_MAX_NAME:,} characters.")
+    if not is_version(version):
+        raise CommError(f"weights have the version {short(version)}; expected [attempt, update], two counts.")
+    if not isinstance(rounded, list) or not all(isinstance(name, str) for name in rounded):
+        raise CommError(f"weights have the rounded tensors {short(rounded)}; expected a list of names.")
+    return policy_id, Version(*version), rounded
 
 
 def _last_key(name: str) -> str:
     """Return the last key of a flat name without escapes: "~" is left only before a kind of value, as in "~int"."""
     return name.rpartition("/")[2].replace("~0", "").replace("~1", "")
-
-
-def _dtype_name(name: str, dtype: torch.dtype) -> str:
-    if dtype not in _NAMES:
-        raise CommError(f"the tensor {name!r} is {dtype}, which cannot be sent; expected one of {', '.join(DTYPES)}.")
-    return _NAMES[dtype]
-
-
-def _copy(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
-    """Copy tensors one behind another into a vector in host memory; from another device in one transfer."""
-    flat = [each.detach().reshape(-1) for each in tensors]
-    if len({each.device for each in flat}) > 1:
-        flat = [each.to(into.device) for each in flat]
-    if all((each.dtype, each.device) == (into.dtype, into.device) for each in flat):
-        torch.cat(flat, out=into)
-    else:
-        into.copy_(torch.cat(flat))  # rounding a vector is twice as fast as rounding while it is put together
-
-
-def _parse(described: Any) -> list[_Tensor]:  # Any: of JSON
-    if not isinstance(described, Mapping):
-        raise CommError(f"the layout of weights is {short(described)}, no JSON object; expected tensors by dtype.")
-    found: dict[str, _Tensor] = {}
-    nbytes = 0
-    for wire_dtype, tensors in described.items():
-        if wire_dtype not in DTYPES or not isinstance(tensors, list):
-            raise CommError(
-                f"the layout of weights has {short(wire_dtype)}: {short(tensors)}; expected tensors by dtype."
-            )
-        for entry in tensors:
-            tensor = _parse_tensor(entry, wire_dtype)
-            nbytes += prod(tensor.shape) * DTYPES[wire_dtype].itemsize
-            if tensor.name in found or len(found) >= MAX_TENSORS:
-                raise CommError(
-                    f"the layout of weights has {tensor.name[:80]!r} twice, or more than {MAX_TENSORS:,} tensors."
-                )
-            if nbytes > MAX_NBYTES:
-                raise CommError(f"the layout of weights has more than {MAX_NBYTES:,} bytes.")
-            found[tensor.name] = tensor
-    return list(found.values())
-
-
-def _parse_tensor(entry: Any, wire_dtype: str) -> _Tensor:  # Any: of JSON
-    if not isinstance(entry, list) or not 2 <= len(entry) <= 3:
-        raise CommError(f"the layout of weights has {short(entry)}; expected [name, shape] or [name, shape, dtype].")
-    name, shape = entry[:2]
-    dtype = entry[2] if len(entry) == 3 else wire_dtype
-    if not isinstance(name, str) or len(name) > _MAX_NAME:
-        raise CommError(f"the layout of weights has the name {short(name)}; expected up to {_MAX_NAME:,} characters.")
-    if not isinstance(shape, list) or len(shape) > _MAX_DIMS or not all(is_count(each) for each in shape):
-        raise CommError(
-            f"the layout of weights has {name[:80]!r} with the shape {short(shape)}; expected a list of counts."
-        )
-    if dtype != wire_dtype and (dtype, wire_dtype) != ("float32", "bfloat16"):
-        raise CommError(
-            f"the layout of weights has {name[:80]!r} as {short(dtype)}, which is not sent as {wire_dtype}."
-        )
-    return _Tensor(name, tuple(shape), dtype, wire_dtype)

@@ -1,14 +1,14 @@
 """Push a policy's weights from a trainer to its worker ranks: weight updaters with the interface of TorchRL's.
 
 Names and meanings are those of the documentation of `torchrl.collectors.WeightUpdaterBase` and
-`torchrl.collectors.distributed.DistributedWeightUpdater`; `node_store.py` has the control words, `update_worker.py` the
-worker's side. Worker ranks count from 1; rank 0 is the trainer.
+`torchrl.collectors.distributed.DistributedWeightUpdater`; `update_worker.py` has the control words and the worker's
+side. Worker ranks count from 1; rank 0 is the trainer.
 
 Tensors do not go through a store of torch.distributed (a TCPStore refuses values over 8 MiB): gloo sends them over a
 connection to each rank, which is made anew for each process of a worker (its "life"), so that a restarted rank is
 reached as well. Nothing is sent to a rank before it asks: gloo gives up a connection on which a send has waited too
 long, while a wait for the store may be repeated. For push P, rank r asks under `NODE_{r}_ready_{P}` and finds the
-description of the weights, or "given up", under `NODE_{r}_head_{P}`.
+connection and the number of bytes, or "given up", under `NODE_{r}_head_{P}`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import torch
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import FlatState
 from ding_like.comm.learner_group import Pair
-from ding_like.comm.weights.encode import Encoded, Layout, WireDtype, decode, encode
+from ding_like.comm.weights.encode import Encoded, WireDtype, check_alike, decode, encode, kinds_of
 from ding_like.comm.weights.extract import named_like, state_of
-from ding_like.comm.weights.node_store import (
+from ding_like.comm.weights.update_worker import (
     ALIVE,
     GIVEN_UP,
     PUSHED_IN_PROCESS,
@@ -51,14 +51,13 @@ from ding_like.utils.registries import WEIGHT_UPDATER_REGISTRY
 logger = logging.getLogger(__name__)
 
 _MAX_TIMEOUT_S = 86_400.0
-_MAX_HEAD = 2**23 - 2**12  # bytes; a TCPStore refuses more than 8 MiB
 
 
 class WeightUpdateError(CommError, RuntimeError):
     """Failure of a push to reach all of its ranks, or its refusal before it began.
 
     Ranks in `updated` have the weights; `failed` gives by rank the reason why it does not, or may not, have them; ranks
-    in `not_tried` were told nothing, because the store was lost before.
+    in `not_tried` received no word, because the store was lost before.
     """
 
     def __init__(
@@ -276,8 +275,8 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._dtype: WireDtype = dtype
         self._policy_id = policy_id
         own = _checked_state(policy_weights)
-        self._names = own.keys()
-        self._layout = Layout.of(own, dtype=dtype)
+        encode(Weights(policy_id, Version(0, 0), own), dtype=dtype)  # raises for a dtype or tensors that cannot be sent
+        self._kinds = kinds_of(own)
         self._batches_since_weight_update = [0] * num_workers
         self._token = secrets.token_hex(8)
         self._num_pushes = 0
@@ -379,12 +378,6 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._num_pushes += 1
         # Every push has a version of its own on the wire, so that the one after a failure is newer for every reader.
         encoded = encode(Weights(self._policy_id, Version(0, self._num_pushes), state), dtype=self._dtype)
-        head = json.dumps(encoded.head)
-        if len(head) > _MAX_HEAD:
-            raise CommError(
-                f"the description of the weights has {len(head):,} bytes; a store takes at most {_MAX_HEAD:,}. Shorten "
-                "the names of the tensors, or push parts of the model by updaters of their own."
-            )
         push = Push(f"{self._token}-{self._num_pushes}", encoded, tuple(ranks), monotonic() + self._timeout_s)
         if self._store.is_of_process:
             PUSHED_IN_PROCESS[push.push_id] = encoded
@@ -402,11 +395,9 @@ class DistributedWeightUpdater(WeightUpdaterBase):
     def _finish(self, push: Push) -> None:
         """Send the weights and await all answers. Raises WeightUpdateError unless all were updated."""
         told = [rank for rank in push.ranks if rank not in push.failed and rank not in push.not_tried]
-        if len(told) == 1:
-            reasons = [self._bring(told[0], push)]
-        else:  # each in a thread, so that a rank that is late does not take the time of the others
-            threads = [_in_thread(partial(self._bring, rank, push), f"weights to rank {rank}") for rank in told]
-            reasons = [each.result() for each in threads]
+        # Each in a thread, so that a rank that is late does not take the time of the others.
+        threads = [_in_thread(partial(self._bring, rank, push), f"weights to rank {rank}") for rank in told]
+        reasons = [each.result() for each in threads]
         PUSHED_IN_PROCESS.pop(push.push_id, None)
         push.failed.update({rank: reason for rank, reason in zip(told, reasons, strict=True) if reason})
         updated = [rank for rank in told if rank not in push.failed]
@@ -433,8 +424,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             # Its text alone: the exception holds frames, which hold the connection that was given up.
             logger.debug("weights have not reached rank %d", rank, exc_info=True)
             with suppress(CommError):  # else a worker that reads the word later would wait for weights
-                store.delete(key_of(rank, "in"))
-                store.delete(key_of(rank, "push"))
+                store.delete(key_of(rank, "in"), key_of(rank, "push"))
             return str(error) or type(error).__name__
         return ""
 
@@ -460,15 +450,15 @@ class DistributedWeightUpdater(WeightUpdaterBase):
 
     def _link(self, rank: int) -> _Link:
         if rank not in self._links:
-            self._links[rank] = _Link(self._store.clone(), rank)
+            self._links[rank] = _Link(NodeStore(self._store.raw), rank)
         return self._links[rank]
 
     # --- what is pushed, and to which ranks
 
     def _state(self, weights: Any) -> FlatState:
-        state = named_like(self._names, _checked_state(weights))
+        state = named_like(self._kinds, _checked_state(weights))
         try:
-            self._layout.check(state)
+            check_alike(self._kinds, kinds_of(state))
         except CommError as error:
             raise SchemaError(
                 f"nothing was sent: {error} Give weights with the names, shapes and dtypes of policy_weights."
@@ -513,8 +503,8 @@ class _Link:
 
     def send(self, push: Push) -> None:
         """Send the weights once the rank asks for them. Raises CommError if it does not, or is lost."""
-        while self._unread:
-            self.store.delete(self._unread.pop())
+        self.store.delete(*self._unread)
+        self._unread = []
         ready, head = (key_of(self._rank, f"{what}_{push.push_id}") for what in ("ready", "head"))
         life = self.store.get(ready, timeout_s=push.left_s)
         if life is None:
@@ -524,11 +514,11 @@ class _Link:
         if life != self._life:
             self._drop()
             self._life, self._pair_id = life, secrets.token_hex(8)
-        self.store.set(head, json.dumps({"pair": self._pair_id, "head": push.encoded.head}))
+        self.store.set(head, json.dumps([self._pair_id, push.encoded.size]))
         try:
             if self._pair is None:
                 self._pair = Pair(self.store.raw, self._pair_id, member=0, timeout_s=push.left_s)
-            self._pair.send(torch.from_numpy(push.encoded.body), timeout_s=push.left_s)
+            self._pair.send(torch.from_numpy(push.encoded), timeout_s=push.left_s)
         except CommError as error:
             self._drop()
             self._unread += [ready, head]

@@ -35,7 +35,7 @@ _NONE = Version(-1, -1)  # older than all weights
 class Broadcaster:
     """Publisher of the newest weights to all readers that connect, late ones included. Threads may share it.
 
-    `endpoint` is by default a free port of the loopback address; `dtype` is that of `Layout.of`. With a `model` (see
+    `endpoint` is by default a free port of the loopback address; `dtype` is that of `encode`. With a `model` (see
     `extract.state_of`) its owner calls `snapshot` between two updates, and the weights go out if `period` seconds have
     passed since the last ones did: while an optimizer steps, half of the model is of another version.
     """
@@ -165,7 +165,7 @@ class Broadcaster:
         if not asking or encoded is None:
             return
         # Outside of the lock: a copy of large weights takes a while, in which the learner may publish others.
-        frames = messages.encode({"kind": "weights", "weights": encoded.head}, {"body": encoded.body})
+        frames = messages.encode({"kind": "weights"}, {"body": encoded})
         for route in asking:
             self._asking.discard(route)
             if socket.send([route, *frames]):
@@ -226,7 +226,7 @@ class WeightSocket:
 
 def _unpack(frames: list[Frame] | list[memoryview]) -> Weights:
     message = messages.decode(frames, max_nbytes=MAX_NBYTES)
-    body, head = message.arrays.get("body"), message.head.get("weights")
+    body = message.arrays.get("body")
     if body is None:
         raise CommError(f"a message '{message.kind[:80]}' came where weights do.")
-    return decode_weights(Encoded(head, body))  # type: ignore[arg-type]  # `decode_weights` checks the head
+    return decode_weights(body)

@@ -16,10 +16,9 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import Order, RowSink, Segment, Version, Weights
-from ding_like.comm.local import BatchOnce, LocalRows
+from ding_like.comm.local import BatchOnce, LocalRows, NewestWeights
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
-from ding_like.comm.weights.newest import NewestWeights
 from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult

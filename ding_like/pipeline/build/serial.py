@@ -22,7 +22,7 @@ from ding_like.pipeline.build.parts import (
     evaluated_env,
 )
 from ding_like.pipeline.build.spaces import fit_policy_config
-from ding_like.pipeline.learners.statistics import SharedStatistics
+from ding_like.pipeline.learners.lock_step import SharedStatistics
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.self_play import LeaguePlay, has_league, versus

@@ -1,4 +1,7 @@
-"""Collect for a run as one of its ranks: follow the trainer's words, and send it rows."""
+"""Collect for a run as one of its ranks: follow the trainer's words, and send it rows.
+
+Rows travel as safetensors bytes, with what belongs to them as JSON in the metadata: nothing in them is executed.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,23 @@ import json
 from collections.abc import Callable
 
 import numpy as np
+import torch
 
 from ding_like.comm.channels import Order, Segment, Version, Weights
 from ding_like.comm.learner_group import LearnerGroup, Pair
-from ding_like.comm.weights.newest import NewestWeights
-from ding_like.comm.weights.node_store import SHUTDOWN, key_of
-from ding_like.comm.weights.update_worker import WeightUpdateWorker
+from ding_like.comm.local import NewestWeights
+from ding_like.comm.weights.encode import from_bytes, to_bytes
+from ding_like.comm.weights.update_worker import SHUTDOWN, WeightUpdateWorker, key_of
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import CommError
 from ding_like.pipeline.build.collect_end import CollectEnd
-from ding_like.pipeline.ranks.rows import encode_segment
+from ding_like.types import Array
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY
 
 _LOOK_S = 1.0  # between two looks at whether the trainer lives
 TRAINER = 0
 DROP = "drop"  # what the trainer answers to rows that it does not take any more
+_SEGMENT, _ROWS, _OBSERVED = "segment", "rows/", "observed/"
 
 
 @RANK_COLLECTOR_REGISTRY.register("rank")
@@ -75,9 +82,9 @@ class RankCollector(WeightUpdateWorker):
 
     def put(self, segment: Segment) -> Order:
         """Send a segment to the trainer; return the order it was collected for."""
-        header, body = encode_segment(segment)
+        body = torch.from_numpy(encode_segment(segment))
         number = self._group.store.add("num_rows", 1)
-        self._group.announce(f"rows/{number}", json.dumps({**header, "rank": self.rank}))
+        self._group.announce(f"rows/{number}", json.dumps([self.rank, body.numel()]))
         if self._group.wait_for(f"take/{number}", of=[TRAINER], delete=True) == DROP:
             return self._order  # the run has ended
         if self._rows is None:
@@ -95,3 +102,34 @@ class RankCollector(WeightUpdateWorker):
             self._rows.close()
         self._end.close()
         super().close()
+
+
+def encode_segment(segment: Segment) -> Array:
+    """Return a segment as bytes, uint8 [N]. Raises CommError for rows that are no columns of numbers."""
+    batch = segment.batch
+    if not isinstance(batch, TransitionBatch) or any(each.dtype.kind not in "biuf" for each in batch.columns.values()):
+        raise CommError(
+            f"ranks send rows as columns of numbers, and the policy makes {type(batch).__name__}s of others: give its "
+            "rows numbers of equal shapes, or run it with `ding -m serial`."
+        )
+    columns = {f"{_ROWS}{name}": each for name, each in batch.columns.items()}
+    columns |= {f"{_OBSERVED}{name}": np.asarray(each) for name, each in segment.observed.items()}
+    # torch takes arrays that may be written to.
+    state = {name: torch.from_numpy(each if each.flags.writeable else each.copy()) for name, each in columns.items()}
+    head = {"version": list(segment.version), "env_steps": segment.env_steps, "stats": dict(segment.stats)}
+    return to_bytes(state, {_SEGMENT: json.dumps(head)})
+
+
+def decode_segment(body: Array) -> Segment:
+    """Return the segment; its columns are views of `body` (uint8 [N]). Raises CommError for other bytes."""
+    state, metadata = from_bytes(body)
+    try:
+        head = json.loads(metadata[_SEGMENT])
+        version, env_steps, stats = Version(*map(int, head["version"])), int(head["env_steps"]), dict(head["stats"])
+    except (LookupError, TypeError, ValueError) as error:
+        raise CommError(f"the header of rows does not describe them ({type(error).__name__}: {error}).") from error
+    columns, observed = (
+        {name.removeprefix(prefix): each.numpy() for name, each in state.items() if name.startswith(prefix)}
+        for prefix in (_ROWS, _OBSERVED)
+    )
+    return Segment(TransitionBatch(columns), version, env_steps, stats, observed)

@@ -14,11 +14,10 @@ import torch
 from ding_like.comm import DistributedWeightUpdater
 from ding_like.comm.channels import Version
 from ding_like.comm.learner_group import LearnerGroup, Pair
-from ding_like.comm.weights.node_store import CONTINUE, DOWN, SHUTDOWN, NodeStore, key_of
+from ding_like.comm.weights.update_worker import CONTINUE, DOWN, SHUTDOWN, NodeStore, key_of
 from ding_like.errors import CommError
 from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.ranks.collector import DROP
-from ding_like.pipeline.ranks.rows import decode_segment, num_bytes
+from ding_like.pipeline.ranks.collector import DROP, decode_segment
 from ding_like.pipeline.ranks.settings import RankSettings
 from ding_like.pipeline.roles.remote_collectors import Collected, shares
 from ding_like.pipeline.runner import RunnerLostError
@@ -83,11 +82,9 @@ class CollectingRanks:
     def take(self) -> Collected:
         """Wait for the rows that come first, and receive them."""
         number = self._num_received + 1
-        header = json.loads(
-            self._group.wait_for(f"rows/{number}", of=self.busy, timeout_s=self._timeout_s, delete=True)
-        )
-        rank = int(header["rank"])
-        body = torch.empty(num_bytes(header), dtype=torch.uint8)
+        announced = self._group.wait_for(f"rows/{number}", of=self.busy, timeout_s=self._timeout_s, delete=True)
+        rank, num_bytes = json.loads(announced)
+        body = torch.empty(num_bytes, dtype=torch.uint8)
         self._group.announce(f"take/{number}")
         try:
             if rank not in self._pairs:
@@ -97,8 +94,7 @@ class CollectingRanks:
         except CommError as error:
             raise CommError(f"rank {rank} was lost while it sent rows: {error}") from error
         self._num_received = number
-        segment = decode_segment(header, body.numpy())
-        return Collected(f"rank{rank}", segment, time.monotonic(), self._asked.pop(rank))
+        return Collected(f"rank{rank}", decode_segment(body.numpy()), time.monotonic(), self._asked.pop(rank))
 
     def close(self) -> None:
         """Have all ranks end that are still there; may be called again."""

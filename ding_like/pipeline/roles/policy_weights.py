@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from ding_like.comm.channels import Version, WeightReader, Weights
 from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.weights.encode import Encoded, Kind, check_alike, decode, kinds_of
+from ding_like.comm.local import NewestWeights
+from ding_like.comm.weights.encode import Kind, check_alike, decode, kinds_of
 from ding_like.comm.weights.extract import state_of
-from ding_like.comm.weights.newest import NewestWeights
 from ding_like.errors import CommError
 from ding_like.pipeline.statistics import ENV_WRAPPERS, Statistics
 from ding_like.policy import Policy
@@ -123,8 +125,8 @@ def weights_of(given: Any, expected: Mapping[str, Kind]) -> Weights:  # Any: of 
         weights = Weights("policy", Version(1, whole_number("version", given["version"], least=0)), flat)
     elif isinstance(given, Weights):
         weights = given
-    elif isinstance(given, tuple) and len(given) == len(Encoded._fields):
-        weights = decode(Encoded(*given))
+    elif isinstance(given, np.ndarray):
+        weights = decode(given)
     else:
         raise CommError(
             f"a worker was given a {type(given).__name__} as weights; expected a dict of version and weights."

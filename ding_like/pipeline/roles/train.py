@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ding_like.comm.channels import BatchSource
+from ding_like.comm.local import LocalRows
 from ding_like.errors import SchemaError
 from ding_like.types import Array
 from ding_like.worker import BaseLearner
@@ -14,7 +14,7 @@ from ding_like.worker import BaseLearner
 class TrainRole:
     """Training on the batches of a source, without waiting for them."""
 
-    def __init__(self, learner: BaseLearner, source: BatchSource, *, with_priority: bool = False) -> None:
+    def __init__(self, learner: BaseLearner, source: LocalRows, *, with_priority: bool = False) -> None:
         """With `with_priority` each update reports the priorities of its rows [B]."""
         self._learner = learner
         self._source = source
@@ -34,19 +34,21 @@ class TrainRole:
         if batch is None:
             return False
         learner.train(batch, source.env_step)
-        priority = self._priority() if self._with_priority else None
+        priority = priority_of(learner) if self._with_priority else None
         source.feedback(learner.train_iter, priority=priority, info=self._averages)
         return True
-
-    def _priority(self) -> Array:
-        priority: Array | None = self._learner.priority_info.get("priority")
-        if priority is None:
-            raise SchemaError(
-                "policy.priority is True, but the policy gave no priorities: return them as the second value of "
-                "`grad` (in DI-engine's style, as 'priority'), or set policy.priority=False."
-            )
-        return priority
 
     def _averages(self) -> Mapping[str, Any]:
         monitor = self._learner.monitor
         return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
+
+
+def priority_of(learner: BaseLearner) -> Array:
+    """Return the priorities of the rows of the last update. Raises SchemaError if the policy gave none."""
+    priority: Array | None = learner.priority_info.get("priority")
+    if priority is None:
+        raise SchemaError(
+            "policy.priority is True, but the policy gave no priorities: return them as the second value of "
+            "`grad` (in DI-engine's style, as 'priority'), or set policy.priority=False."
+        )
+    return priority

@@ -13,8 +13,7 @@ from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.weights.node_store import tell
-from ding_like.comm.weights.update_worker import LostTransferError
+from ding_like.comm.weights.update_worker import LostTransferError, tell
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 
@@ -97,10 +96,10 @@ def test_an_unknown_word_is_a_runtime_error_and_the_trainer_hears_of_it() -> Non
         store: dict[str, Any] = {"NODE_1_in": word}
         worker = WeightUpdateWorker(store, 1, policy())
 
-        with pytest.raises(RuntimeError, match="worker rank 1 was told"):
+        with pytest.raises(RuntimeError, match="worker rank 1 received the word"):
             worker.step()
 
-        assert store["NODE_1_out"].startswith(b"failed: worker rank 1 was told"), word
+        assert store["NODE_1_out"].startswith(b"failed: worker rank 1 received the word"), word
         assert store["NODE_1_status"] == b"done", word
 
 
@@ -116,7 +115,7 @@ def test_telling_a_rank_that_is_not_there_ends_by_its_deadline() -> None:
 def test_serving_without_a_trainer_or_its_words_ends_by_its_deadline() -> None:
     with pytest.raises(CommError, match=r"worker rank 1 has found no trainer in the store within 0\.01 s"):
         WeightUpdateWorker({}, 1, policy(), timeout_s=0.01).serve()
-    with pytest.raises(CommError, match=r"worker rank 1 has been told nothing for 0\.01 s"):
+    with pytest.raises(CommError, match=r"worker rank 1 has received no word for 0\.01 s"):
         WeightUpdateWorker({"TRAINER_status": b"alive"}, 1, policy(), idle_timeout_s=0.01).serve()
 
 

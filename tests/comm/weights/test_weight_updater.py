@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdaterBase
+from ding_like.comm.weights.encode import from_bytes
 from ding_like.comm.weights.weight_updater import Push
 from ding_like.errors import CommError, SchemaError
 from tests.comm.weights.fake_nodes import FakeNodes
@@ -311,7 +312,8 @@ def test_weights_travel_as_bfloat16_if_asked(nodes: FakeNodes) -> None:
     half.push_weights()
 
     own, rounded = policy().state_dict()["weight"], half.sent["weight"]
-    assert half.pushes[0][1].encoded.body.size == exact.pushes[0][1].encoded.body.size // 2
+    for updater, dtype in ((exact, torch.float32), (half, torch.bfloat16)):
+        assert from_bytes(updater.pushes[0][1].encoded)[0]["weight"].dtype == dtype
     assert rounded.dtype == torch.float32 and torch.equal(rounded, own.bfloat16().float())
 
 

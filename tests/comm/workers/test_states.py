@@ -61,10 +61,10 @@ def test_other_bytes_are_refused() -> None:
     body = pack_state(STATE, compress=True).body
     for wrong in (body[:-10], np.zeros(20, np.uint8), body[::-1].copy()):
         with pytest.raises(CommError, match="no compressed state"):
-            unpack_state(PackedState(None, wrong))
+            unpack_state(PackedState(True, wrong))
     plain = pack_state(STATE)
     with pytest.raises(CommError, match="bytes"):
-        unpack_state(PackedState(plain.layout, plain.body[:-1]))
+        unpack_state(PackedState(False, plain.body[:-1]))
 
 
 def test_a_value_that_cannot_travel_is_named() -> None:

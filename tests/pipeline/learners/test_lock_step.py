@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.channels import Order, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, TrainingError
-from ding_like.pipeline.learners.lock_step import Alone, InStep, Turn
-from ding_like.pipeline.learners.statistics import SharedStatistics
+from ding_like.pipeline.learners.lock_step import Alone, InStep, SharedStatistics, Turn
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 
 
@@ -44,33 +42,15 @@ def step(group: ThreadGroup, of: Any = None, *, may_refuse: bool = False) -> InS
     return InStep(group, of or parts(), may_refuse=may_refuse)  # type: ignore[arg-type]  # threads stand for ranks
 
 
-class Store:
-    """Store that returns the batches of a list, one a draw, or None."""
-
-    def __init__(self, batches: list[Any]) -> None:
-        self._batches = batches
-
-    def push(self, data: Any, cur_collector_envstep: int) -> None: ...
-
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Any:
-        return self._batches.pop(0)
-
-    def update(self, info: Any) -> None: ...
-
-    def count(self) -> int:
-        return len(self._batches)
-
-
 def rows(*values: float) -> TransitionBatch:
     return TransitionBatch({"reward": np.array(values, np.float32)})
 
 
 def test_alone_everything_is_as_it_is() -> None:
-    alone, turn = Alone(), Turn(15, saves=True)
-    sink, store = object(), object()
+    alone, turn, batch = Alone(), Turn(15, saves=True), rows(1.0)
 
-    assert alone.agree(turn) is turn and alone.sink(sink) is sink and alone.store(store) is store  # type: ignore[arg-type]
-    assert alone.evaluate(lambda: True) is True
+    assert alone.agree(turn) is turn and alone.draw(lambda: batch) is batch
+    assert alone.evaluate(lambda: True) and not alone.evaluate(None)
 
 
 def test_a_signal_at_any_learner_ends_the_turn_of_all() -> None:
@@ -86,22 +66,22 @@ def test_the_first_learner_decides_on_points_and_evaluations() -> None:
 
 
 def test_env_steps_are_those_of_all() -> None:
-    def collect(group: ThreadGroup) -> tuple[int, int]:
-        own, put = parts(envstep=100), []
-        sink = step(group, own).sink(SimpleNamespace(put=lambda each: put.append(each) or Order(False, 1, 0, None)))
+    def collect(group: ThreadGroup) -> int:
+        own = parts(envstep=100)
+        lock_step = step(group, own)
         for _ in range(2):
             own.collector.envstep += 3 + group.rank
-            sink.put(Segment(rows(0.0), Version(0, 0), 3 + group.rank))
-        return own.collector.envstep, sum(each.env_steps for each in put)
+            lock_step.count_steps()
+        return own.collector.envstep
 
-    assert run_ranks(collect) == [(114, 14)] * 2
+    assert run_ranks(collect) == [114] * 2
 
 
 def test_no_learner_draws_until_all_can() -> None:
     def draw(group: ThreadGroup) -> list[bool]:
         batches = [None, None, rows(1.0)] if group.rank else [rows(0.0)] * 3
-        store = step(group).store(Store(batches))
-        return [store.sample(1, 0) is not None for _ in range(3)]
+        lock_step = step(group)
+        return [lock_step.draw(lambda each=each: each) is not None for each in batches]
 
     assert run_ranks(draw) == [[False, False, True]] * 2
 
@@ -110,10 +90,9 @@ def test_once_all_have_drawn_nothing_is_asked_unless_a_buffer_may_refuse() -> No
     def calls(group: ThreadGroup) -> list[int]:
         counts = []
         for may_refuse in (False, True):
-            store = step(group, may_refuse=may_refuse).store(Store([rows(0.0)] * 5))
-            before = group.num_calls
+            lock_step, before = step(group, may_refuse=may_refuse), group.num_calls
             for _ in range(5):
-                store.sample(1, 0)
+                lock_step.draw(lambda: rows(0.0))
             counts.append(group.num_calls - before)
         return counts
 
@@ -122,9 +101,9 @@ def test_once_all_have_drawn_nothing_is_asked_unless_a_buffer_may_refuse() -> No
 
 def test_a_buffer_that_refuses_although_it_should_not_ends_the_run() -> None:
     def draw(group: ThreadGroup) -> None:
-        store = step(group).store(Store([rows(0.0), None if group.rank else rows(0.0)]))
-        for _ in range(2):
-            store.sample(1, 0)
+        lock_step = step(group)
+        lock_step.draw(lambda: rows(0.0))
+        lock_step.draw(lambda: None if group.rank else rows(0.0))
 
     with pytest.raises(CommError, match="learner rank 1 has no rows for an update"):
         run_ranks(draw)
@@ -133,8 +112,8 @@ def test_a_buffer_that_refuses_although_it_should_not_ends_the_run() -> None:
 def test_whole_batches_have_the_same_rows_in_the_same_order_everywhere() -> None:
     def draw(group: ThreadGroup) -> list[float]:
         own = rows(1.0, 2.0) if group.rank else rows(0.0)
-        drawn = step(group, parts(Policy(whole=True))).store(Store([own])).sample(1, 0)
-        return drawn["reward"].tolist()  # type: ignore[index]
+        drawn = step(group, parts(Policy(whole=True))).draw(lambda: own)
+        return drawn["reward"].tolist()  # type: ignore[index, union-attr]
 
     assert run_ranks(draw) == [[0.0, 1.0, 2.0]] * 2
 
@@ -195,13 +174,11 @@ def test_learners_are_compared_again_and_again() -> None:
     assert run_ranks(compared_at) == [[1000, 2100]] * 2
 
 
-def test_statistics_are_merged_with_every_segment() -> None:
-    def put(group: ThreadGroup) -> int:
+def test_statistics_are_merged() -> None:
+    def merge(group: ThreadGroup) -> int:
         own, merged = parts(), []
         own.statistics = Mock(SharedStatistics, merge=merged.append)
-        sink = step(group, own).sink(SimpleNamespace(put=lambda each: Order(False, 1, 0, None)))
-        for _ in range(2):
-            sink.put(Segment(rows(0.0), Version(0, 0), 0))
+        step(group, own).merge_statistics()
         return len(merged)
 
-    assert run_ranks(put) == [2, 2]
+    assert run_ranks(merge) == [1, 1]
