@@ -23,9 +23,7 @@ from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.seed_run import agent_config, config_mark
-from ding_like.pipeline.seed.actor import ActorSettings
-from ding_like.pipeline.seed.servers import ServerSettings
+from ding_like.pipeline.build.seed_run import Workers, agent_config, config_mark
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from ding_like.utils.addresses import check_known
 from ding_like.utils.parent import watch_parent
@@ -138,24 +136,14 @@ def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any:
 def _work_of(
     module: Module, factories: SchemeFactories, settings: SeedSettings, endpoint: str, keys: SeedKeys | None
 ) -> Work:
+    workers = Workers(factories, agent_config(factories), settings, endpoint, keys)
+
     def act(number: int, attempt: int) -> ChildProcess:
         threads = [100 * number + thread for thread in range(1, settings.actor_threads + 1)]
-        made = ActorSettings(
-            agent_config(factories), endpoint, threads=threads, attempt=attempt, keys=keys,
-            request_timeout_s=settings.request_timeout_s, failure=settings.failure,
-            thread=settings.class_of("actor_thread"), client=settings.class_of("inference_client"),
-        )  # fmt: skip
-        actor: ChildProcess = settings.class_of("actor")(made)
-        return actor
+        return workers.actor("actor_process1", attempt, threads=threads)
 
     def infer(number: int, attempt: int) -> ChildProcess:
-        made = ServerSettings(
-            factories, endpoint, name=f"server{100 * number + 1}", run_id=attempt, keys=keys,
-            batchsize=settings.inference_batchsize, delay_s=settings.inference_delay,
-            device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s,
-        )  # fmt: skip
-        server: ChildProcess = settings.class_of("inference_server")(made)
-        return server
+        return workers.server(f"server{100 * number + 1}", attempt)
 
     return act if module == "actor" else infer
 

@@ -25,7 +25,7 @@ from ding_like.pipeline.build.driver_end import build_driver
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.seed_run import seed_runner
-from ding_like.pipeline.seed.config import Config
+from ding_like.pipeline.seed.settings import Config
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.agent import Agent as AgentObject
 from ding_like.policy.agent import AgentPolicy, LoggingClient

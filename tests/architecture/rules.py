@@ -61,7 +61,7 @@ HOMES = {
 }
 MAX_FILE_LINES = 800
 # Packages that are kept small, whatever their files are: what is of use elsewhere has its place elsewhere.
-MAX_PACKAGE_LINES = {"pipeline/ray/": 2_600, "pipeline/seed/": 1_200}
+MAX_PACKAGE_LINES = {"pipeline/ray/": 2_600, "pipeline/seed/": 1_600}
 MAX_FUNCTION_LINES = 60
 
 

@@ -26,7 +26,7 @@ from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError, EnvError, RegistryError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.runner import RunnerLostError
-from ding_like.pipeline.seed.config import Config
+from ding_like.pipeline.seed.settings import Config
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
 
@@ -146,7 +146,7 @@ def test_a_serial_config_trains_and_leaves_the_files_of_a_serial_run(caplog: pyt
 @pytest.mark.usefixtures("in_threads")
 def test_the_metrics_say_how_inference_and_each_actor_fare(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.pipeline.roles.remote_collectors._METRICS_S", 0.0)
-    monkeypatch.setattr("ding_like.pipeline.roles.inference._STATS_S", 0.05)
+    monkeypatch.setattr("ding_like.pipeline.seed.servers._STATS_S", 0.05)
     seed_pipeline(CONFIG, max_env_step=1500, exp_name="exp", overrides=QUICK)
 
     last = [line for line in lines_of("exp", "collector") if "mean_batch" in line][-1]

@@ -1,12 +1,11 @@
-"""Run a part of a run in a process of its own, which says when it is ready and why it fails, and ends with its parent.
+"""Processes that report when they are ready and why they fail, and end with their parent.
 
-The two are joined by a pipe of JSON messages. Its end tells the child that its parent has ended, in whatever way; on
-Linux the system says so too, in case somebody else has inherited the parent's end.
+A pipe of JSON messages joins the two. The child ends when the parent's end of it is closed, in whatever way the parent
+ends, or when it has another parent: the parent's end may have been inherited by another process.
 """
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import logging
@@ -30,11 +29,9 @@ from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.utils.processes import describe_status
 
-_MAX_TEXT = 8_000  # characters of an error, or of a traceback, that are told: the pipe holds several of them
+_MAX_TEXT = 8_000  # characters of an error, or of a traceback, that are reported: the pipe holds several of them
 _TAIL = 2_000  # bytes of an output file that are looked at for last words
-_PR_SET_PDEATHSIG = 1
-# Sent by the system when the thread that started the child has ended, which need not be the end of the process.
-_PARENT_SIGNAL = signal.SIGUSR1
+_PARENT_S = 1.0  # between two looks at who the parent is
 _KILL_S = 5.0  # for a process that was killed to be gone
 _environment = threading.Lock()  # while a child inherits a changed one
 _telling = threading.Lock()
@@ -43,11 +40,11 @@ _logger = logging.getLogger(__name__)
 
 
 class ChildProcess(SpawnProcess):
-    """Be the base of a process that serves until it is asked to end.
+    """Base of a process that serves until it is asked to end.
 
     A subclass implements `serve(stop)`, calls `tell_ready` once it can work, and returns soon after `stop` is set: by
     SIGTERM, or because the parent has ended. One that does not return `grace_s` later is ended without being asked.
-    What `serve` raises is told to the parent, and the process exits with status 1. It is pickled to be started, as
+    What `serve` raises is reported to the parent, and the process exits with status 1. It is pickled to be started, as
     every process of multiprocessing is: keep only plain attributes. Computation takes one thread unless
     OMP_NUM_THREADS says otherwise.
     """
@@ -62,8 +59,8 @@ class ChildProcess(SpawnProcess):
         super().__init__(name=name, daemon=daemon)
         self._output = None if output is None else Path(output)
         self._grace_s = grace_s
-        self._parent_pid = os.getpid()
-        self._parent_end, self._child_end = None, None  # type: Connection | None, Connection | None
+        self.reports: Connection | None = None  # readable when there are messages; None before and after that
+        self.child_end: Connection | None = None
         self._info: Mapping[str, Any] | None = None
         self._failure: Mapping[str, Any] | None = None
 
@@ -74,30 +71,30 @@ class ChildProcess(SpawnProcess):
         raise NotImplementedError
 
     def tell_ready(self, **info: Any) -> None:
-        """Tell the parent that this process can work, with what it wants to know, as plain JSON."""
+        """Report that this process can work, with `info` for the parent as plain JSON."""
         self.tell("ready", **info)
 
     def tell(self, kind: str, **plain: Any) -> None:
         """Send the parent a message, unless it has ended or does not read what it is sent."""
-        assert self._child_end is not None, "only the process itself tells"
+        assert self.child_end is not None, "only the process itself sends"
         message = json.dumps({**plain, "kind": kind}).encode()
         with _telling:
             poll = select.poll()
-            poll.register(self._child_end, select.POLLOUT)
+            poll.register(self.child_end, select.POLLOUT)
             # A pipe into which anything can be written has room for several messages.
-            if any(event & select.POLLOUT for _, event in poll.poll(0)):
+            if poll.poll(0):
                 with suppress(OSError):
-                    self._child_end.send_bytes(message)
+                    self.child_end.send_bytes(message)
 
     def run(self) -> None:
         """Serve, in the process itself."""
-        assert self._child_end is not None, "start comes first"
+        assert self.child_end is not None, "start comes first"
         self._config["daemon"] = False  # type: ignore[attr-defined]  # or multiprocessing would refuse it children
         os.setsid()  # Ctrl-C in the terminal is for the parent; and a kill takes along what this process has started
         if self._output is not None:
             _print_to(self._output)
         faulthandler.enable()
-        with _stopping(self._child_end, self._parent_pid, self._grace_s) as stop:
+        with _stopping(self.child_end, self._grace_s) as stop:
             try:
                 self.serve(stop)
             except BaseException as error:  # also SystemExit: the parent gets the cause before the process ends
@@ -108,42 +105,41 @@ class ChildProcess(SpawnProcess):
 
     def start(self) -> None:
         """Start the process, without waiting for it. Raises ConfigError if it cannot be sent there."""
-        self._join_ends()
+        self.connect()
         try:
             with _environment, _single_threaded():
                 super().start()
-        except OSError:
-            self.release()
-            raise
         except Exception as error:  # __reduce__ of a user's class may raise anything
             self.release()
+            if isinstance(error, OSError):
+                raise
             raise ConfigError(
                 f"{self.name} cannot be sent to a process of its own ({type(error).__name__}: {error}). Give classes "
                 "and functions at the top of a module, or a functools.partial of one, and start what a script does "
                 "under  if __name__ == '__main__':"
             ) from error
         finally:
-            self._close_end()
+            self.child_end.close()  # type: ignore[union-attr]  # `connect` made it
 
-    def _join_ends(self) -> None:
-        self._parent_end, self._child_end = multiprocessing.connection.Pipe()
+    def connect(self) -> None:
+        """Make the pipe between parent and child."""
+        self.reports, self.child_end = multiprocessing.connection.Pipe()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what goes to the child: all but the parent's end of the pipe, which would never close."""
-        return {**self.__dict__, "_parent_end": None}
-
-    @property
-    def reports(self) -> Connection | None:
-        """Return what becomes readable when there are messages; None before the start and after the last message."""
-        return self._parent_end
+        return {**self.__dict__, "reports": None}
 
     def take_messages(self) -> list[Mapping[str, Any]]:
-        """Return the messages that have come since, the oldest first, without waiting; each has a `kind`."""
+        """Return the messages that have come since, the oldest first, without waiting.
+
+        Each has a `kind`: "ready" once it can work, "done" before it ends as it should, "failed" with `type`, `text`
+        and `trace`. "lost", "back" and "gone" are about a part of it, named by `worker`: "lost" is a failure, "back"
+        that it works again, "gone" a failure after which it will not.
+        """
         found: list[Mapping[str, Any]] = []
-        end = self._parent_end
         try:
-            while end is not None and end.poll():
-                found.append(json.loads(end.recv_bytes(1_000_000)))
+            while self.reports is not None and self.reports.poll():
+                found.append(json.loads(self.reports.recv_bytes(1_000_000)))
         except (EOFError, OSError):
             self._close_reports()
         for message in found:
@@ -154,7 +150,7 @@ class ChildProcess(SpawnProcess):
         return found
 
     def wait_ready(self, *, timeout_s: float) -> Mapping[str, Any]:
-        """Wait until the process has said that it is ready; return what it said besides.
+        """Wait until the process has reported ready; return the `info` of that.
 
         Raises what it could not start for, and CommError where it ended or did not become ready in time; it is not
         ended then.
@@ -170,19 +166,14 @@ class ChildProcess(SpawnProcess):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 raise CommError(f"{self.name} was not ready within {timeout_s:g} s.")
-            ends = [] if self._parent_end is None else [self._parent_end]
-            multiprocessing.connection.wait([self.sentinel, *ends], left_s)
-
-    def _close_end(self) -> None:
-        assert self._child_end is not None, "start comes first"
-        self._child_end.close()
+            multiprocessing.connection.wait([self.sentinel, *([self.reports] if self.reports else [])], left_s)
 
     def error(self) -> Exception | None:
-        """Return what the process told that it failed with; None: nothing."""
+        """Return the failure that the process reported; None: none."""
         return None if self._failure is None else error_of(self.name, self._failure)
 
     def how_it_ended(self) -> str:
-        """Say how a process that has ended did, with the last line that it printed if that went to a file."""
+        """Describe how a process ended, with the last line that it printed if that went to a file."""
         assert self.exitcode is not None, "it has not ended"
         words = last_words(self._output) if self.exitcode != 0 and self._output is not None else ""
         return describe_status(self.exitcode) + (f" ({words})" if words else "")
@@ -192,20 +183,20 @@ class ChildProcess(SpawnProcess):
         with suppress(ProcessLookupError, PermissionError):  # it has no group of its own yet, or has ended
             if self.pid is not None and self.exitcode is None:
                 os.killpg(self.pid, signal.SIGKILL)
-        if self._popen is not None:  # type: ignore[attr-defined]  # or it was never started
+        if self.pid is not None:
             super().kill()
 
     def terminate(self) -> None:
-        """Ask the process to end; one that was stopped (SIGSTOP) is let go on, so that it hears it."""
-        if self._popen is not None:  # type: ignore[attr-defined]  # or it was never started
+        """Ask the process to end; one that was stopped (SIGSTOP) is continued first."""
+        if self.pid is not None:
             super().terminate()
-        if self.pid is not None and self.exitcode is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGCONT)
+            if self.exitcode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(self.pid, signal.SIGCONT)
 
     def end(self, *, timeout_s: float = 5.0) -> None:
         """Ask the process to end, kill it if it has not after `timeout_s`, and release it; may be called again."""
-        if self._popen is not None:  # type: ignore[attr-defined]  # started, and not released
+        if self.pid is not None:
             self.terminate()
             self.join(timeout_s)
             if self.exitcode is None:
@@ -219,34 +210,36 @@ class ChildProcess(SpawnProcess):
         self._close_reports()
 
     def _close_reports(self) -> None:
-        if self._parent_end is not None:
-            self._parent_end.close()
-            self._parent_end = None
+        if self.reports is not None:
+            self.reports.close()
+            self.reports = None
 
 
 class ChildThread:
-    """Thread of this process that does the work of a `ChildProcess` and behaves like one; it cannot be killed.
+    """Thread of this process that does the work of a `ChildProcess` and takes its place; it cannot be killed.
 
-    `on_end` is called in the thread when it ends.
+    `on_end` is called in the thread when it ends. All that is not here is the child's.
     """
 
     pid: int | None = None
+    exitcode: int | None = None
 
     def __init__(self, child: ChildProcess, *, on_end: Callable[[], None] = lambda: None) -> None:
         self._child, self._on_end = child, on_end
         self._stop = threading.Event()
-        self.exitcode: int | None = None
         self.sentinel, self._ended = os.pipe()
         self._thread = threading.Thread(target=self._run, name=child.name, daemon=True)
+        self.take_messages, self.error, self.join = child.take_messages, child.error, self._thread.join
+
+    @property
+    def reports(self) -> Connection | None:
+        """The end of the pipe that is readable when there are messages."""
+        return self._child.reports
 
     def start(self) -> None:
         """Start the thread."""
-        self._child._join_ends()
+        self._child.connect()
         self._thread.start()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for the end of the thread, for at most `timeout_s`."""
-        self._thread.join(timeout_s)
 
     def _run(self) -> None:
         status = 1
@@ -256,32 +249,18 @@ class ChildThread:
         except BaseException as error:  # also SystemExit of an env: the owner gets it and raises it
             self._child.tell("failed", **describe_error(error))
         finally:
-            self._child._close_end()
+            self._child.child_end.close()  # type: ignore[union-attr]  # `start` made it
             self.exitcode = status
             os.close(self._ended)
             self._on_end()
 
-    @property
-    def reports(self) -> Connection | None:
-        """Return what becomes readable when there are messages."""
-        return self._child.reports
-
-    def take_messages(self) -> list[Mapping[str, Any]]:
-        """Return the messages that have come since, the oldest first."""
-        return self._child.take_messages()
-
     def is_alive(self) -> bool:
-        """Tell whether it still works."""
+        """Return whether it still works."""
         return self._thread.ident is not None and self.exitcode is None
 
-    def error(self) -> Exception | None:
-        """Return what it failed with; None: nothing."""
-        return self._child.error()
-
     def how_it_ended(self) -> str:
-        """Say how it ended."""
-        assert self.exitcode is not None, "it has not ended"
-        return describe_status(self.exitcode)
+        """Describe how it ended."""
+        return describe_status(self.exitcode or 0)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -291,15 +270,15 @@ class ChildThread:
 
     def release(self) -> None:
         """Close what is held of one that has ended, or was never started; may be called again."""
-        if not self.is_alive():
-            self._child.release()
-            if self._thread.ident is not None:
-                self._thread.join()
-            elif self._ended >= 0:
-                os.close(self._ended)
-            if self._ended >= 0:
-                os.close(self.sentinel)
-            self._ended = -1
+        if self.is_alive() or self._ended < 0:
+            return
+        self._child.release()
+        if self._thread.ident is None:
+            os.close(self._ended)
+        else:
+            self._thread.join()
+        os.close(self.sentinel)
+        self._ended = -1
 
 
 def describe_error(error: BaseException) -> dict[str, str]:
@@ -308,17 +287,17 @@ def describe_error(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "text": str(error)[:_MAX_TEXT], "trace": trace[-_MAX_TEXT:]}
 
 
-def error_of(worker: str, told: Mapping[str, Any]) -> Exception:
-    """Return the error that a worker told of: of ding_like's own kinds, or TrainingError that names the kind.
+def error_of(worker: str, failure: Mapping[str, Any]) -> Exception:
+    """Return the error that a worker reported: of ding_like's own kinds, or TrainingError that names the kind.
 
-    Its cause says where it was raised.
+    Its cause has the place where it was raised.
     """
-    kind = getattr(ding_like.errors, str(told["type"]), None)
+    kind = getattr(ding_like.errors, str(failure["type"]), None)
     if isinstance(kind, type) and issubclass(kind, DingError):
-        error: Exception = kind(f"{worker}: {told['text']}")
+        error: Exception = kind(f"{worker}: {failure['text']}")
     else:
-        error = TrainingError(f"{worker}: {told['type']}: {told['text']}")
-    error.__cause__ = WorkerTracebackError(f"in worker {worker!r}:\n{told['trace']}")
+        error = TrainingError(f"{worker}: {failure['type']}: {failure['text']}")
+    error.__cause__ = WorkerTracebackError(f"in worker {worker!r}:\n{failure['trace']}")
     return error
 
 
@@ -335,7 +314,7 @@ def last_words(output: Path) -> str:
 
 @contextmanager
 def _single_threaded() -> Iterator[None]:
-    """Let children that are started meanwhile compute in one thread, unless the user says otherwise."""
+    """Let children that are started meanwhile compute in one thread, unless the user sets these variables."""
     names = [name for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if name not in os.environ]
     os.environ.update(dict.fromkeys(names, "1"))
     try:
@@ -346,7 +325,7 @@ def _single_threaded() -> Iterator[None]:
 
 
 def _print_to(output: Path) -> None:
-    """Have all that this process prints go to the end of a file that nobody else may read."""
+    """Have all that this process prints go to the end of a file of its own user."""
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
@@ -356,22 +335,25 @@ def _print_to(output: Path) -> None:
 
 
 @contextmanager
-def _stopping(link: Connection, parent_pid: int, grace_s: float) -> Iterator[threading.Event]:
-    """Yield what is set by SIGTERM and by the end of the parent, and end the process where that is not heeded."""
+def _stopping(link: Connection, grace_s: float) -> Iterator[threading.Event]:
+    """Yield an event that is set by SIGTERM and by the end of the parent; end the process where it is not heeded."""
     stop, is_done = threading.Event(), threading.Event()
+    parent_pid = os.getppid()
     readable, writable = os.pipe()
     os.set_blocking(writable, False)
     # The number of a signal is written at once, whatever Python code runs; a handler would wait for it, and could not
     # set an event that is being waited for.
     signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, _PARENT_SIGNAL):
-        signal.signal(number, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: None)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    _ask_to_be_told(_PARENT_SIGNAL)
 
     def watch() -> None:
-        _wait_for_end(link, readable, parent_pid)
+        while os.getppid() == parent_pid:
+            ready = multiprocessing.connection.wait([link, readable], _PARENT_S)
+            # The parent sends nothing: its end was closed.
+            if link in ready or (ready and signal.SIGTERM in os.read(readable, 64)):
+                break
         stop.set()
         if not is_done.wait(grace_s):
             _logger.warning("the process was asked to end and still works after %g s: it ends now.", grace_s)
@@ -387,19 +369,3 @@ def _stopping(link: Connection, parent_pid: int, grace_s: float) -> Iterator[thr
         with suppress(OSError):
             os.write(writable, bytes([signal.SIGTERM]))
         watcher.join()
-
-
-def _wait_for_end(link: Connection, signals: int, parent_pid: int) -> None:
-    """Return once this process is to end: SIGTERM came, or the parent has ended."""
-    while True:
-        for ready in multiprocessing.connection.wait([link, signals]):
-            if ready is link:
-                return  # the parent sends nothing: its end was closed
-            if signal.SIGTERM in os.read(signals, 64) or os.getppid() != parent_pid:
-                return
-
-
-def _ask_to_be_told(number: int) -> None:
-    """Have the system send a signal when the parent ends; where it is not Linux, the pipe alone tells."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -80,7 +80,7 @@ class SeedKeys:
         return Admission(domain, self)
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Return whether a client with a public key may connect, as the file is now; pyzmq's authenticator asks.
+        """Return whether a client with a public key may connect, as the file is now; pyzmq's authenticator calls it.
 
         While the file cannot be read, only the driver's own processes may.
         """

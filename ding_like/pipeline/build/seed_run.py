@@ -5,29 +5,34 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+from gymnasium import Space
 
+from ding_like.comm.channels import Segment
+from ding_like.comm.rest.rows import RowCheck
 from ding_like.comm.workers.child import ChildProcess
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.supervision import Member, Post, Processes
+from ding_like.comm.workers.supervision import Member, Processes, Slot
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.row_server import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import FrozenConfig, to_plain
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import SchemaError
 from ding_like.pipeline.build.driver_end import DriverEnd
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.parts import check_hands_out_rows
 from ding_like.pipeline.build.serial import Components
-from ding_like.pipeline.roles.actor_rows import SegmentCheck
 from ding_like.pipeline.runner import Runner
 from ding_like.pipeline.sample_unit import warmup_steps
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
@@ -42,18 +47,13 @@ _ENDLESS_S = float("inf")  # patience with a driver that was stopped: its end en
 _logger = logging.getLogger(__name__)
 
 
+_MEANS = ("return", "length")  # of recent episodes: numbers, None before the first has ended
+_LARGEST = 2.0**53
+# Env steps that a step in a row may have taken: those of episodes that were dropped count too.
+_STEPS_FOR_ONE, _STEPS_BESIDE = 1_000, 100_000
+
 _OWN_OF_POLICY = frozenset(("cuda", "learn", "eval", "other"))
 _OWN_OF_ENV = frozenset(("collector_env_num", "evaluator_env_num", "n_evaluator_episode", "stop_value", "manager"))
-
-
-class _Endpoints(NamedTuple):
-    """Where a run's sockets are bound, and the keys of clients that may connect."""
-
-    data: str
-    weights: str
-    clients: str
-    servers: str
-    keys: SeedKeys | None
 
 
 def _warn_of_waits(settings: SeedSettings) -> None:
@@ -95,26 +95,27 @@ def seed_runner(
     )
 
     def make_runner(is_leaving: Callable[[], bool]) -> Runner:
-        # Known once the parts stand where the run begins or goes on.
+        # Known once the parts have been loaded from the saved point, if there is one.
         factories = replace(made, begun_at=parts.collector.envstep)
         with ExitStack() as opened:
-            rows, weights, keys = _open_channels(cfg, parts, settings, opened)
-            workers = WorkerPosts(
+            keys = None if settings.key_file is None else load_seed_keys(settings.key_file)
+            rows, weights = _open_channels(cfg, parts, settings, keys, opened)
+            workers = Workers(
                 factories, agent_config(factories, parts.policy), settings, rows.endpoint, keys, folder,
-                logging_client, run_as,
+                logging_client, run_as, _ENDLESS_S,
             )  # fmt: skip
             processes = Processes(
-                [*workers.servers(), *workers.actors()],
+                workers.slots(),
                 policy=settings.failure,
                 log=log,
                 heard=lambda: {name: each.heard_s for name, each in rows.sources().items()},
                 lost=rows.open_rows,
             )
             opened.callback(processes.close)
-            opened.callback(rows.stop_all)  # first: a process that hears it ends by itself
+            opened.callback(rows.stop_all)  # first: a process that receives it ends by itself
             end = DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0)
             runner = SeedRunner(end, settings, rows=rows, weights=weights, workers=processes, is_leaving=is_leaving)
-            runner.publish()  # servers answer nobody before they have weights
+            runner.publish()  # servers answer no request before they have weights
             processes.start(is_leaving=is_leaving)
             runner.close = opened.pop_all().close
             return runner
@@ -123,33 +124,37 @@ def seed_runner(
 
 
 def _open_channels(
-    cfg: FrozenConfig, parts: Components, settings: SeedSettings, opened: ExitStack
-) -> tuple[RowServer, Broadcaster, SeedKeys | None]:
-    """Start the proxy, the weights and the way of rows, which `opened` closes; return the last two and the keys."""
-    bound = _endpoints(settings, opened)
-    proxy = settings.class_of("inference_proxy")(bound.clients, bound.servers, keys=bound.keys)
-    opened.callback(proxy.stop)
+    cfg: FrozenConfig, parts: Components, settings: SeedSettings, keys: SeedKeys | None, opened: ExitStack
+) -> tuple[RowServer, Broadcaster]:
+    """Start the proxy, the broadcaster and the row server, which `opened` closes; return the last two."""
+    names = ("data", "weights", "clients", "servers")
+    if settings.transport == "ipc":
+        folder = opened.enter_context(EndpointFolder())
+        data, weights_at, clients, servers = map(folder.endpoint, names)
+    else:
+        data = tcp_endpoint(settings.host, settings.port)
+        weights_at = clients = servers = tcp_endpoint(settings.host)
+    proxy = opened.enter_context(settings.class_of("inference_proxy")(clients, servers, keys=keys))
     proxy.start()
-    weights: Broadcaster = settings.class_of("broadcaster")(endpoint=bound.weights, keys=bound.keys)
-    opened.callback(weights.close)
+    weights: Broadcaster = opened.enter_context(settings.class_of("broadcaster")(endpoint=weights_at, keys=keys))
     weights.start()
     env, statistics = parts.evaluator_env, parts.statistics
     merged = statistics if isinstance(statistics, MergedStatistics) else None
     check = None if env is None else SegmentCheck(env.observation_space, env.action_space, merged)
     ends = {"clients": proxy.client_endpoint, "servers": proxy.server_endpoint, "weights": weights.endpoint}
-    rows = RowServer(
-        bound.data, keys=bound.keys, credit=settings.credit, check=check,
-        welcome={**ends, "config": config_mark(cfg)}, own_names=own_names(settings),
-    )  # fmt: skip
+    welcome = {**ends, "config": config_mark(cfg)}
+    own_names = [f"server{number}" for number in range(1, settings.inference_servers + 1)]
+    own_names += map(name_of, range(1, settings.num_actors + 1))
+    rows = RowServer(data, keys=keys, credit=settings.credit, check=check, welcome=welcome, own_names=own_names)
     opened.callback(rows.close)
     if settings.transport == "tcp":
         _logger.info("actors and servers of other machines join at %s", rows.endpoint)
-    return rows.start(), weights, bound.keys
+    return rows.start(), weights
 
 
 @dataclass(frozen=True)
-class WorkerPosts:
-    """Posts of the inference servers and the actors of a run on this machine, for its supervisor."""
+class Workers:
+    """Makers of the inference servers and the actors of a run, on this machine or on one that joins."""
 
     factories: SchemeFactories
     agent: AgentConfig
@@ -159,44 +164,54 @@ class WorkerPosts:
     folder: Path | None = None  # of what processes print
     logging_client: Any = None  # Any: see `ActorSettings`
     run_as: Callable[[ChildProcess], Member] = lambda child: child
+    patience_s: float = 60.0  # with a driver that is silent
 
-    def servers(self) -> list[Post]:
-        """Return a post for each inference server."""
-        names = [f"server{number}" for number in range(1, self.settings.inference_servers + 1)]
-        return [Post(name, partial(self._server, name), (name,)) for name in names]
-
-    def actors(self) -> list[Post]:
-        """Return a post for each actor process."""
-        posts = []
+    def slots(self) -> list[Slot]:
+        """Return a slot for each inference server and each actor process of the driver's machine."""
+        slots = []
+        for number in range(1, self.settings.inference_servers + 1):
+            name = f"server{number}"
+            slots.append(Slot(name, partial(self._make, self.server, name), (name,)))
+        each = self.settings.actor_threads
         for number in range(1, self.settings.actor_processes + 1):
-            each = self.settings.actor_threads
-            threads = tuple(range((number - 1) * each + 1, number * each + 1))  # numbers in the run, from 1
-            name = f"actor_process{number}"
-            posts.append(Post(name, partial(self._actor, name, threads), tuple(map(name_of, threads))))
-        return posts
+            threads = range((number - 1) * each + 1, number * each + 1)  # numbers in the run, from 1
+            make = partial(self._make, self.actor, f"actor_process{number}", threads=threads)
+            slots.append(Slot(f"actor_process{number}", make, tuple(map(name_of, threads))))
+        return slots
 
-    def _server(self, name: str, attempt: int) -> Member:
+    def _make(self, make: Callable[..., ChildProcess], name: str, attempt: int, **given: Any) -> Member:
+        return self.run_as(make(name, attempt + 1, **given))
+
+    def server(self, name: str, attempt: int) -> ChildProcess:
+        """Return an inference server, to be started; `attempt` counts those of this name from 1."""
         settings = self.settings
         made = ServerSettings(
-            self.factories, self.endpoint, name=name, run_id=attempt + 1, keys=self.keys,
+            self.factories, self.endpoint, name=name, run_id=attempt, keys=self.keys,
             batchsize=settings.inference_batchsize, delay_s=settings.inference_delay,
-            device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s, patience_s=_ENDLESS_S,
+            device=settings.inference_device, start_timeout_s=settings.failure.start_timeout_s,
+            patience_s=self.patience_s,
         )  # fmt: skip
-        return self.run_as(settings.class_of("inference_server")(made, output=_file(self.folder, name)))
+        server: ChildProcess = settings.class_of("inference_server")(made, output=self._output(name))
+        return server
 
-    def _actor(self, name: str, threads: tuple[int, ...], attempt: int) -> Member:
+    def actor(self, name: str, attempt: int, *, threads: Sequence[int]) -> ChildProcess:
+        """Return an actor process, to be started; `attempt` counts those of this name from 1."""
         settings = self.settings
         made = ActorSettings(
-            self.agent, self.endpoint, threads=threads, attempt=attempt + 1, keys=self.keys,
-            request_timeout_s=settings.request_timeout_s, patience_s=_ENDLESS_S, failure=settings.failure,
+            self.agent, self.endpoint, threads=tuple(threads), attempt=attempt, keys=self.keys,
+            request_timeout_s=settings.request_timeout_s, patience_s=self.patience_s, failure=settings.failure,
             thread=settings.class_of("actor_thread"), client=settings.class_of("inference_client"),
             logging_client=self.logging_client,
         )  # fmt: skip
-        return self.run_as(settings.class_of("actor")(made, name=name, output=_file(self.folder, name)))
+        actor: ChildProcess = settings.class_of("actor")(made, name=name, output=self._output(name))
+        return actor
+
+    def _output(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{name}.txt"
 
 
 def agent_config(factories: SchemeFactories, policy: Policy | None = None) -> AgentConfig:
-    """Return what actors are made of; the part of `policy` is sent to them, and made there where it cannot be.
+    """Return the parts that actors are made from; a part of `policy` that cannot be sent is made there.
 
     Raises ConfigError for a policy whose network cannot be elsewhere, and for a collector of whole episodes.
     """
@@ -222,12 +237,6 @@ def actor_part(factories: SchemeFactories) -> ActorPart:
     return part
 
 
-def own_names(settings: SeedSettings) -> frozenset[str]:
-    """Return the names of all sources that this machine starts."""
-    servers = (f"server{number}" for number in range(1, settings.inference_servers + 1))
-    return frozenset([*servers, *map(name_of, range(1, settings.num_actors + 1))])
-
-
 def config_mark(cfg: FrozenConfig) -> dict[str, str]:
     """Return what the configs of a run's machines have in common: policy, env, and a digest of what rows depend on.
 
@@ -242,15 +251,46 @@ def config_mark(cfg: FrozenConfig) -> dict[str, str]:
     return {"policy": plain["policy"]["type"], "env": cfg.env.get("env_id") or cfg.env.type, "digest": digest}
 
 
-def _endpoints(settings: SeedSettings, opened: ExitStack) -> _Endpoints:
-    """Return where to bind: files in a private folder, which `opened` deletes, or ports."""
-    keys = None if settings.key_file is None else load_seed_keys(settings.key_file)
-    if settings.transport == "ipc":
-        named = opened.enter_context(EndpointFolder()).endpoint
-        return _Endpoints(named("data"), named("weights"), named("clients"), named("servers"), keys)
-    any_port = tcp_endpoint(settings.host)
-    return _Endpoints(tcp_endpoint(settings.host, settings.port), any_port, any_port, any_port, keys)
+class SegmentCheck:
+    """Check that refuses segments which no actor of this run sends.
+
+    Their rows are as the envs' spaces say (`RowCheck`), and have the columns of the first segment that passes; what the
+    envs' wrappers observed is of `statistics`' wrappers; the numbers beside them are finite.
+    """
+
+    def __init__(
+        self,
+        observation_space: Space[Any],  # Any, twice: a space is generic in what it samples
+        action_space: Space[Any],
+        statistics: MergedStatistics | None = None,
+    ) -> None:
+        self._spaces = observation_space, action_space
+        self._statistics = statistics
+        self._rows: RowCheck | None = None
+
+    def __call__(self, segment: Segment) -> None:
+        """Raise SchemaError or SegmentError with what is wrong with a segment."""
+        batch = segment.batch
+        assert isinstance(batch, TransitionBatch), "rows that do not stack are not sent"
+        rows = self._rows or RowCheck(*self._spaces, batch.schema)
+        rows(batch.columns)
+        _check_stats(segment.stats)
+        steps = max(math.prod(column.shape[:2]) for column in batch.columns.values())
+        if segment.env_steps > _STEPS_FOR_ONE * steps + _STEPS_BESIDE:
+            raise SchemaError(f"{segment.env_steps:,} env steps for {len(batch):,} rows cannot be.")
+        if self._statistics is not None:
+            if segment.observed:
+                self._statistics.check(segment.observed)
+        elif segment.observed:
+            raise SchemaError(f"the run has no env.wrappers that observe, and got {sorted(segment.observed)[:5]}.")
+        self._rows = rows
 
 
-def _file(folder: Path | None, name: str) -> Path | None:
-    return None if folder is None else folder / f"{name}.txt"
+def _check_stats(stats: Mapping[str, Any]) -> None:  # Any: of JSON
+    for name, value in stats.items():
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if name in _MEANS and value is not None and not is_number:
+            raise SchemaError(f"the mean {name} of episodes is {value!r:.80}; expected a number.")
+        # An int may be too large to become a float.
+        if is_number and (not abs(value) < _LARGEST):
+            raise SchemaError(f"'{name:.80}' is {value!r:.80}; expected a finite number.")

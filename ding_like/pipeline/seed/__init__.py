@@ -8,7 +8,7 @@ from ding_like.utils.lazy_exports import lazy_export
 
 _HERE = "ding_like.pipeline.seed"
 _HOME_OF = {
-    "Config": f"{_HERE}.config",
+    "Config": f"{_HERE}.settings",
     "Trainer": "ding_like.entry.seed_trainer",
     "Actor": f"{_HERE}.actor",
     "ActorThread": f"{_HERE}.actor",

@@ -1,4 +1,4 @@
-"""Step envs in the threads of a process, whose actions inference servers compute; rows go to the run's driver.
+"""Processes of threads that step envs; inference servers compute the actions, rows go to the run's driver.
 
 An actor holds envs, exploration and n-step rows: no network. Nothing here imports torch.
 """
@@ -39,10 +39,11 @@ from ding_like.worker import SampleSerialCollector, create_serial_collector
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys
-    from ding_like.pipeline.seed.config import Config
+    from ding_like.pipeline.seed.settings import Config
 
 _RUN_IDS = 1_000_000  # of an actor thread in one process; those in the process after are later
 _WAIT_S = 0.5  # for an order, before `stop` is looked at
+_END_S = 60.0  # of one wait for the end of an actor
 _BACKOFF_S, _MAX_BACKOFF_S = 0.1, 2.0  # before a thread that failed starts again, doubled with each time in a row
 _JOIN_S = 10.0  # for threads to close their envs
 _MAX_FRUITLESS = 3  # failures in a row, with no rows between, after which a thread would fail again
@@ -54,10 +55,10 @@ _building = threading.Lock()  # envs draw from the global generators of the proc
 
 @dataclass(frozen=True)
 class AgentConfig:
-    """What actors are made of: a compiled config, envs, and the part of the policy that is not its network.
+    """Parts that actors are made from: a compiled config, envs, and the part of the policy that is not its network.
 
     Thread 1 of a run has the seeds and the generators of a serial run's collector. `begun_at` are the env steps at
-    which the run goes on: it draws other numbers than a run that begins. For the first `random_steps` env steps
+    which the run is resumed: it draws other numbers than a new run. For the first `random_steps` env steps
     actions are random. `part` may be a function that makes it in the actor's process.
     """
 
@@ -71,7 +72,7 @@ class AgentConfig:
 
     @property
     def resumed(self) -> tuple[str, ...]:
-        """What generators of a run that goes on are named by besides."""
+        """The further names of the generators of a resumed run."""
         return ("resumed", str(self.begun_at)) if self.begun_at else ()
 
     def lane_seed(self, number: int) -> int:
@@ -133,7 +134,7 @@ class ActorSettings:
         return self.attempt * _RUN_IDS
 
     def agent_of(self, run_id: int) -> AgentConfig:
-        """Return what a start of a thread is made of: each one but the very first draws numbers of its own."""
+        """Return the parts for a start of a thread: each one but the very first draws numbers of its own."""
         return replace(self.agent, begun_at=self.agent.begun_at + run_id - _RUN_IDS)
 
 
@@ -182,13 +183,13 @@ class Actor(ChildProcess):
         settings = self.settings
         self.stop, self._lock = stop, threading.Lock()  # the lock guards the next four
         self._budget = RestartBudget(settings.failure.restarts_per_10min)
-        names = {name_of(number) for number in settings.threads}
-        self._not_ready, self._at_work = set(names), set(names)
+        self._not_ready = {name_of(number) for number in settings.threads}
+        self._working = set(self._not_ready)
         self._failures: dict[str, BaseException] = {}  # for good, by thread
         threads = [(settings.thread or ActorThread)(self, number) for number in settings.threads]
         for thread in threads:
             thread.start()
-        while not stop.wait(60.0):
+        while not stop.wait(_END_S):
             pass
         for thread in threads:
             thread.cancel()
@@ -198,16 +199,16 @@ class Actor(ChildProcess):
             if thread.is_alive():
                 _logger.warning("%s has not ended %g s after it was asked to: its env may hang", thread.name, _JOIN_S)
         with self._lock:
-            if self._failures and (self._not_ready or self._at_work == self._failures.keys()):
+            if self._failures and (self._not_ready or self._working == self._failures.keys()):
                 raise next(iter(self._failures.values()))
-            is_done = not self._at_work
+            is_done = not self._working
         if is_done:
             self.tell("done")
 
     # --- called by the threads
 
     def note_ready(self, name: str) -> None:
-        """Note that a thread can work; report when all can, and when this one can again."""
+        """Record that a thread can work; report when all can, and when this one can again."""
         with self._lock:
             is_last = self._not_ready == {name}
             self._not_ready.discard(name)
@@ -220,21 +221,21 @@ class Actor(ChildProcess):
         with self._lock:
             if self._not_ready:  # the process fails, and reports
                 return False
-            told = {"worker": name, **describe_error(failure)}
-            self.tell("lost", **told)
+            reported = {"worker": name, **describe_error(failure)}
+            self.tell("lost", **reported)
             may = not is_fruitless and self._budget.spend()
         if not may:
-            self.tell("gone", **told)
+            self.tell("gone", **reported)
         return may
 
     def note_end(self, name: str, failure: BaseException | None) -> None:
-        """Note that a thread is done, or has failed for good; `stop` is set if nothing is left to be done."""
+        """Record that a thread is done, or has failed for good; `stop` is set if none has work left."""
         with self._lock:
             if failure is not None:
                 self._failures[name] = failure
             elif not self.stop.is_set():
-                self._at_work.discard(name)
-            if (failure is not None and self._not_ready) or self._at_work == self._failures.keys():
+                self._working.discard(name)
+            if (failure is not None and self._not_ready) or self._working == self._failures.keys():
                 self.stop.set()
 
 
@@ -262,34 +263,31 @@ class ActorThread(threading.Thread):
         self._run_id = actor.settings.first_run_id
         self._num_fruitless = 0  # failures since rows were sent
         self._client: InferenceClient | None = None
-        self._lock = threading.Lock()  # guards the client
 
     def cancel(self) -> None:
         """Have a request for actions that is under way fail, now that the thread is to end."""
-        with self._lock:
-            if self._client is not None:
-                self._client.stop()
+        client = self._client
+        if client is not None:
+            client.stop()
 
     def run(self) -> None:
-        """Collect until the driver wants no more, starting again where need be."""
-        while True:
-            failure = self._attempt()
-            if failure is None:
-                break
+        """Collect until the driver needs no more, starting again after a failure."""
+        actor = self._actor
+        while (failure := self._attempt()) is not None:
             self._num_fruitless += 1
-            is_fruitless = self._num_fruitless >= _MAX_FRUITLESS
-            if not self._actor.may_restart(self.name, failure, is_fruitless=is_fruitless):
+            if not actor.may_restart(self.name, failure, is_fruitless=self._num_fruitless >= _MAX_FRUITLESS):
                 break
-            if self._actor.stop.wait(min(_BACKOFF_S * 2 ** (self._num_fruitless - 1), _MAX_BACKOFF_S)):
+            if actor.stop.wait(min(_BACKOFF_S * 2 ** (self._num_fruitless - 1), _MAX_BACKOFF_S)):
                 failure = None
                 break
             self._run_id += 1
-        self._actor.note_end(self.name, failure)
+        actor.note_end(self.name, failure)
 
     def _attempt(self) -> BaseException | None:
         """Collect until there is nothing more to do; return what went wrong, having reported it to the driver."""
-        settings, failure, stop = self.settings, None, self._actor.stop
+        settings, stop = self.settings, self._actor.stop
         own: dict[str, Any] = dict(name=self.name, run_id=self._run_id, keys=settings.keys)
+        failure: BaseException | None = None
         try:
             with ExitStack() as opened:
                 sink = ZmqRowSink(settings.endpoint, patience_s=settings.patience_s, **own)
@@ -300,13 +298,13 @@ class ActorThread(threading.Thread):
                     clients = settings.clients or str(sink.join()["clients"])
                     # Servers that are being started again are waited for.
                     patience_s = max(30.0, settings.failure.start_timeout_s, 3 * settings.request_timeout_s)
-                    client = settings.client(
+                    self._client = settings.client(
                         clients, request_timeout_s=settings.request_timeout_s, patience_s=patience_s, **own
                     )
-                    opened.callback(client.close)
-                    self._hold(client)
-                    opened.callback(self._hold, None)
-                    collection.connect(client, settings.logging_client)
+                    opened.callback(self._client.close)
+                    if stop.is_set():
+                        self._client.stop()
+                    collection.connect(self._client, settings.logging_client)
                     self._actor.note_ready(self.name)
                     self._collect(collection, sink, stop)
                 except BaseException as error:  # also SystemExit of an env; it is sent to the driver, and returned
@@ -323,24 +321,23 @@ class ActorThread(threading.Thread):
         while not order.finish and not stop.is_set():
             if order.rows > 0:
                 order = sink.put(collection.collect(order))
-                collection.tell_latency()
+                collection.report_latency()
                 self._num_fruitless = 0
             else:
                 order = sink.order(timeout_s=_WAIT_S)
-
-    def _hold(self, client: InferenceClient | None) -> None:
-        with self._lock:
-            self._client = client
-            if client is not None and self._actor.stop.is_set():
-                client.stop()
 
 
 class _Collection:
     """Envs and collector of a start of an actor thread."""
 
     def __init__(self, agent: AgentConfig, number: int, sink: ZmqRowSink, opened: ExitStack) -> None:
-        if multiprocessing.parent_process() is not None:  # what envs draw differs from thread to thread
-            _seed_globals(agent.lane_seed(number))
+        if multiprocessing.parent_process() is not None:  # envs of each thread draw other numbers
+            seed = agent.lane_seed(number)
+            if "torch" in sys.modules:  # an env has loaded it
+                set_pkg_seed(seed)
+            else:
+                random.seed(seed)
+                np.random.seed(seed)
         self._agent, self._number, self._sink = agent, number, sink
         self._part = agent.part if isinstance(agent.part, ActorPart) else agent.part()
         self._envs = agent.envs(number)
@@ -361,7 +358,7 @@ class _Collection:
         self._opened.callback(self._collector.close)
 
     def collect(self, order: Order) -> Segment:
-        """Collect as many rows as an order wants (of whole episodes: episodes, one in each lane at least)."""
+        """Collect as many rows as are ordered (of whole episodes: episodes, one in each lane at least)."""
         extra, collector = self._sink.extra, self._collector
         least = extra.get("least")
         if least is not None:
@@ -381,7 +378,7 @@ class _Collection:
         version = self._client.take_version() or version
         return Segment(batch, version, env_steps, self._stats(setting), self._statistics.take())
 
-    def tell_latency(self) -> None:
+    def report_latency(self) -> None:
         """Report once a second how long requests take."""
         if self._stats_due.pass_s():
             numbers = self._client.take_latency().plain()
@@ -400,12 +397,3 @@ class _Collection:
             mode = random_collect_mode(self._mode, self._envs.action_space) if at_random else self._mode
             self._collector.reset_policy(mode)
             self._acts_at_random = at_random
-
-
-def _seed_globals(seed: int) -> None:
-    """Seed the global generators that envs may draw from; torch's only where an env has loaded it."""
-    if "torch" in sys.modules:
-        set_pkg_seed(seed)
-    else:
-        random.seed(seed)
-        np.random.seed(seed)

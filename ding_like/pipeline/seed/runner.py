@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 
 from ding_like.comm.channels import Version
 from ding_like.comm.workers.supervision import Processes
@@ -15,7 +14,6 @@ from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
 from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.roles.actor_rows import SharedRound
 from ding_like.pipeline.roles.remote_collectors import Collected, RemoteCollectors, shares
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
@@ -25,7 +23,9 @@ from ding_like.utils.interval import Beat
 
 _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
 _LEAVE_S = 0.5  # that a round may still take then
-_MOST = 2.0**53  # that is believed of a number which a source says
+_MOST = 2.0**53  # that is believed of a number which a source sends
+_NO_ORDER = (-1, -1)
+_OF_SERVERS = {"mean_batch", "p50_ms", "p99_ms", "queue"}
 
 _logger = logging.getLogger(__name__)
 
@@ -68,10 +68,10 @@ class SeedRunner:
 
     @property
     def setting(self) -> Setting:
-        """Return what collectors were told last."""
+        """The settings that collectors were sent last."""
         return self._report.setting
 
-    # --- a run's turns
+    # --- iterations
 
     def start(self) -> None:
         """Send the first weights, and collect the rows of random actions."""
@@ -104,7 +104,7 @@ class SeedRunner:
             self._intake.put([_collected(each) for each in came], order)
             self._acknowledge(came)
         else:
-            self._arrived(min(_LOOK_S, self._beat.wait_s))  # nobody was asked for rows: updates are behind
+            self._arrived(min(_LOOK_S, self._beat.wait_s))  # no rows were ordered: updates are behind
         self._learn()
 
     def _take_arrived(self) -> None:
@@ -137,7 +137,7 @@ class SeedRunner:
         self._check()
         began_s = self._clock()
         came = self._rows.take(timeout_s)
-        for error in self._rows.errors():  # of those of this machine, whoever started them decides
+        for error in self._rows.errors():  # the supervisor of this machine decides on its own
             _logger.warning("%s: %s", error.source, error.text.partition("\n")[0])
             _logger.debug("%s: %s", error.source, error.text)
         # Only what is waited here counts: an evaluation between two looks holds up the driver, and no actor.
@@ -163,7 +163,7 @@ class SeedRunner:
             raise RunnerLostError(str(error)) from error
 
     def _acknowledge(self, came: Sequence[Arrived]) -> None:
-        """Tell the senders that their rows are in the buffer, and what envs are normalised by from now on."""
+        """Acknowledge rows that are in the buffer, and send new statistics for the envs' wrappers."""
         for arrived in came:
             self._rows.acknowledge(arrived)
         if any(arrived.segment.observed for arrived in came):
@@ -190,7 +190,7 @@ class SeedRunner:
 
     def _order(self, name: str, rows: int, *, env_step: int) -> int | None:
         """Give an actor an order, and return its number; None: it takes none."""
-        # A server keeps a request until it has weights as new as these: nobody acts with untrained ones.
+        # A server keeps a request until it has weights as new as these: untrained ones never act.
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
         setting = self._end.parts.policy.command_mode.get_setting_collect({"envstep": env_step})
@@ -200,7 +200,8 @@ class SeedRunner:
     def _round(self, rows: int, *, env_step: int, most: float = math.inf) -> list[Arrived]:
         """Return what the actors that are there bring, by place: each its share, and the least that it can collect.
 
-        A run that is to end waits for half a second more.
+        The share of a lost actor is collected by the one that takes its place; where none will, it is left out. Rows of
+        an earlier round, which come late, are used too. A run that is to end waits for half a second more.
         """
         present = self._present()
         asked = {
@@ -208,16 +209,34 @@ class SeedRunner:
             for name, share in zip(present, shares(rows, len(present)), strict=True)
             if share
         }
-        shared = SharedRound(asked, give=partial(self._order, env_step=env_step), has_left=self._has_left)
+        given: dict[str, tuple[int, int]] = {}  # (run_id of the actor that has the order, number of the order)
+        came: dict[str, Arrived] = {}
+        late: list[Arrived] = []
         end_s = math.inf
-        while (missing := shared.order(self._rows.sources())) and self._clock() < end_s:
-            shared.take(self._arrived(_LOOK_S, missing))
+        while self._clock() < end_s:
+            sources = self._rows.sources()
+            for name in [name for name in asked if name not in came]:
+                run_id = sources[name].run_id
+                if self._has_left(name, sources[name]):
+                    del asked[name]
+                elif sources[name].connected and given.get(name, _NO_ORDER)[0] != run_id:
+                    order = self._order(name, asked[name], env_step=env_step)
+                    if order is not None:
+                        given[name] = run_id, order
+            missing = [name for name in asked if name not in came]
+            if not missing:
+                break
+            for each in self._arrived(_LOOK_S, missing):
+                if each.source in asked and given.get(each.source, _NO_ORDER)[1] == each.order:
+                    came[each.source] = each
+                else:
+                    late.append(each)
             if self._is_leaving():
                 end_s = min(end_s, self._clock() + _LEAVE_S)
-        return shared.came
+        return [*(came[name] for name in asked if name in came), *late]
 
     def _has_left(self, name: str, source: SourceState) -> bool:
-        """Tell whether an actor is gone in whose place no other one is started."""
+        """Return whether an actor is gone in whose place no other one is started."""
         is_silent = self._clock() - source.heard_s > self._settings.failure.step_timeout_s
         return (is_silent or not source.connected) and not self._workers.is_expected(name)
 
@@ -229,40 +248,35 @@ class SeedRunner:
             self._arrived(_LOOK_S)
         return []
 
-    # --- what there is to say
+    # --- reports
 
     def workers(self) -> Mapping[str, str]:
         """Return how central inference and the actors fare: rows of the run's panel."""
         self._report.keep(self._actors())
         numbers = self._inference()
-        said = {}
+        rows = {}
         if numbers:
-            said["batch"] = f"{numbers['mean_batch']:.3g} observations"
-            said["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
-            said["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
-        return {**said, **self._end.describe(), **self._workers.describe()}
+            rows["batch"] = f"{numbers['mean_batch']:.3g} observations"
+            rows["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
+            rows["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
+        return {**rows, **self._end.describe(), **self._workers.describe()}
 
     def _inference(self) -> dict[str, float]:
         """Return what servers and actors measured in their last second; empty before they have.
 
         A batch is so many observations. The latency is that of the slowest: from an actor's request to the answer, or
-        where no actor has said any, from a server's receipt on.
+        where no actor has sent any, from a server's receipt on.
         """
-        said: dict[str, list[Mapping[str, float]]] = {"server": [], "actor": [], "host": []}
-        for source in self._rows.sources().values():
-            if source.connected:  # and has sent what may be anything: of some numbers there are none at times
-                numbers = source.stats.items()
-                said[source.role].append(
-                    {
-                        key: float(value)
-                        for key, value in numbers
-                        if isinstance(value, int | float) and abs(value) < _MOST
-                    }
-                )
-        servers = [each for each in said["server"] if each.keys() >= {"mean_batch", "p50_ms", "p99_ms", "queue"}]
+        # A source may send anything as its numbers, and of some there are none at times.
+        numbers = [
+            (each.role, {key: float(value) for key, value in each.stats.items() if _is_number(value)})
+            for each in self._rows.sources().values()
+            if each.connected
+        ]
+        servers = [each for role, each in numbers if role == "server" and each.keys() >= _OF_SERVERS]
         if not servers:
             return {}
-        waits = [each for each in said["actor"] if each.keys() >= {"p50_ms", "p99_ms"}] or servers
+        waits = [each for role, each in numbers if role == "actor" and each.keys() >= {"p50_ms", "p99_ms"}] or servers
         return {
             "mean_batch": sum(each["mean_batch"] for each in servers) / len(servers),
             "inference_p50_ms": max(each["p50_ms"] for each in waits),
@@ -298,13 +312,17 @@ class SeedRunner:
         self.start()
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and abs(value) < _MOST
+
+
 def _collected(arrived: Arrived) -> Collected:
     return Collected(arrived.source, arrived.segment, arrived.came_s, arrived.asked)
 
 
 @contextmanager
 def _or_lost() -> Iterator[None]:
-    """Raise RunnerLostError in place of what says that those who work for the run are lost."""
+    """Raise RunnerLostError in place of an error of the channels to the workers."""
     try:
         yield
     except RunnerLostError:

@@ -1,21 +1,89 @@
-"""Read `system_config['seed']`: what a run with central inference is made of. docs/seed.md has what each key does."""
+"""Settings of a run with central inference: `system_config['seed']`, and the document's `Config`.
+
+docs/seed.md has what each key does.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+import torch
+
 from ding_like.comm.workers.failures import FailurePolicy
+from ding_like.config.literal import literal
 from ding_like.config.override import Override
 from ding_like.config.report import Fault, config_error
-from ding_like.config.section import check_section
-from ding_like.config.seed_section import PATH, faults_together, seed_section
+from ding_like.config.section import Rule, Section, check_section
+from ding_like.config.tree import get_path, join, leaves
 from ding_like.errors import ConfigError, DingError
 from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.device import device_named
+from ding_like.utils.addresses import OWN_HOST, is_known, is_loopback
 from ding_like.utils.registry import Registry
+
+PATH = "system.seed"
+
+FROM_0 = Rule("0 or more", lambda it: it >= 0)
+FROM_1 = Rule("1 or more", lambda it: it >= 1)
+SECONDS_FROM_0 = Rule("seconds, 0 or more", lambda it: 0 <= it < math.inf)
+FREQUENCY = Rule("updates a second above 0, or -1 for no limit", lambda it: it == -1 or 0 < it < math.inf)
+DEVICE = Rule("'cpu', 'cuda' or 'cuda:0'", lambda it: re.fullmatch(r"cpu|cuda(:\d+)?", it) is not None)
+
+_SECONDS = Rule("seconds above 0", lambda it: 0 < it < math.inf)
+_UPDATES = Rule("None for no limit, or 0 or more updates", lambda it: it is None or it >= 0)
+_ROWS = Rule("None, or 0 or more rows", lambda it: it is None or it >= 0)
+
+_RULES: Mapping[str, Rule] = {
+    "actor_processes": FROM_0,
+    "actor_threads": FROM_1,
+    "inference_servers": FROM_0,
+    "broadcast_period": SECONDS_FROM_0,
+    "inference_batchsize": FROM_0,
+    "inference_delay": SECONDS_FROM_0,
+    "inference_device": DEVICE,
+    "minimum_buffer_size": _ROWS,
+    "max_train_frequency": FREQUENCY,
+    "comm": Rule("'sync' or 'async'", lambda it: it in ("sync", "async")),
+    "segment_rows": FROM_0,
+    "credit": FROM_1,
+    "max_policy_lag": _UPDATES,
+    "request_timeout_s": _SECONDS,
+    "port": Rule("a port from 1 to 65535, or 0 for any that is free", lambda it: 0 <= it <= 65535),
+    "host": Rule(OWN_HOST.removeprefix("give "), is_known),
+    "transport": Rule("'ipc' or 'tcp'", lambda it: it in ("ipc", "tcp")),
+    "failure.restarts_per_10min": FROM_0,
+    "failure.start_timeout_s": _SECONDS,
+    "failure.step_timeout_s": _SECONDS,
+    "failure.when_spent": Rule("'stop' or 'shrink'", lambda it: it in ("stop", "shrink")),
+}
+
+# Of keys whose default is None.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "minimum_buffer_size": (int,),
+    "max_policy_lag": (int,),
+    "key_file": (str,),
+}
+_OF_DOCUMENT = {
+    "max_environment_steps": Rule("1 or more env steps, or -1 for no limit", lambda it: it == -1 or it >= 1),
+    "n_step": FROM_1,
+    "epsilon": Rule("a probability from 0 to 1", lambda it: 0 <= it <= 1),
+    "actor_processes": FROM_1,
+    "actor_threads": FROM_1,
+    "inference_servers": FROM_1,
+    "broadcast_period": SECONDS_FROM_0,
+    "inference_batchsize": FROM_0,
+    "inference_delay": SECONDS_FROM_0,
+    "inference_device": DEVICE,
+    "minimum_buffer_size": FROM_0,
+    "max_train_frequency": FREQUENCY,
+}
+
+_CPU = torch.device("cpu")
 
 
 def _failure() -> FailurePolicy:
@@ -99,8 +167,8 @@ def read_seed(
 ) -> SeedSettings:
     """Return the settings of a `system_config` for a compiled config. Raises ConfigError with every fault of it."""
     defaults = asdict(SeedSettings())
-    values, faults = check_section(seed_section(defaults), system.get("seed") or {}, overrides)
-    faults += [*faults_of_sections(system, mode="seed", section="seed"), *faults_together(values, defaults)]
+    values, faults = check_section(Section(PATH, defaults, _TYPES, _RULES), system.get("seed") or {}, overrides)
+    faults += [*faults_of_sections(system, mode="seed", section="seed"), *_faults_together(values, defaults)]
     faults += [*_faults_of_policy(cfg), *_faults_of_numbers(values, cfg)]
     if not faults:
         faults += _faults_of_classes(SeedSettings(**{**values, "failure": FailurePolicy()}))
@@ -158,3 +226,100 @@ def _faults_of_numbers(values: Mapping[str, Any], cfg: Any) -> Iterator[Fault]:
     except ConfigError:
         text = f"is {values['inference_device']!r}, which torch does not see on this machine: set it to 'cpu'"
         yield Fault(f"{PATH}.inference_device", text)
+
+
+def _faults_together(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield what cannot go together, and what was set although it changes nothing beside the rest."""
+    yield from _contradictions(values)
+    idle = list(_idle(values))
+    for path, value in leaves(values):
+        reason = next((why for keys, why in idle if path in keys), "")
+        if reason and value != get_path(defaults, path):
+            yield Fault(join(PATH, path), f"is {literal(value)}, which changes nothing: {reason}")
+
+
+def _contradictions(values: Mapping[str, Any]) -> Iterator[Fault]:
+    for name in ("actor_processes", "inference_servers"):
+        if not values[name] and values["transport"] == "ipc":
+            text = "is 0, and none can join from elsewhere: give 1 or more, or system.seed.transport='tcp'"
+            yield Fault(f"{PATH}.{name}", text)
+    if values["comm"] == "sync" and not values["actor_processes"]:
+        text = "is 0, but with comm='sync' the actors of this machine share each round: give 1 or more, or comm='async'"
+        yield Fault(f"{PATH}.actor_processes", text)
+    if values["comm"] == "async" and values["max_policy_lag"] == 0:
+        text = "is 0, but asynchronous rows are older than an update almost always: give 1 or more, or comm='sync'"
+        yield Fault(f"{PATH}.max_policy_lag", text)
+    if values["transport"] == "tcp" and values["key_file"] is None and not is_loopback(values["host"]):
+        text = (
+            f"is None, but {values['host']} can be reached from other machines, and without keys anyone there could "
+            "send rows: make keys with `ding keys FILE --curve` and name FILE, or set system.seed.host='127.0.0.1'"
+        )
+        yield Fault(f"{PATH}.key_file", text)
+
+
+def _idle(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (keys, why they change nothing)."""
+    if values["comm"] == "sync":
+        yield ("broadcast_period",), "with comm='sync' each round is collected with the newest weights"
+        yield ("segment_rows",), "with comm='sync' the actors share n_sample (or n_episode)"
+        yield ("credit",), "with comm='sync' each actor has one order at a time"
+        yield ("max_policy_lag",), "with comm='sync' each round is collected with the newest weights"
+    if values["transport"] == "ipc":
+        text = "transport='ipc' joins the processes of this machine by files that only its user can open"
+        yield ("host", "port", "key_file"), text
+    if not values["inference_servers"]:
+        keys = ("inference_batchsize", "inference_delay", "inference_device")
+        yield keys, "inference_servers is 0: those that join bring their own"
+    if not values["actor_processes"]:
+        yield ("actor_threads",), "actor_processes is 0: those that join bring their own"
+
+
+@dataclass
+class Config:
+    """Settings of a SEED trainer. Raises ConfigError, with every fault, for values that make no sense.
+
+    Fields may be changed, and `replace` returns a changed copy; a trainer checks them again.
+
+    `max_environment_steps` is after how many env steps an episode is truncated, -1: where the env does. Rows have
+    `n_step` steps of reward; actions are random with probability `epsilon`. There are `actor_processes` of
+    `actor_threads` each, and `inference_servers`, which compute batches of `inference_batchsize` requests (0: of all
+    that are there), `inference_delay` s after the first of them at the latest, on `inference_device`. They are sent new
+    weights every `broadcast_period` s (0.0: after every turn with updates). Training begins with `minimum_buffer_size`
+    rows in the buffer, and takes `max_train_frequency` updates a second at most (-1: no limit).
+    """
+
+    max_environment_steps: int = -1
+    n_step: int = 3
+    epsilon: float = 0.1
+    actor_processes: int = 1
+    actor_threads: int = 4
+    inference_servers: int = 1
+    broadcast_period: float = 2.5
+    inference_batchsize: int = 4
+    inference_delay: float = 0.1
+    inference_device: torch.device | str = _CPU
+    minimum_buffer_size: int = 1000
+    max_train_frequency: float = -1
+
+    def __post_init__(self) -> None:
+        faults = []
+        for name, rule in _OF_DOCUMENT.items():
+            value = str(self.inference_device) if name == "inference_device" else getattr(self, name)
+            is_float = name in ("epsilon", "broadcast_period", "inference_delay", "max_train_frequency")
+            kind = str if name == "inference_device" else int | float if is_float else int
+            if isinstance(value, bool) or not isinstance(value, kind):
+                faults.append(f"{name} is {literal(value)}; give a {'number' if is_float else 'whole number'}")
+            elif not rule.holds(value):
+                faults.append(f"{name} is {literal(value)}; give {rule.allowed}")
+        if faults:
+            raise ConfigError(f"the config of the SEED trainer: {'; '.join(faults)}.")
+
+    def replace(self, **changes: Any) -> Config:  # Any: values of fields
+        """Return a copy with some fields changed. Raises ConfigError for values that make no sense."""
+        return replace(self, **changes)
+
+    def system(self) -> dict[str, Any]:
+        """Return the section `seed` of a `system_config` with the same settings."""
+        own = {**asdict(self), "inference_device": str(self.inference_device)}
+        of_env_and_policy = ("max_environment_steps", "n_step", "epsilon")
+        return {name: value for name, value in own.items() if name not in of_env_and_policy}

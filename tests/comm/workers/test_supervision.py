@@ -13,7 +13,7 @@ import pytest
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePolicy
-from ding_like.comm.workers.supervision import Post, Processes
+from ding_like.comm.workers.supervision import Processes, Slot
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from tests.comm.workers.scripted_children import Scripted, is_running
 from tests.support import wait_until
@@ -24,7 +24,7 @@ def supervised():
     """Return what makes `Processes` of posts, closed in the end."""
     made: list[Processes] = []
 
-    def make(*posts: list[Post], **settings: Any) -> Processes:
+    def make(*posts: list[Slot], **settings: Any) -> Processes:
         processes = Processes([each for group in posts for each in group], **settings)
         made.append(processes)
         return processes
@@ -34,13 +34,13 @@ def supervised():
         processes.close(timeout_s=2.0)
 
 
-def post(name: str, *scripts: str, run_as: Callable[[Scripted], Any] = lambda child: child, **settings: Any) -> Post:
+def post(name: str, *scripts: str, run_as: Callable[[Scripted], Any] = lambda child: child, **settings: Any) -> Slot:
     """Return a post whose members follow these scripts, one after another, the last one from then on."""
 
     def make(number: int) -> Any:
         return run_as(Scripted((scripts or ("wait",))[min(number, len(scripts) - 1) if scripts else 0], name=name))
 
-    return Post(name, make, **settings)
+    return Slot(name, make, **settings)
 
 
 def test_what_cannot_be_sent_to_a_process_is_said_at_once_and_ends_the_others(supervised):
@@ -49,7 +49,7 @@ def test_what_cannot_be_sent_to_a_process_is_said_at_once_and_ends_the_others(su
         child.script = threading.Lock()  # type: ignore[assignment]  # it cannot be pickled
         return child
 
-    processes = supervised([post("well")], [Post("locked", make_locked)])
+    processes = supervised([post("well")], [Slot("locked", make_locked)])
 
     with pytest.raises(ConfigError, match="locked cannot be sent to a process of its own"):
         processes.start()
@@ -201,7 +201,7 @@ def test_a_start_that_is_killed_is_tried_again(supervised):
         members.append(Scripted("never_ready" if number == 0 else "wait", name="actor1"))
         return members[-1]
 
-    processes = supervised([Post("actor1", make)], log=log)
+    processes = supervised([Slot("actor1", make)], log=log)
     killer = threading.Thread(target=lambda: (wait_until(lambda: bool(members and members[0].pid)), members[0].kill()))
     killer.start()
 

@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.comm.zmq.inference import InferenceClient, decode_request, encode_answer
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, open_socket
-from ding_like.pipeline.roles.inference import InferRole
+from ding_like.pipeline.seed.servers import Network
 from tests.contracts.policy_cases import ACTING, Case, make
 from tests.pipeline.seed.inference_rig import remote
 from tests.pipeline.seed.test_remote_actors import assert_equal
@@ -59,7 +59,7 @@ class LossyProxy:
         self._back.close()
 
 
-def serve(role: InferRole, endpoint: str, name: str, stop: threading.Event) -> None:
+def serve(role: Network, endpoint: str, name: str, stop: threading.Event) -> None:
     """Answer each request as an inference server does."""
     with open_socket("dealer", connect=endpoint, identity=name) as socket:
         poller = Poller(socket)
@@ -81,7 +81,7 @@ def lossy(case: Case, *, num_servers: int, seed: int) -> Iterator[tuple[LossyPro
         opened.callback(proxy.close)
         threads = [threading.Thread(target=proxy.serve, args=(stop,))]
         # With the weights of the local actor; made here, as all of them seed the process's generator.
-        roles = [InferRole(make(case, seed=1)) for _ in names]
+        roles = [Network(make(case, seed=1)) for _ in names]
         threads += [
             threading.Thread(target=serve, args=(role, ends[1], name, stop))
             for role, name in zip(roles, names, strict=True)

@@ -22,7 +22,7 @@ from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import EnvError
 from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.seed_run import WorkerPosts
+from ding_like.pipeline.build.seed_run import Workers
 from ding_like.pipeline.seed.settings import SeedSettings
 from tests.pipeline.seed.stage import FIRST, Stage, is_running, scripted_factories
 from tests.support import wait_until
@@ -43,9 +43,9 @@ class Run(Stage):
         self.publish(FIRST)
         self.log = FailureLog()
         chosen = SeedSettings(**{"actor_processes": 1, "failure": FailurePolicy(restarts_per_10min=30), **settings})
-        workers = WorkerPosts(factories, self.agent, chosen, rows.endpoint, run_as=run_as)
+        workers = Workers(factories, self.agent, chosen, rows.endpoint, run_as=run_as)
         self.processes = Processes(
-            [*workers.servers(), *workers.actors()],
+            workers.slots(),
             policy=chosen.failure,
             log=self.log,
             heard=lambda: {name: each.heard_s for name, each in rows.sources().items()},

@@ -13,9 +13,9 @@ import torch
 
 from ding_like.comm.channels import Version
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
+from ding_like.pipeline.seed.servers import InferenceServer
 from tests.contracts.policy_cases import ACTING, make
-from tests.pipeline.seed.inference_rig import FIRST, Factories, Rig, lanes, remote, rig
+from tests.pipeline.seed.inference_rig import FIRST, Rig, lanes, remote, rig
 from tests.pipeline.seed.test_remote_actors import assert_equal
 from tests.support import wait_until
 
@@ -186,12 +186,6 @@ def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
         with pytest.raises(ConfigError, match="makes its rows by its networks"):
             InferenceServer(run.settings()).serve(threading.Event())
         assert "makes its rows" in run.rows.errors()[0].text
-
-
-def test_batches_that_make_no_sense_are_refused():
-    for wrong in (dict(batchsize=-1), dict(delay_s=-0.1), dict(delay_s=float("inf"))):
-        with pytest.raises(ConfigError, match="expected 0 or more"):
-            ServerSettings(Factories(lambda: make(DQN)), "ipc:///nowhere", **wrong)  # type: ignore
 
 
 @pytest.mark.slow

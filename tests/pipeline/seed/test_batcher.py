@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.inference import Request
-from ding_like.pipeline.roles.inference import Batcher
+from ding_like.pipeline.seed.servers import Batcher
 from tests.support import Clock
 
 NOW = Version(1, 5)

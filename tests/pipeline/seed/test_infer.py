@@ -10,7 +10,7 @@ import pytest
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference import Refusal, Reply, Request, inputs_of
-from ding_like.pipeline.roles.inference import InferRole
+from ding_like.pipeline.seed.servers import Network
 from tests.contracts.policy_cases import ACTING, OBS, make
 
 DQN, R2D2, RAINBOW = ACTING["dqn"], ACTING["r2d2"], ACTING["rainbow"]
@@ -29,8 +29,8 @@ def state(rows: int) -> dict[str, np.ndarray]:
     return {name: np.stack([value] * rows) for name, value in initial.items()}
 
 
-def role(case: Any) -> InferRole:
-    return InferRole(make(case, seed=1))
+def role(case: Any) -> Network:
+    return Network(make(case, seed=1))
 
 
 @pytest.mark.parametrize("case", [DQN, RAINBOW, ACTING["qmix"], ACTING["sac"], ACTING["dqn autograd"]])
