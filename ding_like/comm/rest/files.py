@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import os
-import secrets
 import shutil
-import stat
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,68 +22,6 @@ from ding_like.utils.files import atomic_write
 from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.regular_file import read_regular_file
-
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-
-
-def read_below(folder: Path, names: tuple[str, ...], *, limit: int) -> bytes | None:
-    """Return the bytes of `folder/names...`; None if there is no such file, or none that may be read."""
-    try:
-        with _open_folder(folder, names[:-1], make=False) as parent:
-            descriptor = os.open(names[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-    except OSError as error:
-        # No such file; a link instead of a file or a folder; a file instead of a folder; a socket.
-        if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
-            return None
-        raise
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > limit:
-            return None
-        data = file.read(limit + 1)  # it may grow while it is read
-    return data if len(data) <= limit else None
-
-
-def write_below(folder: Path, names: tuple[str, ...], data: bytes) -> None:
-    """Make `folder/names...` hold `data`, whole or not at all. Missing folders are made.
-
-    Raises OSError, also for a link in the place of a folder.
-    """
-    with _open_folder(folder, names[:-1], make=True) as parent:
-        temporary = f".{names[-1]}.{secrets.token_hex(4)}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=parent), "wb") as file:
-                file.write(data)
-            os.replace(temporary, names[-1], src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            try:
-                os.unlink(temporary, dir_fd=parent)
-            except FileNotFoundError:  # it has its name already, or was never made
-                pass
-            raise
-
-
-@contextmanager
-def _open_folder(folder: Path, names: tuple[str, ...], *, make: bool) -> Iterator[int]:
-    """Yield a descriptor of a folder below `folder`, which may itself be a link: its owner named it."""
-    if make:
-        folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, _FOLDER)
-    try:
-        for name in names:
-            if make:
-                try:
-                    os.mkdir(name, dir_fd=descriptor)
-                except FileExistsError:
-                    pass
-            inner = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
-            os.close(descriptor)
-            descriptor = inner
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +71,7 @@ class StreamedFiles(SharedFiles):
         self._folder = make_own_folder("ding-files-", where=where)
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         super().__init__(self._folder / "segments", self._folder / "weights")
-        self._held: dict[str, tuple[int, int]] = {}  # version of the weights that are here, one of a policy
+        self._held: dict[str, Path] = {}  # weights that are here, one version of a policy
 
     def share_segment(self, name: str) -> None:
         path = self._segment(name)
@@ -147,7 +80,7 @@ class StreamedFiles(SharedFiles):
 
     def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
         path = self._weights(policy_id, attempt, version)
-        self._client.put_file(f"/v1/weights/{policy_id}/{attempt}-{version}", path.read_bytes())
+        self._client.put_file(self._route(path), path.read_bytes())
         path.unlink()
 
     def fetch_segment(self, name: str, *, nbytes: int, sha256: str) -> None:
@@ -160,44 +93,40 @@ class StreamedFiles(SharedFiles):
         self._keep(self._segment(name), data)
 
     def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
-        held = self._held.get(policy_id)
-        old = None if held is None else self._weights(policy_id, *held)
+        old, new = self._held.pop(policy_id, None), self._weights(policy_id, attempt, version)
         data = None
-        if self._asks_for_delta and held is not None and old is not None:
-            data = self._get_by_delta(policy_id, attempt, version, old=old, held=held, sha256=sha256)
-        if data is None:
-            data = self._get_weights(policy_id, attempt, version)
-        if old is not None:
-            old.unlink(missing_ok=True)
-            del self._held[policy_id]
-        self._keep(self._weights(policy_id, attempt, version), data)
-        self._held[policy_id] = attempt, version
-
-    def _get_weights(self, policy_id: str, attempt: int, version: int, *, query: str = "") -> bytes:
         try:
-            return self._client.get_file(f"/v1/weights/{check_id(policy_id, 'policy_id')}/{attempt}-{version}{query}")
+            if old is not None and self._asks_for_delta:
+                data = self._get_by_delta(old, new, sha256=sha256)
+            if data is None:
+                data = self._client.get_file(self._route(new))
         except RefusedError as error:
             if error.code != "no_file":
                 raise
             raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}") from error
+        finally:
+            if old is not None:
+                old.unlink(missing_ok=True)
+        self._keep(new, data)
+        self._held[policy_id] = new
 
-    def _get_by_delta(
-        self, policy_id: str, attempt: int, version: int, *, old: Path, held: tuple[int, int], sha256: str
-    ) -> bytes | None:
+    def _get_by_delta(self, old: Path, new: Path, *, sha256: str) -> bytes | None:
         """Return the whole file, made from an older one if the answer is a delta; None if that does not make it."""
-        data = self._get_weights(policy_id, attempt, version, query=f"?have={held[0]}-{held[1]}")
+        data = self._client.get_file(f"{self._route(new)}?have={old.stem}")
         if not is_delta(np.frombuffer(data, np.uint8)):
             return data
         try:
             before = np.frombuffer(read_regular_file(old.parent, old.name), np.uint8)
             whole = apply_delta(before, np.frombuffer(data, np.uint8)).tobytes()
+            if hashlib.sha256(whole).hexdigest() != sha256:
+                raise CommError("the delta made other weights")
         except (CommError, OSError) as error:
-            logger.warning("weights %d-%d of %s are fetched whole: %s", attempt, version, policy_id, error)
-            return None
-        if hashlib.sha256(whole).hexdigest() != sha256:
-            logger.warning("weights %d-%d of %s are fetched whole: a delta made others", attempt, version, policy_id)
+            logger.warning("weights %s are fetched whole: %s", new.stem, error)
             return None
         return whole
+
+    def _route(self, weights: Path) -> str:
+        return f"/v1/weights/{weights.parent.name}/{weights.stem}"
 
     def forget_segment(self, name: str) -> None:
         self._segment(name).unlink(missing_ok=True)

@@ -122,40 +122,30 @@ class Mirror:
         self._columns: dict[str, Array] = {} if schema is None else schema.allocate(self._room)
         self._unique_ids = np.full(self._room, -1, np.int64)
 
-    def take_in(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
-        """Copy a segment's rows to their places. Raises SchemaError if they do not fit those that are there."""
-        self._check(columns)
-        self._grow(segment)
-        first = segment.first_row
-        head = min(segment.rows, self.size - first)  # rows before the ring's end
-        for name, own in self._columns.items():
-            own[first : first + head] = columns[name][:head]
-            own[: segment.rows - head] = columns[name][head:]
-        unique_ids = segment.serial * ROWS_PER_SEGMENT + np.arange(segment.rows, dtype=np.int64)
-        self._unique_ids[first : first + head] = unique_ids[:head]
-        self._unique_ids[: segment.rows - head] = unique_ids[head:]
-        self.last_serial = segment.serial
+    def take(self, segment: NewSegment, columns: Mapping[str, Array] | None) -> None:
+        """Copy a segment's rows to their places, those of a late one only where no newer segment has rows.
 
-    def take_late(self, segment: NewSegment, columns: Mapping[str, Array]) -> None:
-        """Copy the rows of a segment that was skipped, but for those whose places newer segments have taken."""
-        self._check(columns)
-        self._grow(segment)
-        places = (segment.first_row + np.arange(segment.rows)) % self.size
-        unique_ids = segment.serial * ROWS_PER_SEGMENT + np.arange(segment.rows, dtype=np.int64)
-        is_free = self._unique_ids[places] < unique_ids
-        for name, own in self._columns.items():
-            own[places[is_free]] = columns[name][is_free]
-        self._unique_ids[places[is_free]] = unique_ids[is_free]
+        None stands for a segment that cannot be read: no batch can hold its rows. Raises SchemaError for columns that
+        do not fit those that are there.
+        """
+        if columns is not None:
+            if self._schema is None:
+                self._schema = Schema.of(columns)
+                self._columns = self._schema.allocate(self._room)
+            self._schema.check(columns, where="the learner's mirror")
+        self._grow(min(segment.first_row + segment.rows, self.size))
+        rows = np.arange(segment.rows, dtype=np.int64)
+        places, unique_ids = (segment.first_row + rows) % self.size, segment.serial * ROWS_PER_SEGMENT + rows
+        if segment.serial <= self.last_serial:
+            rows = np.flatnonzero(self._unique_ids[places] < unique_ids)
+            places = places[rows]
+        self.last_serial = max(self.last_serial, segment.serial)
+        self._unique_ids[places] = -1 if columns is None else unique_ids[rows]
+        for name, column in (columns or {}).items():
+            self._columns[name][places] = column[rows]
 
-    def _check(self, columns: Mapping[str, Array]) -> None:
-        if self._schema is None:
-            self._schema = Schema.of(columns)
-            self._columns = self._schema.allocate(self._room)
-        self._schema.check(columns, where="the learner's mirror")
-
-    def _grow(self, segment: NewSegment) -> None:
-        """Take memory for the places of a segment: twice as much as there is, as often as it must be."""
-        needed = min(segment.first_row + segment.rows, self.size)
+    def _grow(self, needed: int) -> None:
+        """Take memory for `needed` rows: twice as much as there is, as often as it must be."""
         if needed <= self._room:
             return
         old = self._room
@@ -167,13 +157,6 @@ class Mirror:
                 column[:old] = self._columns[name]
             self._columns = grown
         self._unique_ids = np.concatenate([self._unique_ids, np.full(self._room - old, -1, np.int64)])
-
-    def skip(self, segment: NewSegment) -> None:
-        """Leave out a segment that cannot be read: no batch can hold its rows."""
-        self._grow(segment)
-        places = (segment.first_row + np.arange(segment.rows)) % self.size
-        self._unique_ids[places] = -1
-        self.last_serial = segment.serial
 
     def are_there(self, places: Array, unique_ids: Array) -> Array:
         """Tell which of these rows are still, or already, at their places; bool [B]."""
@@ -311,12 +294,7 @@ class BatchReader:
     def take(self, fetched: Fetched) -> None:
         """Take in one reply; all batches of the ones before must be drawn."""
         for segment, columns in fetched.segments:
-            if columns is None:
-                self._mirror.skip(segment)
-            elif segment.serial <= self._mirror.last_serial:
-                self._mirror.take_late(segment, columns)
-            else:
-                self._mirror.take_in(segment, columns)
+            self._mirror.take(segment, columns)
         self._batches, self._next = fetched.batches, 0
 
     def draw(self) -> TransitionBatch:

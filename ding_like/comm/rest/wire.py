@@ -38,6 +38,7 @@ MAX_COUNT = 2**48
 Id = Annotated[str, "id"]
 Ints = Annotated[Array, "int64"]
 Floats = Annotated[Array, "float32"]
+_KINDS: dict[type, Any] = {list: list[Any], dict: dict[str, Any]}  # of values whose annotation is Any
 
 
 def encode(message: Any) -> bytes:
@@ -51,11 +52,6 @@ def decode(cls: type[M], body: bytes) -> M:
         data = json.loads(body.decode("utf-8"), object_pairs_hook=_no_duplicates, parse_constant=_no_constant)
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise RefusedError("malformed", f"the body is no JSON: {_short(error)}") from error
-    return from_plain(cls, data)
-
-
-def from_plain(cls: type[M], data: Any) -> M:
-    """Return a message from plain data, checked. Raises RefusedError 400."""
     message: M = _read(cls, data, cls.__name__, 0)
     return message
 
@@ -97,14 +93,15 @@ def _plain(value: Any) -> Any:
 
 
 def _read(kind: Any, value: Any, where: str, depth: int) -> Any:
+    """Return a value of an annotation's kind from plain data, checked."""
     if depth > MAX_DEPTH:
         raise RefusedError("malformed", f"{_short(where)} is nested deeper than {MAX_DEPTH}")
-    origin = typing.get_origin(kind)
+    if kind is Any:
+        kind = _KINDS.get(type(value), type(value))
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        if value is None:
-            return None
-        (kind,) = [each for each in typing.get_args(kind) if each is not type(None)]
-        origin = typing.get_origin(kind)
+        (some,) = [each for each in inner if each is not types.NoneType]
+        return None if value is None else _read(some, value, where, depth)
     if dataclasses.is_dataclass(kind):
         return _read_message(kind, value, where, depth)
     if kind in (Ints, Floats):
@@ -113,32 +110,27 @@ def _read(kind: Any, value: Any, where: str, depth: int) -> Any:
         return check_id(_typed(str, value, where), where)
     if origin in (list, tuple):
         items = _typed(list, value, where)
-        if len(items) > MAX_ITEMS:
+        if len(items) > MAX_ITEMS and inner[0] is not Any:
             raise RefusedError("too_large", f"{where} has {len(items)} items; at most {MAX_ITEMS}")
-        inner = typing.get_args(kind)[0]
-        found = [_read(inner, item, f"{where}[{index}]", depth + 1) for index, item in enumerate(items)]
-        return tuple(found) if origin is tuple else found
+        return origin(_read(inner[0], item, f"{where}[{index}]", depth + 1) for index, item in enumerate(items))
     if origin is dict:
-        inner = typing.get_args(kind)[1]
         items = _typed(dict, value, where)
-        return {_text(key, where): _read(inner, item, f"{where}.{key}", depth + 1) for key, item in items.items()}
-    return _read_plain(kind, value, where, depth)
-
-
-def _read_plain(kind: Any, value: Any, where: str, depth: int) -> Any:
-    if kind is Any:
-        return _read_any(value, where, depth)
+        return {_text(key, where): _read(inner[1], item, f"{where}.{key}", depth + 1) for key, item in items.items()}
     if kind is str:
         return _text(value, where)
-    if kind is bool:
-        return _typed(bool, value, where)
-    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
-        raise RefusedError("malformed", f"{where} is {_short(repr(value))}; expected {kind.__name__}")
+    if kind in (int, float):
+        return _number(kind, value, where)
+    return _typed(kind, value, where)  # true, false, null
+
+
+def _number(kind: Any, value: Any, where: str) -> Any:
+    if isinstance(value, bool) or not isinstance(value, (int, kind)):
+        raise RefusedError("malformed", f"{_short(where)} is {_short(repr(value))}; expected {kind.__name__}")
     if isinstance(value, int) and abs(value) > MAX_INT:
         raise RefusedError("malformed", f"{where} is too large a number")
     if not math.isfinite(value):
         raise RefusedError("malformed", f"{where} is not finite")
-    return value if kind is int else float(value)
+    return kind(value)
 
 
 def _read_message(cls: Any, value: Any, where: str, depth: int) -> Any:
@@ -174,18 +166,6 @@ def _read_array(kind: Any, value: Any, where: str) -> Array:
     if kind is Floats and not np.isfinite(array).all():
         raise RefusedError("malformed", f"{where} has numbers that are not finite")
     return array.astype(np.int64 if kind is Ints else np.float32)
-
-
-def _read_any(value: Any, where: str, depth: int) -> Any:
-    if isinstance(value, list):
-        return [_read(Any, item, where, depth + 1) for item in value]
-    if isinstance(value, dict):
-        return {_text(key, where): _read(Any, item, where, depth + 1) for key, item in value.items()}
-    if isinstance(value, str):
-        return _text(value, where)
-    if value is None or isinstance(value, bool):
-        return value
-    return _read_plain(int if isinstance(value, int) else float, value, where, depth)
 
 
 def _typed(kind: type, value: Any, where: str) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import ding_like
 from ding_like.comm.keys import load_keys
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.auth import draw_secret
 from ding_like.comm.rest.files import SharedFiles, StreamedFiles
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.messages import CoordinatorService
@@ -106,7 +107,7 @@ class WorkerAgent:
         self._role = role
         self._incarnation = incarnation or secrets.token_hex(6)
         # By which the coordinator knows this worker from one that takes its name.
-        self._secret: str = getattr(coordinator, "secret", "") or secrets.token_hex(32)
+        self._secret = draw_secret()
         self._resources = dict(resources or {})
         self._stopped = threading.Event()
         self._handle: TaskHandle | None = None
@@ -221,6 +222,7 @@ class WorkerAgent:
         self._register_again()
 
     def _register_again(self) -> None:
+        """Register with a coordinator that has lost this worker, unless the run is over."""
         try:
             self._register()
         except RefusedError as error:
@@ -330,7 +332,6 @@ class WorkerLink:
     def __init__(
         self, role: str, cfg: Mapping[str, Any], coordinator: CoordinatorService | None, *, resources: Mapping[str, Any]
     ) -> None:
-        incarnation = secrets.token_hex(6)
         self._cfg = cfg
         self._client: HttpCoordinator | None = None
         if coordinator is None:
@@ -339,7 +340,7 @@ class WorkerLink:
             retry_s = float(cfg.get("retry_s") or 30.0)
             self._client = HttpCoordinator(str(cfg["coordinator"]), role=role, key=key, retry_s=retry_s)
         self.coordinator: CoordinatorService = coordinator or self._client  # type: ignore[assignment]
-        self.agent = WorkerAgent(self.coordinator, role, incarnation=incarnation, resources=resources)
+        self.agent = WorkerAgent(self.coordinator, role, resources=resources)
         self._files: SharedFiles | None = None
         self.is_leaving = False  # before the run is over
         self._leave_by_s = math.inf
@@ -433,23 +434,25 @@ class WorkerLink:
         if mode == "shared" and (data is None or policy is None):
             raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
         asks_for_delta = bool((self._cfg.get("weights") or {}).get("delta"))
-        if self._client is None or mode == "shared" or (mode == "auto" and _sees(data, policy, self.run_id)):
+        is_common = mode == "auto" and data is not None and policy is not None and is_shared(Path(data), self.run_id)
+        if self._client is None or mode == "shared" or is_common:
             if asks_for_delta:
                 logger.info("system.weights.delta has no effect: all processes see the folder of weights")
-            return _shared(data or ".", policy or ".")
+            # As they are now: a link that takes the place of one later is not followed.
+            return SharedFiles(Path(data or ".").resolve(), Path(policy or ".").resolve())
         logger.info("segments and weights are sent through the coordinator")
         return StreamedFiles(self._client, asks_for_delta=asks_for_delta)
 
 
 class TaskUser:
-    """Base of what works for one task of a worker after another."""
+    """Base of the sink and the reader of a worker, which work for one task after another."""
 
     def __init__(self, link: WorkerLink) -> None:
         self._link = link
         self._begun_task: tuple[m.Task, TaskHandle] | None = None
 
     def begin(self, task: m.Task, handle: TaskHandle) -> None:
-        """Work for a task from now on."""
+        """Begin to work for a task."""
         self._begun_task = task, handle
 
     @property
@@ -461,13 +464,3 @@ class TaskUser:
         if self._begun_task is None:
             raise CommError("the worker has no task: it works for a coordinator only.")
         return self._begun_task
-
-
-def _sees(data: str | Path | None, policy: str | Path | None, run_id: str) -> bool:
-    """Tell whether the folders are those that the coordinator of a run sees."""
-    return data is not None and policy is not None and is_shared(Path(data), run_id)
-
-
-def _shared(data: str | Path, policy: str | Path) -> SharedFiles:
-    """Return the folders as they are now: a link that takes the place of one later is not followed."""
-    return SharedFiles(Path(data).resolve(), Path(policy).resolve())

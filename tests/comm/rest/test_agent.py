@@ -15,7 +15,6 @@ from ding_like.errors import CommError
 class FakeCoordinator:
     """Coordinator that records what is asked and gives one learn task after another, of growing attempts."""
 
-    secret = ""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -142,14 +141,6 @@ def test_it_gives_up_where_every_name_is_taken(fake: FakeCoordinator) -> None:
 
     with pytest.raises(RefusedError, match="name_taken"):
         WorkerAgent(fake, "learner").register()  # type: ignore[arg-type]
-
-
-def test_the_clients_secret_is_the_workers(fake: FakeCoordinator) -> None:
-    fake.secret = "ab" * 32
-
-    work(fake)
-
-    assert fake.registered[0].secret == "ab" * 32
 
 
 def test_leaving_is_not_told_to_a_coordinator_that_does_not_answer(fake: FakeCoordinator) -> None:

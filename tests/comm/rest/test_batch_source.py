@@ -140,17 +140,17 @@ def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
 def test_late_rows_do_not_take_places_of_newer_ones() -> None:
     mirror = Mirror(8)
     first, second, third = (m.NewSegment(serial, "s", 4, 4 * (serial - 1) % 8, "x", 1) for serial in (1, 2, 3))
-    mirror.skip(first)
-    mirror.take_in(second, columns_of("w", 2, 4))
-    mirror.take_late(first, columns_of("w", 1, 4))
+    mirror.take(first, None)
+    mirror.take(second, columns_of("w", 2, 4))
+    mirror.take(first, columns_of("w", 1, 4))
     assert mirror.gather(np.arange(8))["segment"].tolist() == [1] * 4 + [2] * 4
 
-    mirror.skip(third)
-    mirror.take_late(second, columns_of("w", 9, 4))  # it is there already: nothing is written
-    mirror.take_late(first, columns_of("w", 1, 4))
+    mirror.take(third, None)
+    mirror.take(second, columns_of("w", 9, 4))  # it is there already: nothing is written
+    mirror.take(first, columns_of("w", 1, 4))
     assert not mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).any()
-    mirror.take_late(third, columns_of("w", 3, 4))
-    mirror.take_late(first, columns_of("w", 1, 4))
+    mirror.take(third, columns_of("w", 3, 4))
+    mirror.take(first, columns_of("w", 1, 4))
     assert mirror.gather(np.arange(8))["segment"].tolist() == [3] * 4 + [2] * 4
     assert mirror.are_there(np.arange(4), (3 << 20) + np.arange(4)).all()
 
@@ -161,7 +161,7 @@ def test_a_mirror_holds_rows_at_their_places_around_the_end() -> None:
     first = 0
     for serial in range(1, 30):
         rows = serial % 5 + 1
-        mirror.take_in(m.NewSegment(serial, "w.1", rows, first % 10, "", 1), columns_of("w", serial, rows))
+        mirror.take(m.NewSegment(serial, "w.1", rows, first % 10, "", 1), columns_of("w", serial, rows))
         model.update({(first + row) % 10: (serial, row) for row in range(rows)})
         first += rows
 
@@ -174,19 +174,19 @@ def test_a_mirror_holds_rows_at_their_places_around_the_end() -> None:
 
 def test_rows_of_another_shape_do_not_enter() -> None:
     mirror = Mirror(10)
-    mirror.take_in(m.NewSegment(1, "w.1", 2, 0, "", 1), {"x": np.zeros(2)})
+    mirror.take(m.NewSegment(1, "w.1", 2, 0, "", 1), {"x": np.zeros(2)})
 
     with pytest.raises(SchemaError, match="the learner's mirror"):
-        mirror.take_in(m.NewSegment(2, "w.2", 2, 2, "", 1), {"x": np.zeros((2, 2))})
+        mirror.take(m.NewSegment(2, "w.2", 2, 2, "", 1), {"x": np.zeros((2, 2))})
 
     assert mirror.last_serial == 1
 
 
 def test_a_segment_left_out_leaves_no_old_rows_to_draw() -> None:
     mirror = Mirror(10)
-    mirror.take_in(m.NewSegment(1, "w.1", 10, 0, "", 1), columns_of("w", 1, 10))
+    mirror.take(m.NewSegment(1, "w.1", 10, 0, "", 1), columns_of("w", 1, 10))
 
-    mirror.skip(m.NewSegment(2, "w.2", 4, 8, "", 1))  # around the end
+    mirror.take(m.NewSegment(2, "w.2", 4, 8, "", 1), None)  # around the end
 
     old, new = m.ROWS_PER_SEGMENT + np.arange(10), 2 * m.ROWS_PER_SEGMENT + np.arange(4)
     assert mirror.are_there(np.arange(10), old).tolist() == [False] * 2 + [True] * 6 + [False] * 2
@@ -319,14 +319,14 @@ def test_closing_does_not_wait_for_what_is_late(tmp_path: Path, monkeypatch: pyt
 def test_a_mirror_grows_with_the_rows_that_come_and_loses_none() -> None:
     mirror = Mirror(1 << 20, grows=True)
     for serial, (rows, first) in enumerate([(700, 0), (900, 700), (5000, 1600)], start=1):
-        mirror.take_in(m.NewSegment(serial, "s", rows, first, "x", 1), columns_of("w", serial, rows))
+        mirror.take(m.NewSegment(serial, "s", rows, first, "x", 1), columns_of("w", serial, rows))
 
     places, ids = np.arange(6600), np.repeat([1, 2, 3], [700, 900, 5000])
     found = mirror.gather(places)
     assert (found["segment"] == ids).all() and found["row"][[0, 699, 700, 1600]].tolist() == [0, 699, 0, 0]
     assert mirror.are_there(places, (ids << 20) + found["row"]).all()
 
-    mirror.skip(m.NewSegment(4, "s", 20_000, 0, "x", 1))
+    mirror.take(m.NewSegment(4, "s", 20_000, 0, "x", 1), None)
     assert not mirror.are_there(places, (ids << 20) + found["row"]).any()
 
 
