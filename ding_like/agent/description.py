@@ -27,7 +27,7 @@ from ding_like.config import compile_config, to_plain
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.hybrid import HybridRows, as_lane_env
-from ding_like.envs.solo import SoloEnv
+from ding_like.envs.manager.versus import SoloEnv
 from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.pipeline.build.envs import EnvSetting, build_single_env
 from ding_like.pipeline.build.spaces import fit_policy_config

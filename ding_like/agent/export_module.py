@@ -20,7 +20,7 @@ from ding_like.agent.loaded import Agent
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.data.obs import split_mask
 from ding_like.envs.spaces import ActionLayout, ObsLayout
-from ding_like.envs.wrappers.actions import DiscreteAction
+from ding_like.envs.wrappers.common import DiscreteAction
 from ding_like.envs.wrappers.normalization import ObsNorm
 from ding_like.errors import ConfigError
 from ding_like.types import Array

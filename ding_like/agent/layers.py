@@ -20,9 +20,9 @@ from ding_like.data.obs import ACTION_MASK
 from ding_like.envs.hybrid import hybrid_rows
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers import find_wrapper, wrap
+from ding_like.envs.wrappers.common import EpisodeReturn
 from ding_like.envs.wrappers.normalization import ObsNorm, RewardNorm
 from ding_like.envs.wrappers.record_gif import RecordGif
-from ding_like.envs.wrappers.returns import EpisodeReturn
 from ding_like.errors import DingError
 from ding_like.utils.user_code import told
 

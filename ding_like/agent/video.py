@@ -18,8 +18,8 @@ import numpy as np
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, make_env
-from ding_like.envs.recorded import rendering
-from ding_like.envs.solo import SoloEnv
+from ding_like.envs.manager.versus import SoloEnv
+from ding_like.envs.wrappers.record_gif import rendering
 from ding_like.errors import ConfigError, EnvError
 from ding_like.pipeline.build.envs import build_single_env
 from ding_like.policy.random_policy import RandomActor

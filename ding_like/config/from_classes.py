@@ -15,7 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.utils.registry import Registry
 
 # The env of a script that makes its envs itself: nothing is known about the keys of its section.
-SCRIPT_ENV = "ding_like.envs.script_env:script_env"
+SCRIPT_ENV = "ding_like.envs.env_wrappers:script_env"
 
 
 @overload

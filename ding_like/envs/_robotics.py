@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ding_like.envs.drawing import draw_without_display
+from ding_like.envs.gymnasium_env import draw_without_display
 
 _ENUMS = ("mjtEq", "mjtJoint", "mjtObj")
 

@@ -1,4 +1,4 @@
-"""Hold what envs written for DI-engine import from its `ding.envs.common`."""
+"""What envs written for DI-engine import from its `ding.envs.common`."""
 
 from __future__ import annotations
 

@@ -1,12 +1,15 @@
-"""Make any environment that gymnasium knows by id; env type 'gymnasium'."""
+"""Environments that gymnasium knows by id; env type 'gymnasium'."""
 
 from __future__ import annotations
 
 import copy
+import ctypes.util
 import difflib
 import importlib
 import inspect
+import os
 import re
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -40,7 +43,7 @@ _TAKE_TEXT = ("grid_view", "flat_mission", "FilterObservation", "TransformObserv
 
 @ENV_REGISTRY.register("gymnasium")
 class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Make `cfg.env_id` with `cfg.kwargs`; ids of the form 'module:Id-v0' import the module first.
+    """Env of `cfg.env_id`, made with `cfg.kwargs`; ids of the form 'module:Id-v0' import the module first.
 
     Raises ConfigError for an id that gymnasium does not know or no longer runs, with the closest ones, and EnvError
     where the package behind it is missing.
@@ -239,3 +242,15 @@ def _bad_id(env_id: str, error: Exception) -> str:
         f"{text}\n  an id of your own: env_id='my_module:{name}' imports the module that registers it, and so does "
         "create_config.env.import_names=['my_module']"
     )
+
+
+def draw_without_display() -> None:
+    """Set MUJOCO_GL=egl where there is no display but EGL, unless it is set: MuJoCo would look for a window.
+
+    dm_control reads it when it is imported, gymnasium when it first draws; processes started later inherit it.
+    """
+    has_display = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if sys.platform != "linux" or has_display or "MUJOCO_GL" in os.environ:
+        return
+    if ctypes.util.find_library("EGL") is not None:
+        os.environ["MUJOCO_GL"] = "egl"

@@ -16,10 +16,14 @@ MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
 ENV_REGISTRY: Registry[Any] = Registry(
     "env",
     "ding_like.envs",
-    modules={"gymnasium": "ding_like.envs.gymnasium_env", "joint_petting_zoo": "ding_like.envs.joint"},
+    modules={"gymnasium": "ding_like.envs.gymnasium_env", "joint_petting_zoo": "ding_like.envs.petting_zoo"},
 )
 ENV_WRAPPER_REGISTRY: Registry[Any] = Registry("env_wrapper", "ding_like.envs.wrappers")
-ENV_MANAGER_REGISTRY: Registry[Any] = Registry("env_manager", "ding_like.envs.manager")
+ENV_MANAGER_REGISTRY: Registry[Any] = Registry(
+    "env_manager",
+    "ding_like.envs.manager",
+    modules=dict.fromkeys(("envpool", "ale_vector"), "ding_like.envs.manager.native"),
+)
 LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner")
 LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.hooks")
 _BATTLE = "ding_like.worker.collector.battle"

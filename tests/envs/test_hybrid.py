@@ -14,7 +14,7 @@ from gymnasium import spaces
 from ding_like.data.hybrid_space import HybridSpace, hybrid_mask, hybrid_sizes
 from ding_like.envs import create_env_manager
 from ding_like.envs.check import check_env
-from ding_like.envs.ding_env_wrapper import DingEnvWrapper
+from ding_like.envs.env_wrappers import DingEnvWrapper
 from ding_like.envs.hybrid import hybrid_rows
 from ding_like.errors import ConfigError, EnvError, SchemaError
 from ding_like.policy.random_policy import RandomActor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from ding_like.envs.joint import JointEnv
+from ding_like.envs.petting_zoo import JointEnv
 from ding_like.errors import ConfigError
 from dizoo.multi_agent.two_step_game import TwoStepGame
 

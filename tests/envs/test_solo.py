@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ding_like.envs.manager.versus import SoloEnv
 from ding_like.envs.petting_zoo import PettingZooGame
-from ding_like.envs.solo import SoloEnv
 from ding_like.errors import EnvError
 from ding_like.policy.random_policy import RandomActor
 from dizoo.league_demo.matrix_game import MatrixGame

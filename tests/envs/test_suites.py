@@ -207,7 +207,7 @@ def test_frames_in_colour_are_refused_with_what_to_use() -> None:
 
 
 def test_di_engines_name_of_the_manager_of_envpool_is_known() -> None:
-    from ding_like.envs.manager.envpool import EnvPoolManager
+    from ding_like.envs.manager.native import EnvPoolManager
     from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
     assert ENV_MANAGER_REGISTRY.get("env_pool") is EnvPoolManager

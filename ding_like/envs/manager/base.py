@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from ding_like.data.obs import take_lanes, write_obs
 from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal, without_lanes
-from ding_like.envs.manager.lane import play_again
+from ding_like.envs.manager.lane import close_envs, first_obs_fault, play_again, recreate, reward_fault
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError
@@ -27,7 +28,7 @@ _Ended = tuple[int, int, bool, bool]  # row, lane, terminated, truncated
 
 @ENV_MANAGER_REGISTRY.register("base")
 class BaseEnvManager(ArrayEnvManager):
-    """Step envs in a loop that writes straight into arrays, and reset ended ones at once.
+    """Manager that steps envs in a loop, writes straight into arrays, and resets ended envs at once.
 
     All lanes are always ready, and all lanes that are stepped answer. `obs` alternates between two buffers: what `step`
     returns stays as it is until the next `step`, and so does the `obs` that was there before it.
@@ -152,11 +153,8 @@ class BaseEnvManager(ArrayEnvManager):
             except Exception as error:  # an env may raise anything; record_crash ends a crash loop
                 lane.record_crash(error)
             else:
-                if fault := self._layout.fault(obs):
-                    raise EnvError(
-                        f"the first observation of env {index} {fault}. Fix the env or its space, in "
-                        "a wrapper self.observation_space."
-                    )
+                if fault := first_obs_fault(self._layout, index, obs):
+                    raise EnvError(fault)
                 if lane.reset_seed is None and index == 0:
                     self._warn_of_cut(self._layout.cut_values(obs))
                 self._writers[self._current](index, obs)
@@ -167,13 +165,8 @@ class BaseEnvManager(ArrayEnvManager):
             seed, make_anew = lane.draw_seed(), True
 
     def _make_anew(self, index: int) -> None:
-        states = wrapper_states(self._envs[index])
-        try:
-            self._envs[index].close()
-        except Exception as error:  # close() of a broken env may raise anything; the env is replaced
-            logger.debug("closing the broken env %d failed: %s", index, error)
-        self._envs[index] = make_lane_env(self._env_fn[index])
-        load_wrapper_states(self._envs[index], states)
+        make = functools.partial(make_lane_env, self._env_fn[index])
+        self._envs[index] = recreate(make, self._envs[index])
         self._step_env[index] = self._envs[index].step
 
     def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
@@ -205,21 +198,13 @@ class BaseEnvManager(ArrayEnvManager):
         return True
 
     def _close_envs(self) -> None:
-        for index, env in enumerate(self._envs):
-            try:
-                env.close()
-            except Exception as error:  # close() may raise anything; the other envs are closed too
-                logger.warning("closing env %d failed: %s: %s", index, type(error).__name__, error)
+        close_envs(dict(enumerate(self._envs)))
 
 
 def _check_rewards(rewards: list[SupportsFloat]) -> None:
-    """Refuse what numpy would read as a number, a text say."""
     for reward in rewards:
-        if not hasattr(reward, "__float__"):
-            raise EnvError(
-                f"a reward is {type(reward).__name__} {reward!r}, expected one number: set it on every path "
-                "through step(), and return float(reward)."
-            )
+        if fault := reward_fault(reward):
+            raise EnvError(fault)
 
 
 def _report(

@@ -13,9 +13,8 @@ from ding_like.data.obs import take_lanes
 from ding_like.envs.game import Game, GameStep, as_game
 from ding_like.envs.manager.array_manager import ArrayEnvManager
 from ding_like.envs.manager.base import _row
-from ding_like.envs.manager.game_process import GameProcess
-from ding_like.envs.manager.game_worker import GameStart
-from ding_like.envs.manager.subprocess_process import pickle_env_fns, preparation
+from ding_like.envs.manager.game_process import GameProcess, GameStart
+from ding_like.envs.manager.process import pickle_env_fns, preparation
 from ding_like.errors import EnvError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY

@@ -5,23 +5,27 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, NamedTuple
 
-from ding_like.envs.game import GameStep
-from ding_like.envs.manager import game_worker
-from ding_like.envs.manager.game_worker import GameStart
-from ding_like.envs.manager.subprocess_message import failure_of, space_of
-from ding_like.envs.manager.subprocess_process import Interpreter
+from ding_like.envs.game import GameStep, as_game
+from ding_like.envs.manager.message import describe_failure, describe_space, failure_of, space_of
+from ding_like.envs.manager.process import WorkerProcess, serve, stop_all
 
 # Of importing what the game needs and making it; a reset's deadline may be much shorter.
 _START_S = 60.0
 _CLOSE_S = 2.0
 
 
+class GameStart(NamedTuple):
+    """First message to a game's process; pickled, as the start arguments of a process are."""
+
+    make: bytes  # pickled callable
+    preparation: dict[str, Any]
+
+
 class GameProcess:
-    """Be a `Game` whose moves are made in another process, with a deadline for each.
+    """`Game` whose moves are made in another process, with a deadline for each.
 
     Raises what the game raises, TimeoutError for a move that takes longer than its deadline, and RuntimeError if the
     process has ended; then the game is over for good, and another must be made.
@@ -30,11 +34,8 @@ class GameProcess:
     def __init__(self, start: GameStart, *, step_timeout_s: float, reset_timeout_s: float) -> None:
         self._step_s, self._reset_s = step_timeout_s, reset_timeout_s
         self._is_stepping = False
-        self._interpreter: Interpreter | None = Interpreter(game_worker.__name__)
-        self._channel = self._interpreter.channel
+        self._process = WorkerProcess(__name__, start)
         try:
-            self._answer(_START_S)
-            self._channel.send(bytes(ForkingPickler.dumps(start)))
             made = self._answer(_START_S)
         except BaseException:
             self.close()
@@ -43,13 +44,13 @@ class GameProcess:
         self.observation_space, self.action_space = map(space_of, made["spaces"])
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
-        self._send({"do": "reset", "seed": seed})
+        self._process.send({"do": "reset", "seed": seed})
         answer = self._answer(self._reset_s)
         return answer["obs"], answer["to_move"]
 
     def begin_step(self, actions: Mapping[int, Any]) -> None:
         """Send the actions and do not wait: other games can be sent theirs before this one's `step` is asked for."""
-        self._send({"do": "step", "actions": dict(actions)})
+        self._process.send({"do": "step", "actions": dict(actions)})
         self._is_stepping = True
 
     def step(self, actions: Mapping[int, Any]) -> GameStep:
@@ -58,35 +59,62 @@ class GameProcess:
         self._is_stepping = False
         return GameStep(**self._answer(self._step_s))
 
-    def _send(self, message: dict[str, Any]) -> None:
-        with suppress(BrokenPipeError):  # that the process has ended shows when its answer is read
-            self._channel.send(message)
-
     def _answer(self, timeout_s: float) -> Any:
         """Return the next message; the deadline runs from now, as the process had nothing else to do before."""
+        if not self._process.is_running:
+            raise RuntimeError("the game's process was ended before")
+        channel = self._process.channel
         poll = select.poll()
-        poll.register(self._channel.read_end, select.POLLIN | select.POLLHUP)
+        poll.register(channel.read_end, select.POLLIN | select.POLLHUP)
         deadline = time.monotonic() + timeout_s
         while not poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
             if time.monotonic() >= deadline:
-                self._end()
+                self._process.end()
                 raise TimeoutError(f"the game has not answered for {timeout_s:g} s, and was killed")
         try:
-            answer = self._channel.receive()
+            answer = channel.receive()
         except EOFError:
-            raise RuntimeError(f"the game's process {self._end()}") from None
+            raise RuntimeError(f"the game's process {self._process.end()}") from None
         if isinstance(answer, dict) and "failure" in answer:
             raise failure_of(answer["failure"])
         return answer
 
-    def _end(self) -> str:
-        """End the process, and what the game has started, at once; return what it died of."""
-        interpreter, self._interpreter = self._interpreter, None
-        return "was ended before" if interpreter is None else interpreter.end()
-
     def close(self) -> None:
         """Let the game close itself and end; a second call does nothing."""
-        if self._interpreter is not None:
-            self._channel.close_write_end()
-            self._interpreter.wait(_CLOSE_S)
-            self._end()
+        stop_all([self._process], _CLOSE_S)
+
+
+class GameWorker:
+    """Owner of the game in its process: answers commands with dicts that `GameProcess` reads."""
+
+    def __init__(self, start: GameStart) -> None:
+        self._game = as_game(ForkingPickler.loads(start.make)())
+
+    def made(self) -> dict[str, Any]:
+        spaces = [describe_space(self._game.observation_space), describe_space(self._game.action_space)]
+        return {"num_players": self._game.num_players, "spaces": spaces}
+
+    def carry_out(self, command: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if command["do"] == "reset":
+                obs, to_move = self._game.reset(command["seed"])
+                return {"obs": list(obs), "to_move": [int(player) for player in to_move]}
+            step = self._game.step(command["actions"])
+        except Exception as error:  # an env may raise anything; the manager has it recreated
+            return {"failure": describe_failure(error)}
+        return {
+            "obs": list(step.obs),
+            "reward": [float(value) for value in step.reward],
+            "terminated": [bool(value) for value in step.terminated],
+            "truncated": [bool(value) for value in step.truncated],
+            "to_move": [int(player) for player in step.to_move],
+            "info": list(step.info),
+        }
+
+    def close(self) -> None:
+        self._game.close()
+
+
+def main(read_end: int, write_end: int, life: int) -> None:
+    """Serve the manager at the other end of the pipes until it closes them or dies."""
+    serve(read_end, write_end, life, GameWorker)

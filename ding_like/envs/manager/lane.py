@@ -1,4 +1,4 @@
-"""Keep the books of one lane: its seeds, its actions since the last seeded reset, its crashes."""
+"""Record of one lane: its seeds, its actions since the last seeded reset, its crashes; and what all lanes share."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import copy
 import logging
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from ding_like.envs.di_engine_style import SEED_LIMIT
+from ding_like.envs.spaces import ObsLayout
+from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError, SchemaError
 from ding_like.types import State
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
@@ -20,13 +22,15 @@ from ding_like.utils.user_code import raised_at, told
 
 logger = logging.getLogger(__name__)
 
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
 # An env that breaks this often without finishing an episode is broken for good.
 CRASH_LOOP = 5
 _SHOWN_ACTIONS = 5
 
 
 class CrashBudget:
-    """Count how often one env broke; end the run if it is in a crash loop or restarts too often.
+    """Count of how often one env broke; ends the run if it is in a crash loop or restarts too often.
 
     The envs of a manager share `said`: an exception from the same line of the user's is logged once, and again when it
     has come 100, 1000, ... times. `check` is the command that looks into the env.
@@ -90,7 +94,7 @@ def _form_fault(error: BaseException) -> str:
 
 
 class Lane:
-    """Hold what makes a lane's env repeatable.
+    """What makes a lane's env repeatable.
 
     Seeding the env with `reset_seed` and playing `journal` again brings it to where it is. The journal is bounded:
     once it holds more than `resume_replay_steps` actions, the open stretch cannot be played again.
@@ -181,15 +185,59 @@ class Lane:
         self.journal.clear()
 
 
+def reward_fault(reward: Any) -> str:
+    """Return what keeps a reward from being one number, a text that numpy would read as one say; "" if it is one."""
+    if shape := getattr(reward, "shape", ()):
+        return f"rewards have shape {shape}, expected one number; return float(reward)."
+    if not hasattr(reward, "__float__"):
+        return (
+            f"a reward is {type(reward).__name__} {reward!r}, expected one number: set it on every path "
+            "through step(), and return float(reward)."
+        )
+    return ""
+
+
+def first_obs_fault(layout: ObsLayout, index: int, obs: Any) -> str:
+    """Return how the first observation of env `index` breaks its space; "" if it fits."""
+    fault = layout.fault(obs)
+    if fault is None:
+        return ""
+    return (
+        f"the first observation of env {index} {fault}. Fix the env or its space, in a wrapper self.observation_space."
+    )
+
+
+def recreate(make: Callable[[], AnyEnv], broken: AnyEnv | None, wrappers: Sequence[State] = ()) -> AnyEnv:
+    """Close a broken env and return a new one whose wrappers have the states of the old ones, or else `wrappers`."""
+    if broken is not None:
+        wrappers = wrapper_states(broken)
+        try:
+            broken.close()
+        except Exception as error:  # close() of a broken env may raise anything; the env is replaced
+            logger.debug("closing the broken env %s failed: %s", broken, error)
+    env = make()
+    load_wrapper_states(env, wrappers)
+    return env
+
+
+def close_envs(envs: Mapping[int, AnyEnv]) -> None:
+    """Close the envs of some lanes."""
+    for lane, env in envs.items():
+        try:
+            env.close()
+        except Exception as error:  # close() may raise anything; the other envs are closed too
+            logger.warning("closing env %d failed: %s: %s", lane, type(error).__name__, error)
+
+
 def play_again(
-    env: gymnasium.Env[Any, Any],
+    env: AnyEnv,
     *,
     seed: int,
     options: dict[str, Any] | None,
     actions: Iterable[Any],
     note: Callable[[Any], None],
 ) -> Any:
-    """Reset an env with `seed`, play `actions` again, and return what to act on next; `note` hears of each before."""
+    """Reset an env with `seed`, play `actions` again, and return what to act on next; `note` is called before each."""
     obs, _ = env.reset(seed=seed, options=options)
     for action in actions:
         note(action)

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from ding_like.envs.wrappers.returns import EpisodeReturn
+from ding_like.envs.wrappers.common import EpisodeReturn
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.types import State
 from ding_like.utils.moments import Moments, Observer

@@ -1,14 +1,19 @@
-"""Record episodes as GIF files, with pillow only."""
+"""Episodes as GIF files, written with pillow: the wrapper 'record_gif', and how an env is made so that it renders."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
 import numpy as np
+from easydict import EasyDict
 
+from ding_like.config import to_plain
+from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
 from ding_like.utils.extras import pip_line
@@ -118,3 +123,64 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def _is_in_schedule(episode: int) -> bool:
     return round(episode ** (1 / 3)) ** 3 == episode if episode < 1000 else episode % 1000 == 0
+
+
+class RecordedEnv:
+    """Make the env that `make` makes, with a GIF of each episode in `folder`; can be pickled if `make` can.
+
+    An env that has `enable_save_replay`, as DI-engine's have, records itself. Another that does not render RGB arrays
+    is made again with `render_mode="rgb_array"`: from its config, where `make` is a partial function of one, or by its
+    gymnasium id. Raises EnvError where none of that helps.
+    """
+
+    def __init__(self, make: Callable[[], Any], folder: str) -> None:
+        self._make = make
+        self._folder = folder
+
+    def __call__(self) -> AnyEnv:
+        env = self._make()
+        if callable(getattr(env, "enable_save_replay", None)):
+            env.enable_save_replay(self._folder)
+            return as_gymnasium(env)
+        made = as_gymnasium(env)
+        if made.render_mode != "rgb_array":
+            made = self._made_to_render(made)
+        return RecordGif(made, self._folder)
+
+    def _made_to_render(self, env: AnyEnv) -> AnyEnv:
+        again = with_pictures(self._make)
+        if again is None and env.spec is not None:
+            again = functools.partial(gymnasium.make, env.spec, render_mode="rgb_array")
+        if again is None:
+            raise EnvError(
+                f"{env} cannot be recorded: it was made with render_mode={env.render_mode!r}, and nothing tells how "
+                "to make it with another. Make it with render_mode='rgb_array', or give it a method "
+                "enable_save_replay(path)."
+            )
+        env.close()
+        return as_gymnasium(again())
+
+
+def with_pictures(make: Callable[[], Any]) -> Callable[[], Any] | None:
+    """Return what makes the same env with `render_mode="rgb_array"` in its config, None if `make` shows no config.
+
+    It is shown by a `functools.partial` of a function of the config, and by an `EnvFactory`.
+    """
+    if isinstance(make, functools.partial):
+        cfg = make.keywords.get("cfg", make.args[0] if make.args else None)
+        func: Callable[[Any], Any] | None = make.func
+    else:
+        cfg, func = getattr(make, "cfg", None), getattr(make, "env_fn", None)
+    if not isinstance(cfg, Mapping) or func is None:
+        return None
+    return functools.partial(func, rendering(cfg))
+
+
+def rendering(cfg: Mapping[str, Any]) -> Any:
+    """Return an env's config with `render_mode="rgb_array"` where what makes the env reads it."""
+    own = EasyDict(to_plain(cfg))
+    own.render_mode = "rgb_array"
+    # A class by import path is given `kwargs` and nothing else.
+    if ":" in own.get("type", ""):
+        own.kwargs = EasyDict(own.get("kwargs", {}), render_mode="rgb_array")
+    return own

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from ding_like.config import NoEffect
 from ding_like.envs.di_engine_gym import AnyEnv, DiEngineGymEnv
-from ding_like.envs.drawing import draw_without_display
+from ding_like.envs.gymnasium_env import draw_without_display
 from ding_like.utils.registries import ENV_REGISTRY
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.envs.joint import JointEnv
+from ding_like.envs.petting_zoo import JointEnv
 from ding_like.types import Array
 from ding_like.utils.log import one_time_info
 from ding_like.utils.registries import ENV_REGISTRY

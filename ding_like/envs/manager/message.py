@@ -1,6 +1,6 @@
-"""Carry messages between the env manager and its processes: JSON that knows arrays, and failures as text.
+"""Messages between an env manager and its worker processes: JSON that knows arrays, failures and spaces.
 
-Nothing that comes back from a process is unpickled; what an env says in `info` beyond plain Python and numpy arrives as
+Nothing that a worker process sends is unpickled: what an env puts in `info` beyond plain Python and numpy arrives as
 its `repr`.
 """
 
@@ -26,53 +26,43 @@ from ding_like.utils.user_code import raised_at
 # Messages are trees of many types: hence Any throughout this file.
 
 _LENGTH_BYTES = 4
-_EMPTY = bytes(_LENGTH_BYTES)
-# A pipe holds 64 KiB: most messages come with the first read.
-_CHUNK_BYTES = 65536
-# A dict with this key stands for something that JSON does not know.
-_KIND = "__kind__"
+_CHUNK_BYTES = 65536  # what a pipe holds: most messages are read at once
+_KIND = "__kind__"  # marks a dict that stands for a value that JSON has no type for
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 class Channel:
-    """Send and receive messages over two pipes, one in flight at a time.
-
-    None is the cheapest message, four bytes without JSON; what it means is agreed upon by both sides.
-    """
+    """Pair of pipes that carries one message at a time; None is the cheapest message, four bytes without JSON."""
 
     def __init__(self, read_end: int, write_end: int, *, foreign: Callable[[Any], Any] = repr) -> None:
         self.read_end = read_end
         self._write_end = write_end
-        self._is_write_end_closed = False
-        self._foreign = foreign  # what becomes of a value that is neither plain Python nor numpy
+        self._foreign = foreign  # converts a value that is neither plain Python nor numpy
 
     def send(self, message: Any = None) -> None:
-        """Send a message; raises BrokenPipeError if the reader has gone."""
-        data = _EMPTY
-        if message is not None:
-            body = json.dumps(_plain(message, self._foreign)).encode()
-            data = len(body).to_bytes(_LENGTH_BYTES, "little") + body
+        """Send a message. Raises BrokenPipeError if the reader has ended."""
+        body = b"" if message is None else json.dumps(_plain(message, self._foreign)).encode()
+        data = len(body).to_bytes(_LENGTH_BYTES, "little") + body
         sent = os.write(self._write_end, data)
         while sent < len(data):
-            sent += os.write(self._write_end, data[sent:])
+            sent += os.write(self._write_end, data[sent : sent + _CHUNK_BYTES])
 
     def receive(self) -> Any:
-        """Wait for a message and return it; raises EOFError if the other side is gone."""
-        data = os.read(self.read_end, _CHUNK_BYTES)
-        if data == _EMPTY:
-            return None
-        while len(data) < _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little") or not data:
+        """Wait for a message and return it. Raises EOFError if the other side has ended."""
+        data, size = b"", _LENGTH_BYTES
+        while len(data) < size:
             more = os.read(self.read_end, _CHUNK_BYTES)
             if not more:
                 raise EOFError("the other side closed the pipe")
             data += more
-        return json.loads(data[_LENGTH_BYTES:], object_hook=_from_plain)
+            size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+        return json.loads(data[_LENGTH_BYTES:], object_hook=_from_plain) if size > _LENGTH_BYTES else None
 
     def close_write_end(self) -> None:
         """Let the other side read the end of the pipe; a second call does nothing."""
-        if not self._is_write_end_closed:
-            self._is_write_end_closed = True
+        if self._write_end >= 0:
             os.close(self._write_end)
+            self._write_end = -1
 
     def close(self) -> None:
         """Close both ends."""
@@ -81,7 +71,7 @@ class Channel:
 
 
 def _plain(value: Any, foreign: Callable[[Any], Any]) -> Any:
-    """Return `value` as what JSON holds; `_from_plain` gives it back with its types."""
+    """Return `value` as JSON holds it; `_from_plain` restores its types."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, dict):
@@ -89,17 +79,13 @@ def _plain(value: Any, foreign: Callable[[Any], Any]) -> Any:
             return {key: _plain(inner, foreign) for key, inner in value.items()}
         items = [[_plain(key, foreign), _plain(inner, foreign)] for key, inner in value.items()]
         return {_KIND: "dict", "items": items}
-    if isinstance(value, list):
-        return [_plain(inner, foreign) for inner in value]
-    if isinstance(value, tuple):
-        return {_KIND: "tuple", "items": [_plain(inner, foreign) for inner in value]}
+    if isinstance(value, (list, tuple)):
+        items = [_plain(inner, foreign) for inner in value]
+        return items if isinstance(value, list) else {_KIND: "tuple", "items": items}
     if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject and value.dtype.names is None:
-        return {
-            _KIND: "array" if isinstance(value, np.ndarray) else "scalar",
-            "dtype": value.dtype.str,
-            "shape": value.shape,
-            "data": base64.b64encode(value.tobytes()).decode(),
-        }
+        kind = "array" if isinstance(value, np.ndarray) else "scalar"
+        data = base64.b64encode(value.tobytes()).decode()
+        return {_KIND: kind, "dtype": value.dtype.str, "shape": value.shape, "data": data}
     if isinstance(value, bytes):
         return {_KIND: "bytes", "data": base64.b64encode(value).decode()}
     return foreign(value)
@@ -109,10 +95,8 @@ def _from_plain(value: dict[str, Any]) -> Any:
     kind = value.get(_KIND)
     if kind is None:
         return value
-    if kind == "dict":
-        return dict(value["items"])
-    if kind == "tuple":
-        return tuple(value["items"])
+    if kind in ("dict", "tuple"):
+        return dict(value["items"]) if kind == "dict" else tuple(value["items"])
     data = base64.b64decode(value["data"])
     if kind == "bytes":
         return data
@@ -135,14 +119,14 @@ def check_arrives(value: Any) -> None:
 
 
 def describe_failure(error: BaseException) -> dict[str, str]:
-    """Return what `failure_of` makes an equal exception from, in a process that need not know its class."""
+    """Return an exception as texts, from which `failure_of` makes an equal one without importing its class."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     kind = {"module": type(error).__module__, "name": type(error).__name__}
     return {**kind, "text": str(error), "trace": trace, "at": raised_at(error)}
 
 
 class RemoteError(Exception):
-    """Show where in its own process an env broke: the cause of the exception that stands for it here."""
+    """Traceback of the env's own process: the cause of the exception that is raised in this one."""
 
     def __str__(self) -> str:
         return f"in the env's process:\n{self.args[0]}"
@@ -159,25 +143,28 @@ def failure_of(described: dict[str, str]) -> Exception:
     except TypeError:  # UnicodeDecodeError and a few others take more than a text
         error = RuntimeError(f"{described['name']}: {described['text']}")
     error.__cause__ = RemoteError(described["trace"])
-    vars(error)["raised_at"] = described["at"]  # what `utils/user_code.py` reads
+    vars(error)["raised_at"] = described["at"]  # read by `utils/user_code.py`
     return error
 
 
 def describe_space(space: Space) -> dict[str, Any]:
-    """Return what `space_of` makes an equal space from; `space` is one that fits in arrays."""
+    """Return the class and arguments of a space that fits in arrays; `space_of` makes an equal one of them."""
     if isinstance(space, spaces.Dict):
-        return {"type": "Dict", "entries": [[key, describe_space(inner)] for key, inner in space.spaces.items()]}
+        return {"type": "Dict", "spaces": [[key, describe_space(inner)] for key, inner in space.spaces.items()]}
     if isinstance(space, HybridSpace):
         own = {"low": space.parameter_low, "high": space.parameter_high, "parameter_mask": space.parameter_mask}
         return {"type": "HybridSpace", "num_choices": space.num_choices, **own}
-    if isinstance(space, spaces.Box):
-        return {"type": "Box", "low": space.low, "high": space.high, "dtype": np.dtype(space.dtype).str}
-    if isinstance(space, spaces.Discrete):
-        return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.MultiDiscrete):
-        return {"type": "MultiDiscrete", "nvec": space.nvec, "start": space.start, "dtype": np.dtype(space.dtype).str}
-    assert isinstance(space, spaces.MultiBinary), "ObsLayout and ActionLayout refuse all other spaces"
-    return {"type": "MultiBinary", "n": space.n}
+    names = {
+        spaces.Box: ("low", "high", "dtype"),
+        spaces.Discrete: ("n", "start"),
+        spaces.MultiDiscrete: ("nvec", "start", "dtype"),
+        spaces.MultiBinary: ("n",),
+    }
+    kind = next(kind for kind in names if isinstance(space, kind))  # ObsLayout and ActionLayout refuse all others
+    fields = {name: getattr(space, name) for name in names[kind]}
+    if "dtype" in fields:
+        fields["dtype"] = np.dtype(fields["dtype"]).str
+    return {"type": kind.__name__, **fields}
 
 
 def space_of(described: dict[str, Any]) -> Space:
@@ -185,7 +172,7 @@ def space_of(described: dict[str, Any]) -> Space:
     fields = dict(described)
     kind = fields.pop("type")
     if kind == "Dict":
-        return spaces.Dict({key: space_of(inner) for key, inner in fields["entries"]})
+        return spaces.Dict({key: space_of(inner) for key, inner in fields["spaces"]})
     if kind == "HybridSpace":
         return HybridSpace(**fields)
     if "dtype" in fields:

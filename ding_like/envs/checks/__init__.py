@@ -1,1 +1,0 @@
-"""What `check_env` looks at, one file per kind of fault."""

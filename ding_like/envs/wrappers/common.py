@@ -1,0 +1,315 @@
+"""Wrappers of observations, actions, rewards and episodes: gymnasium's by the names that configs use, and our own."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import (
+    ClipReward,
+    FrameStackObservation,
+    RescaleAction,
+    TimeLimit,
+    TransformAction,
+    TransformObservation,
+)
+
+from ding_like.errors import ConfigError
+from ding_like.types import Array
+from ding_like.utils.log import one_time_info
+from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+
+AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+
+# Gymnasium's own would have evaluations count clipped rewards.
+ENV_WRAPPER_REGISTRY.alias("ClipReward", "clip_reward")
+
+
+@ENV_WRAPPER_REGISTRY.register("eval_episode_return")
+class EpisodeReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Put the sum of an episode's rewards into `info["eval_episode_return"]` at its end, unless it is there already.
+
+    Placed inside a wrapper that changes rewards, it keeps reports and `stop_value` in the env's own currency.
+    """
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin to count anew."""
+        self._return = 0.0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the env and count."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._return += float(reward)
+        if terminated or truncated:
+            info = {"eval_episode_return": self._return, **info}
+        return obs, reward, terminated, truncated, info
+
+
+@ENV_WRAPPER_REGISTRY.register("frame_stack")
+def frame_stack(env: AnyEnv, stack_size: int = 4, *, padding_type: str = "reset") -> AnyEnv:
+    """Observe the last `stack_size` observations, stacked along a new first axis.
+
+    Before there are as many, the first one is repeated, or zeros with `padding_type="zero"`.
+    """
+    if stack_size < 1:
+        raise ConfigError(f"frame_stack: stack_size is {stack_size}, expected 1 or more.")
+    return FrameStackObservation(env, stack_size, padding_type=padding_type)
+
+
+@ENV_WRAPPER_REGISTRY.register("time_limit")
+def time_limit(env: AnyEnv, max_episode_steps: int) -> AnyEnv:
+    """Truncate episodes after `max_episode_steps` steps."""
+    if max_episode_steps < 1:
+        raise ConfigError(f"time_limit: max_episode_steps is {max_episode_steps}, expected 1 or more.")
+    return TimeLimit(env, max_episode_steps)
+
+
+@ENV_WRAPPER_REGISTRY.register("clip_reward")
+def clip_reward(env: AnyEnv, min_reward: float | None = None, max_reward: float | None = None) -> AnyEnv:
+    """Clip rewards to a range, by default -1 to 1; `info["eval_episode_return"]` sums the rewards as they were."""
+    low, high = (-1.0, 1.0) if min_reward is None and max_reward is None else (min_reward, max_reward)
+    if low is not None and high is not None and low > high:
+        raise ConfigError(f"clip_reward: min_reward {low} is above max_reward {high}.")
+    return ClipReward(EpisodeReturn(env), low, high)
+
+
+@ENV_WRAPPER_REGISTRY.register("rescale_action")
+def rescale_action(env: AnyEnv, min_action: float = -1.0, max_action: float = 1.0) -> AnyEnv:
+    """Take actions from `min_action` to `max_action` and stretch them to the range of the env's Box."""
+    space = env.action_space
+    if not isinstance(space, spaces.Box) or not space.is_bounded():
+        raise ConfigError(f"rescale_action takes Box actions with finite bounds, the env has {space}: leave it out.")
+    if min_action >= max_action:
+        raise ConfigError(f"rescale_action: min_action {min_action} is not below max_action {max_action}.")
+    number = space.dtype.type  # gymnasium warns of a float32 bound of a float64 Box
+    return RescaleAction(env, number(min_action), number(max_action))
+
+
+@ENV_WRAPPER_REGISTRY.register("obs_transpose")
+def obs_transpose(env: AnyEnv) -> AnyEnv:
+    """Show images [H, W, C] as [C, H, W], as the models take them."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
+        raise ConfigError(f"obs_transpose takes images [H, W, C], the env has {space}.")
+    low, high = space.low.transpose(2, 0, 1), space.high.transpose(2, 0, 1)
+    turned = spaces.Box(low, high, dtype=space.dtype.type)
+    return TransformObservation(env, lambda image: image.transpose(2, 0, 1), turned)
+
+
+@ENV_WRAPPER_REGISTRY.register("obs_select")
+def obs_select(env: AnyEnv, indices: Sequence[int]) -> AnyEnv:
+    """Show only these entries of a vector observation, in this order: what is left out, an agent has to remember.
+
+    Raises ConfigError for observations that are no vector, and for entries that it does not have.
+    """
+    space, chosen = env.observation_space, list(indices)
+    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
+        raise ConfigError(f"obs_select takes vectors, the env has {space}; flatten it first with FlattenObservation.")
+    if not chosen or not all(isinstance(i, int) and 0 <= i < space.shape[0] for i in chosen):
+        raise ConfigError(f"obs_select: indices are {chosen}, expected some of 0 to {space.shape[0] - 1}.")
+    left = spaces.Box(space.low[chosen], space.high[chosen], dtype=space.dtype.type)
+    return TransformObservation(env, lambda obs: obs[chosen], left)
+
+
+@ENV_WRAPPER_REGISTRY.register("act_scale")
+def act_scale(env: AnyEnv) -> AnyEnv:
+    """Take continuous actions from -1 to 1 and stretch them to the env's Box; leave other action spaces as they are.
+
+    Raises ConfigError for a Box without finite bounds.
+    """
+    if isinstance(env.action_space, spaces.Box):
+        return rescale_action(env)
+    one_time_info(f"env.act_scale changes nothing: the actions of {env} are {env.action_space}")
+    return env
+
+
+@ENV_WRAPPER_REGISTRY.register("discrete_action")
+class DiscreteAction(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Take the number of one of `num_actions` values, evenly spaced over the env's Box [1], both bounds among them.
+
+    Raises ConfigError for other action spaces, and for fewer than two values.
+    """
+
+    def __init__(self, env: AnyEnv, num_actions: int = 11) -> None:
+        space = env.action_space
+        if not isinstance(space, spaces.Box) or space.shape != (1,) or not space.is_bounded():
+            raise ConfigError(f"discrete_action takes a Box of one number with finite bounds, the env has {space}.")
+        if num_actions < 2:
+            raise ConfigError(f"discrete_action: num_actions is {num_actions}, expected 2 or more.")
+        super().__init__(env)
+        self._values = np.linspace(space.low, space.high, num_actions, dtype=space.dtype)  # [N, 1]
+        self.action_space = spaces.Discrete(num_actions)
+
+    def action(self, action: Any) -> Array:
+        """Return the value of a number, [1]."""
+        value: Array = self._values[int(action)].copy()
+        return value
+
+
+@ENV_WRAPPER_REGISTRY.register("delay_reward")
+class DelayReward(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Give the sum of the last `steps` rewards at every `steps`-th step and at an episode's end, and 0 between.
+
+    Source: Zheng et al. 2018, delayed MuJoCo tasks. Raises ConfigError for less than one step.
+    """
+
+    def __init__(self, env: AnyEnv, steps: int) -> None:
+        if steps < 1:
+            raise ConfigError(f"delay_reward: steps is {steps}, expected 1 or more.")
+        super().__init__(env)
+        self._steps = steps
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in which nothing is owed yet."""
+        self._time, self._owed = 0, 0.0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the env and pay what is due."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._time += 1
+        self._owed += float(reward)
+        if self._time % self._steps and not (terminated or truncated):
+            return obs, 0.0, terminated, truncated, info
+        paid, self._owed = self._owed, 0.0
+        return obs, paid, terminated, truncated, info
+
+
+@ENV_WRAPPER_REGISTRY.register("action_repeat")
+class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Take each action `action_repeat` times, or until the episode ends, and give the sum of the rewards.
+
+    Raises ConfigError for less than once.
+    """
+
+    def __init__(self, env: AnyEnv, action_repeat: int = 1) -> None:
+        if action_repeat < 1:
+            raise ConfigError(f"action_repeat is {action_repeat}, expected 1 or more.")
+        super().__init__(env)
+        self._times = action_repeat
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step the env as often; observation, end and info are those of the last time."""
+        total = 0.0
+        for _ in range(self._times):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return obs, total, terminated, truncated, info
+
+
+@ENV_WRAPPER_REGISTRY.register("clip_action")
+def clip_action(env: AnyEnv) -> AnyEnv:
+    """Clip actions to the env's Box; the action space stays as it is. Raises ConfigError for another space."""
+    space = env.action_space
+    if not isinstance(space, spaces.Box):
+        raise ConfigError(f"clip_action takes Box actions, the env has {space}.")
+    low, high = space.low, space.high
+    return TransformAction(env, lambda action: np.clip(action, low, high), space)
+
+
+@ENV_WRAPPER_REGISTRY.register("stack_channels")
+def stack_channels(env: AnyEnv) -> AnyEnv:
+    """Show stacked images [K, C, H, W] as one image of K * C channels. Raises ConfigError for other observations."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Box) or len(space.shape) != 4:
+        raise ConfigError(f"stack_channels takes stacks of images [K, C, H, W], the env has {space}.")
+    shape = (space.shape[0] * space.shape[1], *space.shape[2:])
+    flat = spaces.Box(space.low.reshape(shape), space.high.reshape(shape), dtype=space.dtype.type)
+    return TransformObservation(env, lambda images: np.reshape(images, shape), flat)
+
+
+_LETTERS = {letter: place for place, letter in enumerate(string.ascii_lowercase + " ")}
+_MISSION_LENGTH = 96
+
+
+@ENV_WRAPPER_REGISTRY.register("flat_mission")
+class FlatMission(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Show a MiniGrid observation as one vector, uint8: the view, then the mission's letters one-hot.
+
+    96 letters of 27 kinds follow the view of 7 x 7 x 3: [2739], as DI-engine's configs have it. Other signs, commas for
+    instance, are left out. Raises ConfigError for an env without an image and a mission.
+    """
+
+    def __init__(self, env: AnyEnv) -> None:
+        space = env.observation_space
+        if not isinstance(space, spaces.Dict) or not {"image", "mission"} <= set(space.spaces):
+            raise ConfigError(f"flat_mission is for MiniGrid's observations of 'image' and 'mission', got {space}.")
+        super().__init__(env)
+        size = int(np.prod(space["image"].shape or ())) + _MISSION_LENGTH * len(_LETTERS)
+        self.observation_space = spaces.Box(0, 255, (size,), np.uint8)
+        self._mission, self._letters = "", _one_hot_letters("")
+
+    def observation(self, observation: Any) -> Array:
+        """Return the view and the mission as one vector."""
+        if observation["mission"] != self._mission:
+            self._mission = observation["mission"]
+            self._letters = _one_hot_letters(self._mission)
+        return np.concatenate([np.asarray(observation["image"], np.uint8).reshape(-1), self._letters])
+
+
+@ENV_WRAPPER_REGISTRY.register("grid_view")
+def grid_view(env: AnyEnv) -> AnyEnv:
+    """Show of a MiniGrid observation the view alone, [3, 7, 7] uint8. Raises ConfigError for an env without one."""
+    space = env.observation_space
+    if not isinstance(space, spaces.Dict) or not isinstance(space.spaces.get("image"), spaces.Box):
+        raise ConfigError(f"grid_view is for MiniGrid's observations with an 'image', got {space}.")
+    low, high = (np.transpose(getattr(space["image"], side), (2, 0, 1)) for side in ("low", "high"))
+    view = spaces.Box(low, high, dtype=np.uint8)
+    return TransformObservation(env, lambda obs: np.transpose(obs["image"], (2, 0, 1)), view)
+
+
+def _one_hot_letters(text: str) -> Array:
+    """Return uint8 [96 * 27]: a place of each letter's own 27 is 1; none where the text has ended."""
+    letters = np.zeros((_MISSION_LENGTH, len(_LETTERS)), np.uint8)
+    for row, letter in enumerate(text.lower()[:_MISSION_LENGTH]):
+        if letter in _LETTERS:
+            letters[row, _LETTERS[letter]] = 1
+    return letters.reshape(-1)
+
+
+@ENV_WRAPPER_REGISTRY.register("encode_text")
+class EncodeText(gymnasium.ObservationWrapper[Any, Any, Any]):
+    """Show each Text, alone or an entry of a Dict, as the numbers of its characters, [max_length].
+
+    Characters count from 1 in the order of their space, 0 fills up. A model sees them one-hot. Raises ConfigError for
+    an env without text.
+    """
+
+    def __init__(self, env: AnyEnv) -> None:
+        super().__init__(env)
+        self._seen = env.observation_space
+        self.observation_space = _encoded_space(self._seen)
+        if self.observation_space is self._seen:
+            raise ConfigError(f"encode_text is for observations with Text, the env has {self._seen}.")
+
+    def observation(self, observation: Any) -> Any:
+        """Return the observation with numbers in place of text."""
+        return _encoded(self._seen, observation)
+
+
+# Any: spaces of any kind, and what is in them.
+def _encoded_space(space: Any) -> Any:
+    """Return the space of what `_encoded` gives; the same one where there is no text in it."""
+    if isinstance(space, spaces.Text):
+        return spaces.MultiDiscrete([len(space.character_list) + 1] * space.max_length)
+    if not isinstance(space, spaces.Dict):
+        return space
+    inner = {key: _encoded_space(own) for key, own in space.spaces.items()}
+    return spaces.Dict(inner) if any(inner[key] is not own for key, own in space.spaces.items()) else space
+
+
+def _encoded(space: Any, observation: Any) -> Any:
+    if isinstance(space, spaces.Text):
+        codes: Array = np.zeros(space.max_length, np.int64)
+        codes[: len(observation)] = [1 + space.character_index(character) for character in observation]
+        return codes
+    if isinstance(space, spaces.Dict):
+        return {key: _encoded(own, observation[key]) for key, own in space.spaces.items()}
+    return observation
