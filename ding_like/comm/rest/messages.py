@@ -23,7 +23,7 @@ MAX_BODY = 1 << 20  # of any other request
 
 @dataclass(frozen=True)
 class Hello:
-    """Answer GET /v1/hello, which needs no key."""
+    """Reply of GET /v1/hello, which needs no key."""
 
     protocols: tuple[int, ...]
     epoch: int  # how often this coordinator was started
@@ -34,7 +34,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Register:
-    """Ask for a place among the workers: POST /v1/workers."""
+    """Request of a worker to register: POST /v1/workers."""
 
     role: Id  # collector or learner
     host: str
@@ -56,7 +56,7 @@ class Registered:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Report that a worker is alive and what it does: POST /v1/workers/{w}/heartbeat."""
+    """Report of a worker that is alive: POST /v1/workers/{w}/heartbeat."""
 
     state: str
     task_id: Id | None = None
@@ -66,7 +66,7 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Command:
-    """Tell a worker what to do: 'finish_task' (give the task back, with its result), 'stop' (leave)."""
+    """Command to a worker: 'finish_task' (give the task back, with its result), 'stop' (leave)."""
 
     name: str
     task_id: Id | None = None
@@ -74,7 +74,7 @@ class Command:
 
 @dataclass(frozen=True)
 class PolicyVersion:
-    """Name published weights; pairs (attempt, version) only grow."""
+    """Version of published weights; pairs (attempt, version) only grow."""
 
     attempt: int
     version: int  # train_iter at publication
@@ -92,14 +92,14 @@ class HeartbeatReply:
 
 @dataclass(frozen=True)
 class Claim:
-    """Ask for a task: POST /v1/tasks/claim."""
+    """Request for a task: POST /v1/tasks/claim."""
 
     wait_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker is to do. `cfg` is data; types in it are names of registries."""
+    """Task of a worker. `cfg` is data; types in it are names of registries."""
 
     task_id: Id
     attempt: int
@@ -119,7 +119,7 @@ class ClaimReply:
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """Announce a segment file; the name is made by the worker agent from worker, incarnation and number."""
+    """Metadata of a segment file; the name is made by the worker agent from worker, incarnation and number."""
 
     name: Id
     rows: int
@@ -134,7 +134,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True)
 class SendData:
-    """POST /v1/tasks/{t}/data."""
+    """Announcement of segments: POST /v1/tasks/{t}/data."""
 
     attempt: int
     segments: tuple[SegmentInfo, ...]
@@ -159,7 +159,7 @@ class SendDataReply:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """Report progress, and wait up to `wait_s` for credit: POST /v1/tasks/{t}/info."""
+    """Report of progress, which may wait up to `wait_s` for credit: POST /v1/tasks/{t}/info."""
 
     attempt: int
     info: dict[str, Any]
@@ -176,7 +176,7 @@ class TaskInfoReply:
 
 @dataclass(frozen=True)
 class FinishTask:
-    """POST /v1/tasks/{t}/finish."""
+    """Result of a task: POST /v1/tasks/{t}/finish."""
 
     attempt: int
     result: dict[str, Any]
@@ -184,7 +184,7 @@ class FinishTask:
 
 @dataclass(frozen=True)
 class FailTask:
-    """POST /v1/tasks/{t}/fail."""
+    """Failure of a task: POST /v1/tasks/{t}/fail."""
 
     attempt: int
     code: Id
@@ -199,7 +199,7 @@ class EndReply:
 
 @dataclass(frozen=True)
 class Sample:
-    """Ask for batches: POST /v1/buffers/{b}/sample."""
+    """Request for batches: POST /v1/buffers/{b}/sample."""
 
     task_id: Id
     attempt: int
@@ -212,7 +212,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class NewSegment:
-    """Tell the learner of a segment to read; they come in the order of `serial`, without gaps among accepted ones."""
+    """Segment for the learner to read; segments come in the order of `serial`, without gaps among accepted ones."""
 
     serial: int
     name: Id
@@ -246,7 +246,7 @@ class SampleReply:
 
 @dataclass(frozen=True)
 class Update:
-    """Report what was learned: POST /v1/buffers/{b}/update."""
+    """Report of updates: POST /v1/buffers/{b}/update."""
 
     task_id: Id
     attempt: int
@@ -266,7 +266,7 @@ class UpdateReply:
 
 @dataclass(frozen=True)
 class Publish:
-    """Announce weights: POST /v1/policies/{p}."""
+    """Announcement of weights: POST /v1/policies/{p}."""
 
     task_id: Id
     attempt: int
@@ -282,7 +282,7 @@ class Ok:
 
 @dataclass(frozen=True)
 class Leave:
-    """DELETE /v1/workers/{w}."""
+    """Request of a worker to leave: DELETE /v1/workers/{w}."""
 
     reason: str
 

@@ -31,9 +31,22 @@ from ding_like.data.segment_file import (
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array
 
+logger = logging.getLogger(__name__)
+
+_WAIT_S = 1.0  # that a request for batches may be answered later
+_REPORT_S = 0.2  # between two reports of what was learned
+CLOSE_S = 15.0
+_LATE_S = 2.0
+_LATE_LOOK_S = 0.2  # between two tries to read what is late
+_MAY_BE_LATE = ("missing", "truncated")
+
+ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
+ReadOne = tuple[m.NewSegment, dict[str, Array] | None]  # None: it cannot be read
+
 _OBS = ("obs", "next_obs")
 # A gradient is a product of two numbers of a row, and its norm squares it: the fourth power is finite in float32.
 _LARGEST = 4e9
+_FIRST_ROWS = 1024  # of a mirror that grows
 
 
 class RowCheck:
@@ -102,9 +115,6 @@ class RowCheck:
         """Tell whether each row of a column has the shape of a step or, as the schema has it, is a sequence of some."""
         row = column.shape[1:]
         return row == step or (self.schema is not None and len(row) == len(step) + 1 and row[1:] == step)
-
-
-_FIRST_ROWS = 1024  # of a mirror that grows
 
 
 class Mirror:
@@ -236,20 +246,6 @@ class SegmentReader:
             except SchemaError as error:
                 raise SegmentError("schema", str(error)) from error
         return columns
-
-
-logger = logging.getLogger(__name__)
-
-_WAIT_S = 1.0  # that a request for batches may be answered later
-_REPORT_S = 0.2  # between two reports of what was learned
-CLOSE_S = 15.0
-_LATE_S = 2.0
-_LATE_LOOK_S = 0.2  # between two tries to read what is late
-_MAY_BE_LATE = ("missing", "truncated")
-
-
-ReadSegment = Callable[[m.NewSegment], dict[str, Array]]
-ReadOne = tuple[m.NewSegment, dict[str, Array] | None]  # None: it cannot be read
 
 
 class _Late(NamedTuple):

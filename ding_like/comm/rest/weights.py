@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_S = 30.0
 _LOOK_S = 5.0
+_TRIES = 5  # to read the newest weights before newer ones take their place
 _TO = ("coordinator",)  # who takes weights, for all readers
 
 
@@ -142,11 +143,6 @@ class RestWeightPublisher:
                 raise
             # It was taken before, and the answer to that was lost.
             logger.info("version %d was published before: %s", version, error)
-
-
-logger = logging.getLogger(__name__)
-
-_TRIES = 5  # to read the newest weights before newer ones take their place
 
 
 class RestWeightReader(TaskUser):

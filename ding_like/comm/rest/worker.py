@@ -31,11 +31,16 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_S = 0.1  # at most, between two questions that had no answer yet
 _CLAIM_S = 5.0  # that a claim may wait for a task
-_JOIN_S = 10.0
+_JOIN_S = 10.0  # for the thread of heartbeats
+_PATIENCE_S = 600.0
+_GRACE_S = 20.0
+_MODES = ("auto", "shared", "stream")
 _MAX_TRACE = 20_000  # characters
 _NAMES = 3  # that are tried, where another worker has taken one
 # What a task hears once it is no longer this worker's. After "old_message" its answers are lost: it is given back.
 _IS_OVER = ("stale_attempt", "finished", "unknown", "version_not_newer", "old_message")
+
+T = TypeVar("T")
 
 
 def host_name() -> str:
@@ -295,16 +300,6 @@ class WorkerAgent:
 
 
 Slave = WorkerAgent  # DI-engine's name of what a coordinator gives tasks to
-
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_PATIENCE_S = 600.0
-_GRACE_S = 20.0
-_JOIN_S = 10.0  # for the thread of heartbeats
-_MODES = ("auto", "shared", "stream")
 
 
 def mark_shared(folder: Path, run_id: str) -> None:

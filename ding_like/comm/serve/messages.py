@@ -32,7 +32,7 @@ Sent = Any
 
 
 class ActRequest(NamedTuple):
-    """Hold what a client sent; only the names are checked yet."""
+    """Request of a client; only the names are checked yet."""
 
     obs: dict[str, Sent]  # by flat name: "" where the observation is no dict
     state: dict[str, Sent] | None
@@ -40,7 +40,7 @@ class ActRequest(NamedTuple):
 
 
 class ActResponse(NamedTuple):
-    """Hold a response: columns [R, ...], R = 1 unless the client sent a batch."""
+    """Response: columns [R, ...], R = 1 unless the client sent a batch."""
 
     action: Array
     state: Mapping[str, Array]

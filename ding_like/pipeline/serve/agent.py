@@ -38,7 +38,7 @@ MAX_BATCH = 1024
 
 
 class ServedVersion(NamedTuple):
-    """Name the weights that act. `number` grows by one with every checkpoint that a server loads."""
+    """Version of the weights that act. `number` grows by one with every checkpoint that a server loads."""
 
     number: int
     file: str
@@ -55,7 +55,7 @@ class ServedVersion(NamedTuple):
 
 
 class Blueprint:
-    """Hold all of a run but its weights: the spaces of its clients, its wrappers, and how to build its policy."""
+    """All of a run but its weights: the spaces of its clients, its wrappers, and how to build its policy."""
 
     def __init__(
         self, *, fitted: Mapping[str, Any], split: WrapperSplit, name: str, max_batch: int = MAX_BATCH
@@ -125,7 +125,7 @@ class Blueprint:
 
 
 class Agent:
-    """Answer requests with the weights of one checkpoint, one request at a time.
+    """Policy with the weights of one checkpoint, which answers one request at a time.
 
     Clients keep the recurrent state: it comes with a request and is returned with the response. Without it, and where
     `is_first` is set, a row is the first step of an episode.

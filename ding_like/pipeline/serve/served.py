@@ -24,7 +24,7 @@ _MAX_BODY = 60 << 20  # bytes, below the limit of the server itself
 
 
 class ServedPolicy:
-    """Answer requests with the chosen checkpoint, and look for a newer one every `reload_s` seconds.
+    """Policy that answers requests with the chosen checkpoint, and looks for a newer one every `reload_s` seconds.
 
     A thread loads a newer checkpoint into a policy of its own and tries it once, while the old one goes on answering;
     then it replaces the old one. A checkpoint that is torn, deleted or of another model changes nothing. All rows of a
@@ -59,12 +59,12 @@ class ServedPolicy:
 
     @property
     def agent(self) -> Agent:
-        """Return the agent that answers now."""
+        """The agent that answers now."""
         return self._agent
 
     @property
     def num_values(self) -> int:
-        """Return the count of numbers in one observation."""
+        """The count of numbers in one observation."""
         return self._blueprint.reader.num_values
 
     def example(self) -> Any:
@@ -73,7 +73,7 @@ class ServedPolicy:
 
     @property
     def max_body(self) -> int:
-        """Return the largest allowed body: bytes of a full batch with its state, as JSON with all digits."""
+        """The largest allowed body: bytes of a full batch with its state, as JSON with all digits."""
         reader, agent = self._blueprint.reader, self._agent
         num_values = reader.num_values + sum(math.prod(shape) for shape, _ in agent.state_columns.values())
         return min(_BYTES_PER_VALUE * num_values * reader.max_batch + _BODY_BESIDE, _MAX_BODY)

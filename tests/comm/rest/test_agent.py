@@ -15,7 +15,6 @@ from ding_like.errors import CommError
 class FakeCoordinator:
     """Coordinator that records what is asked and gives one learn task after another, of growing attempts."""
 
-
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.registered: list[m.Register] = []
