@@ -1,7 +1,8 @@
 """Find what a test leaves behind in its process.
 
 Benign, and therefore not looked at: the resource tracker and the fork server, which `multiprocessing` starts once and
-keeps; native threads of libraries, which Python does not list; blocks of shared memory that other processes made (the
+keeps; threads of libraries that work to the process's end, native ones, which Python does not list, and those of
+OpenTelemetry, which wandb starts; blocks of shared memory that other processes made (the
 suite runs in several), told apart by who opened them or by the process id in their name ("torch_<pid>_...").
 """
 
@@ -41,7 +42,7 @@ def record_shared_memory(monkeypatch: Any) -> None:
 
 
 def threads() -> set[object]:
-    return set(threading.enumerate())
+    return {thread for thread in threading.enumerate() if not thread.name.startswith("Otel")}
 
 
 def child_processes() -> set[object]:

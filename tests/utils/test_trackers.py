@@ -1,4 +1,4 @@
-"""Trackers follow a run from processes of their own, and cannot harm it."""
+"""Trackers follow a run from threads of their own, and cannot harm it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from ding_like.config import compile_config
 from ding_like.errors import ConfigError
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.trackers import tracked
-from ding_like.utils.trackers.follower import Follower, ends_behind
+from ding_like.utils.trackers.following import Follower, ends_behind
 from ding_like.utils.trackers.tracker import numbers_of, values_of
 from tests.support import wait_until
+from tests.utils.tracker_doubles import HangingTracker
 
 DOUBLES = "tests.utils.tracker_doubles"
 
@@ -114,7 +115,7 @@ def test_numbers_bear_their_source() -> None:
     }
 
 
-# --- processes of their own
+# --- threads of their own
 
 
 def test_a_tracker_is_told_of_a_run_from_begin_to_end() -> None:
@@ -180,15 +181,16 @@ def test_what_fails_once_is_sent_again(caplog: pytest.LogCaptureFixture) -> None
     assert len(caplog.messages) == 1 and "it is tried again" in caplog.messages[0]
 
 
-def test_a_tracker_that_hangs_is_ended_in_bounds(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tracker_that_hangs_is_left_behind_in_bounds(caplog: pytest.LogCaptureFixture) -> None:
     sink = MetricsSink("exp", tensorboard=False)
     with caplog.at_level(logging.WARNING, "ding_like"):
         with tracked(cfg("HangingTracker")) as trackers:
             trackers.follow(sink)
             write(sink, range(5))
+    HangingTracker.let_go.set()
     sink.close()
 
-    assert any("mine has not finished within 1 s and is ended" in text for text in caplog.messages)
+    assert any("mine has not finished within 1 s and is left behind" in text for text in caplog.messages)
 
 
 def test_only_the_first_learner_has_trackers() -> None:

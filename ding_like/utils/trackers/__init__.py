@@ -1,5 +1,5 @@
-"""Send what a run writes to an experiment tracker; each works in a process of its own."""
+"""Send what a run writes to an experiment tracker; a thread of the run sends it."""
 
-from ding_like.utils.trackers.followed import Trackers, tracked
+from ding_like.utils.trackers.following import Trackers, tracked
 
 __all__ = ["Trackers", "tracked"]

@@ -1,4 +1,4 @@
-"""Say what an experiment tracker is."""
+"""Interface of experiment trackers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _HEAD = frozenset(("source", "env_step", "train_iter", "time_s"))
 
 
 class TrackerRefusedError(Exception):
-    """Say that a tracker cannot work, and that it is of no use to try again: no key, say."""
+    """Error of a tracker for which trying again is of no use: it has no key, say."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """Hold what a tracker is told of a run when it begins."""
+    """Run as a tracker receives it when the run begins."""
 
     name: str  # exp_name
     folder: Path
@@ -31,10 +31,10 @@ class TrackedRun:
 
 
 class Tracker(Protocol):
-    """Send a run's numbers somewhere; made with its settings, in a process of its own.
+    """Receiver of a run's numbers; made with its settings, and called by one thread of the run.
 
-    What a method raises is said once in the run's log and tried again a few times; then the tracker is given up, and
-    the run goes on. Registered with TRACKER_REGISTRY; `config` are the defaults of its settings.
+    What a method raises is logged once and tried again a few times; then the tracker is given up, and the run goes on.
+    Registered with TRACKER_REGISTRY; `config` are the defaults of its settings.
     """
 
     config: ClassVar[dict[str, Any]]

@@ -63,6 +63,7 @@ class WandbTracker:
         from wandb.errors import AuthenticationError, UsageError
 
         cfg, run_id = self._settings, run.run_id or secrets.token_hex(4)
+        wandb.setup(wandb.Settings(silent=True))  # its remarks would go into the run's console
         try:
             self._run = wandb.init(
                 project=cfg["project"],
@@ -91,8 +92,9 @@ class WandbTracker:
 
     def describe(self) -> str:
         assert self._run is not None, "begin comes first"
-        where = self._run.url or f"offline; send it later with  wandb sync {Path(self._run.dir).parent}"
-        return f"run {self._run.id}, {where}"
+        if self._settings["mode"] == "offline":
+            return f"run {self._run.id}, offline; send it later with  wandb sync {Path(self._run.dir).parent}"
+        return f"run {self._run.id}, {self._run.url}"
 
     def send(self, reports: Sequence[Report]) -> None:
         assert self._run is not None, "begin comes first"
