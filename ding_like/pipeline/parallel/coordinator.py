@@ -6,7 +6,6 @@ import logging
 import sqlite3
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -78,7 +77,6 @@ class Coordinator:
         self._is_closed = self._has_begun = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="coordinator", daemon=True)
-        self._losses: deque[tuple[int, str]] = deque()  # (pid, reason) of dead processes whose tasks are still held
         self._words = Interval(_WORD_S, starts_due=True, clock=time.monotonic)
         with ExitStack() as parts:  # what is open is closed where a later part fails
             self._lock: FolderLock = cfg.get("lock") or FolderLock(folder)
@@ -224,9 +222,6 @@ class Coordinator:
         try:
             while not self._stop.wait(_TICK_S) and self.core.halted is None:
                 try:
-                    while self._losses:
-                        self._take_back(*self._losses[0])
-                        self._losses.popleft()
                     with self.service.changing() as core:
                         core.tick()
                     self._tidy()
@@ -242,15 +237,11 @@ class Coordinator:
                 "(policy.learn.resume_training=True) it goes on from what was written."
             )
 
-    def _take_back(self, pid: int, reason: str) -> bool:
-        with self.service.changing() as core:
-            return core.lost(host_name(), pid, reason)
-
     def _tidy(self) -> None:
         """Delete, or set aside, files that are not needed any more; what fails is tried again the next time."""
         book, data = self.core.book, self.system.path_data
         with self.service.locked():
-            removable, spoiled = self.core.take_removable(), self.core.take_spoiled()
+            removable, spoiled = book.take_files()
             pinned, policies = self.core.pinned(), list(self.core.policies)
         unmoved = self._for_each(spoiled, lambda name: set_aside(data, [name]))
         undeleted = self._for_each(removable, lambda name: remove_segments(data, [name]))
@@ -273,13 +264,12 @@ class Coordinator:
     def lost_worker(self, pid: int, reason: str) -> bool:
         """Take back the tasks of a process of this machine that has died; return whether it had done anything."""
         try:
-            return self._take_back(pid, reason)
+            with self.service.changing() as core:
+                return core.lost(host_name(), pid, reason)
         except RefusedError as error:
             if not error.retryable:
                 raise
-            # The state file cannot be written now, which is no fault of the worker; later this is made up for.
-            self._losses.append((pid, reason))
-            return True
+            return True  # the state file cannot be written now, no fault of the worker: its lease will expire
 
     # --- callbacks: every message that carries data, a batch, a report or a result goes through one of them
 

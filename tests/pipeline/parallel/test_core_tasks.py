@@ -401,7 +401,7 @@ def test_segments_that_cannot_be_read_are_told_once_to_set_aside(core: Coordinat
     for _ in range(2):
         core.update(learner, learn.buffer_id, m.Update(learn.task_id, learn.attempt, 0, {}, bad_segments=(name,)))
 
-    assert core.take_spoiled() == [name] and core.take_spoiled() == []
+    assert core.book.take_files() == ([], [name]) and core.book.take_files() == ([], [])
 
 
 def test_a_failure_is_told_without_control_characters(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_rows_of_older_weights_are_counted_and_not_learned_from(tmp_path: Path) 
     run.send(worker)
 
     assert run.core.status()["stale_rows"] == SEGMENT and run.core.env_step == SEGMENT
-    assert run.core.take_removable() == [f"{worker}.00000000"]
+    assert run.core.book.take_files()[0] == [f"{worker}.00000000"]
     run.core.close()
 
 

@@ -1,19 +1,21 @@
 """Decisions and saved state of the coordinator: tasks, workers, leases, segments, batches, weights.
 
 No HTTP, no threads, no clock: the caller brings the time and one lock. Every method answers one message of protocol
-dl/1 and saves what it changed before it returns, so that a coordinator that is killed goes on where it was. `once`
-answers a message that may come again.
+dl/2 and saves what it changed before it returns, so that a coordinator that is killed continues where it was. `once`
+answers a message that may be repeated.
 """
 
 from __future__ import annotations
 
+import functools
 import hmac
+import json
 import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ding_like
 from ding_like.comm.rest import messages as m
@@ -21,11 +23,9 @@ from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.wire import check_count, printable
 from ding_like.errors import SchemaError
-from ding_like.pipeline.parallel.core.bounds import bounded_stats, check_evaluation, check_learned, most_env_steps
 from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
-from ding_like.pipeline.parallel.core.journal import Journal
 from ding_like.pipeline.parallel.core.ledger import CoreConfig, SegmentLedger
-from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
+from ding_like.pipeline.parallel.core.state import Journal, StateStore, StateUnwritableError
 from ding_like.pipeline.parallel.core.tasks import (
     FAILED,
     FINISHED,
@@ -36,6 +36,10 @@ from ding_like.pipeline.parallel.core.tasks import (
     TaskTable,
     WorkerEntry,
     WorkerTable,
+    bounded_stats,
+    check_evaluation,
+    check_learned,
+    most_env_steps,
 )
 from ding_like.worker.commander.naive import NaiveCommander
 
@@ -51,6 +55,20 @@ _MAX_SECRET = 256  # characters
 _MAX_STATE = 64  # characters of what a worker says it does
 _NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's info
 _EXCUSE_S = 120.0  # more time to publish, for a learner that says what is in its way; it says so once a minute
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _saved(method: Callable[Concatenate[CoordinatorCore, P], R]) -> Callable[Concatenate[CoordinatorCore, P], R]:
+    """Save all that a method changes in one transaction, before it returns or raises RefusedError."""
+
+    @functools.wraps(method)
+    def saving(core: CoordinatorCore, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with core.saving():
+            return method(core, *args, **kwargs)
+
+    return saving
 
 
 class CoordinatorCore:
@@ -80,7 +98,6 @@ class CoordinatorCore:
         self.tasks = TaskTable(cfg.lease_ttl_s)
         self.workers = WorkerTable()
         self.journal = Journal(store)
-        self._secrets: dict[str, str] = {}  # of workers, and of some that have left
         self._failures = Failures(cfg.max_failures, self.workers)
         self._silence = SilenceWatch()
         self.policies: dict[str, m.PolicyVersion] = {}
@@ -91,6 +108,8 @@ class CoordinatorCore:
         self.halted: str | None = None
         self.callbacks: Any = self  # what has the methods deal_with_* of DI-engine's coordinator
         self.epoch, self.run_id = 1, secrets.token_hex(8)
+        self._is_saving = False
+        self._saved_run = ""
         self._restore()
 
     def once(
@@ -109,19 +128,17 @@ class CoordinatorCore:
         """
         known = None if stamp is None else self.journal.find(worker_id, stamp)
         if known is not None:
-            return known.repeat(), True
-        refusal = None
-        with self._saving():
+            return known, True
+        with self.saving():
             try:
                 reply = ask()
-                is_done = is_final(reply)
             except RefusedError as error:
-                refusal, reply = error, error
-                is_done = not error.retryable and worker_id in self._secrets
+                if stamp is not None and not error.retryable and worker_id in self.journal.secrets:
+                    self.journal.keep(worker_id, stamp, error)
+                raise
+            is_done = is_final(reply)
             if is_done and stamp is not None:
                 self.journal.keep(worker_id, stamp, reply)
-        if refusal is not None:
-            raise refusal
         return reply, is_done
 
     # --- workers
@@ -130,6 +147,7 @@ class CoordinatorCore:
         """Answer who asks without a key."""
         return m.Hello((m.PROTOCOL,), self.epoch, self._wall_clock(), ding_like.__version__, self.run_id)
 
+    @_saved
     def register(self, message: m.Register) -> m.Registered:
         """Take a worker in; the same incarnation again is the same worker.
 
@@ -154,11 +172,8 @@ class CoordinatorCore:
             worker = self.workers.join(
                 worker_id, message.role, message.host, message.pid, now_s=self._clock(), lease_s=self.cfg.lease_ttl_s
             )
-            with self._saving():
-                self._secrets[worker_id] = message.secret
-                self._store.put("worker", worker_id, worker.to_plain())
-                self._store.put("secret", worker_id, {"secret": message.secret})
-                self.journal.come(worker_id)
+            self._store.put("worker", worker_id, worker.to_plain())
+            self.journal.add_worker(worker_id, message.secret)
             if worker.role == "collector":
                 self.callbacks.deal_with_increase_collector()
         return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
@@ -168,13 +183,13 @@ class CoordinatorCore:
             raise RefusedError(
                 "malformed", f"the secret has {len(secret)} characters; expected hex, up to {_MAX_SECRET}"
             )
-        known = self._secrets.get(worker_id)
+        known = self.journal.secrets.get(worker_id)
         if known is not None and not hmac.compare_digest(known, secret):
             raise RefusedError("name_taken", f"{worker_id} is another worker's name; take a new incarnation")
 
     def secret_of(self, worker_id: str) -> str | None:
         """Return the secret that a worker registered with; None for a worker that is not there."""
-        return self._secrets.get(worker_id) if worker_id in self.workers else None
+        return self.journal.secrets.get(worker_id) if worker_id in self.workers else None
 
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
         """Renew a worker's leases and tell it what to do."""
@@ -185,6 +200,7 @@ class CoordinatorCore:
             commands.append(m.Command("stop"))
         return m.HeartbeatReply(tuple(commands), dict(self.policies), self.env_step, self.cfg.lease_ttl_s)
 
+    @_saved
     def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
         """Let a worker go; its tasks go back into the queue."""
         self._heard_of(worker_id)
@@ -193,6 +209,7 @@ class CoordinatorCore:
 
     # --- tasks
 
+    @_saved
     def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
         """Give a worker a task, or none."""
         worker = self._heard_of(worker_id)
@@ -208,11 +225,10 @@ class CoordinatorCore:
             return m.ClaimReply(None)
         if task.kind == "eval" and task.policy_id in self.policies:
             task.policy = asdict(self.policies[task.policy_id])
-        with self._saving():
-            if task.kind == "learn":
-                self._silence.begin()
-                self.book.drop_waiting()  # on-policy: this attempt has published nothing that they could be of
-            self._save_tasks(task)
+        if task.kind == "learn":
+            self._silence.begin()
+            self.book.drop_waiting()  # on-policy: this attempt has published nothing that they could be of
+        self._save_tasks(task)
         return m.ClaimReply(self._as_task(task, worker))
 
     def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
@@ -228,6 +244,7 @@ class CoordinatorCore:
             policy = m.PolicyVersion(**self._commander.final_policy)
         return m.TaskInfoReply(self._is_to_finish(task), self.env_step, policy, self._credit(worker, task))
 
+    @_saved
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
         """Take a task's result, through the callback of its kind."""
         self._heard_of(worker_id).credit = 0
@@ -237,18 +254,19 @@ class CoordinatorCore:
             finish = self.callbacks.deal_with_learner_finish_task
         return m.EndReply(bool(finish(task_id, dict(message.result))))
 
+    @_saved
     def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
         """Take the news that a task failed: another attempt follows, until all that are there have tried too often."""
         worker = self._heard_of(worker_id)
         worker.credit = 0
         task = self.tasks.check(task_id, message.attempt, worker_id)
-        with self._saving():
-            self._fail_attempt(worker, task, message.message)
-            self._make_tasks()
+        self._fail_attempt(worker, task, message.message)
+        self._make_tasks()
         return m.EndReply(self.is_over)
 
     # --- data
 
+    @_saved
     def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
         """Take the segments of a task in, each through `deal_with_collector_send_data`."""
         worker = self._heard_of(worker_id)
@@ -258,17 +276,16 @@ class CoordinatorCore:
         accepted: list[str] = []
         duplicate: list[str] = []
         rejected: list[m.Rejected] = []
-        with self._saving():
-            for info in message.segments:
-                data = {name: value for name, value in vars(info).items() if name != "name"}
-                try:
-                    is_new = self.callbacks.deal_with_collector_send_data(task_id, task.buffer_id, info.name, data)
-                except RefusedError as error:
-                    logger.warning("%s", printable(error.message))
-                    rejected.append(m.Rejected(info.name, error.code))
-                    continue
-                (accepted if is_new else duplicate).append(info.name)
-            worker.credit = 0
+        for info in message.segments:
+            data = {name: value for name, value in vars(info).items() if name != "name"}
+            try:
+                is_new = self.callbacks.deal_with_collector_send_data(task_id, task.buffer_id, info.name, data)
+            except RefusedError as error:
+                logger.warning("%s", printable(error.message))
+                rejected.append(m.Rejected(info.name, error.code))
+                continue
+            (accepted if is_new else duplicate).append(info.name)
+        worker.credit = 0
         return m.SendDataReply(
             tuple(accepted),
             tuple(duplicate),
@@ -279,6 +296,7 @@ class CoordinatorCore:
             self._is_to_finish(task),
         )
 
+    @_saved
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Draw up to `num_batches` batches, each through `deal_with_learner_get_data`."""
         worker = self._heard_of(worker_id)
@@ -286,24 +304,22 @@ class CoordinatorCore:
         check_count(message.cur_learner_iter, "cur_learner_iter")
         self.book.check_sample(buffer_id, message)
         drawn: list[m.Batches] = []
-        with self._saving():
-            self.book.take_learner_in(task.attempt, message.cur_learner_iter)
-            news, can_draw = self.book.news(buffer_id, message.have_segments_up_to)
-            while can_draw and len(drawn) < message.num_batches:
-                batch = self.callbacks.deal_with_learner_get_data(
-                    task.task_id, buffer_id, message.batch_size, message.cur_learner_iter
-                )
-                if batch is None:
-                    break
-                drawn.append(batch)
-            if drawn:
-                worker.has_worked = True
-                self._save_run()
+        self.book.take_learner_in(task.attempt, message.cur_learner_iter)
+        news, can_draw = self.book.news(buffer_id, message.have_segments_up_to)
+        while can_draw and len(drawn) < message.num_batches:
+            batch = self.callbacks.deal_with_learner_get_data(
+                task.task_id, buffer_id, message.batch_size, message.cur_learner_iter
+            )
+            if batch is None:
+                break
+            drawn.append(batch)
+            worker.has_worked = True
         # What the update ratio allows is learned before the end, as the serial pipeline would have.
         finish = self.is_over or (self._is_to_finish(task) and can_draw and not drawn)
         index = self.book.index(buffer_id)
         return m.SampleReply(index.join(drawn), news, index.count, message.batch_size, self.env_step, finish)
 
+    @_saved
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
         """Take the learner's report through `deal_with_learner_send_info`."""
         self._heard_of(worker_id)
@@ -313,11 +329,11 @@ class CoordinatorCore:
         if message.places is not None:
             names = ("places", "unique_ids", "priorities")
             info["priority_info"] = {name: getattr(message, name) for name in names}
-        with self._saving():
-            self.callbacks.deal_with_learner_send_info(task.task_id, buffer_id, info)
-            self._make_tasks()
+        self.callbacks.deal_with_learner_send_info(task.task_id, buffer_id, info)
+        self._make_tasks()
         return m.UpdateReply(self._is_to_finish(task), self.env_step)
 
+    @_saved
     def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
         """Take the news of published weights. Raises RefusedError if they are older than those known, or others."""
         self._heard_of(worker_id)
@@ -332,30 +348,29 @@ class CoordinatorCore:
             return m.Ok()
         if known is not None and (message.attempt, message.version) <= (known.attempt, known.version):
             raise RefusedError("version_not_newer", f"{policy_id} is at {known.attempt}-{known.version} already")
-        with self._saving():
-            self._store.put("policy", policy_id, asdict(version))
-            self.book.drop_waiting()
-            self._save_run()
-            self.policies[policy_id] = version
-            self._silence.begin()
-            if self.cfg.is_on_policy:
-                for each in self.workers.values():
-                    each.credit = 0  # for rows of weights that are old now
-            self._make_tasks()
+        self._store.put("policy", policy_id, asdict(version))
+        self.policies[policy_id] = version
+        self.book.drop_waiting()
+        self._silence.begin()
+        if self.cfg.is_on_policy:
+            for each in self.workers.values():
+                each.credit = 0  # for rows of weights that are old now
+        self._make_tasks()
         return m.Ok()
 
     # --- callbacks of DI-engine's API, for the worker that holds the task
 
+    @_saved
     def deal_with_increase_collector(self) -> None:
         """Make a task for a collector that has come."""
         self._make_tasks()
 
+    @_saved
     def deal_with_decrease_collector(self) -> None:
         """End the queued collect tasks beyond those that there are collectors for, all but one."""
-        surplus = self.tasks.surplus("collect", max(self.num_workers("collector"), 1))
-        if surplus:
-            self._save_tasks(*surplus)
+        self._save_tasks(*self.tasks.surplus("collect", max(self.num_workers("collector"), 1)))
 
+    @_saved
     def deal_with_collector_send_data(
         self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]
     ) -> bool:
@@ -366,40 +381,37 @@ class CoordinatorCore:
         if cfg.lanes:
             segment_steps, present_s = cfg.segment_rows * cfg.steps_per_row, self._clock() - worker.joined_s
             most = most_env_steps(lanes=cfg.lanes, segment_steps=segment_steps, present_s=present_s) - worker.env_steps
-        with self._saving():
-            is_new = self.book.take(worker.worker_id, buffer_id, info, wanted, most_env_steps=most)
-            if is_new:
-                worker.has_worked = True
-                worker.env_steps += info.env_steps
-                worker.stats = bounded_stats(info.stats)
-                worker.policy_version = info.policy_version
-                self._failures.something_was_done()
-                self._save_run()
+        is_new = self.book.take(worker.worker_id, buffer_id, info, wanted, most_env_steps=most)
+        if is_new:
+            worker.has_worked = True
+            worker.env_steps += info.env_steps
+            worker.stats = bounded_stats(info.stats)
+            worker.policy_version = info.policy_version
+            self._failures.something_was_done()
         return is_new
 
+    @_saved
     def deal_with_learner_get_data(
         self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
     ) -> m.Batches | None:
         """Draw one batch; None while the buffer has too few rows, or the update ratio allows no further update."""
         task, _ = self._leased(task_id, buffer_id)
-        with self._saving():
-            return self.book.draw(buffer_id, batch_size, cur_learner_iter, self.policies.get(task.policy_id))
+        return self.book.draw(buffer_id, batch_size, cur_learner_iter, self.policies.get(task.policy_id))
 
+    @_saved
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Take priorities, unreadable segments and what the learner reports of itself."""
         _, worker = self._leased(task_id, buffer_id)
         shown = {name: value for name, value in info.items() if name not in _NOT_SHOWN}
-        with self._saving():
-            fault = self.book.update(buffer_id, info.get("priority_info"), info.get("bad_segments") or ())
-            self.learn_iter = max(self.learn_iter, int(info["learner_step"]))
-            self._silence.report(int(info["learner_step"]), self._clock())
-            if shown:
-                worker.stats = bounded_stats(shown)
-            if info.get("bad_segments"):
-                self._save_run()
-            if fault is not None:
-                self.fail(fault)
+        fault = self.book.update(buffer_id, info.get("priority_info"), info.get("bad_segments") or ())
+        self.learn_iter = max(self.learn_iter, int(info["learner_step"]))
+        self._silence.report(int(info["learner_step"]), self._clock())
+        if shown:
+            worker.stats = bounded_stats(shown)
+        if fault is not None:
+            self.fail(fault)
 
+    @_saved
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
         """Take the result of a task; return whether the run is over.
 
@@ -426,9 +438,8 @@ class CoordinatorCore:
             self.tasks.release(task)
         else:
             task.status = FINISHED
-        with self._saving():
-            self._save_tasks(task)
-            self._make_tasks()
+        self._save_tasks(task)
+        self._make_tasks()
         return self.is_over
 
     deal_with_learner_finish_task = deal_with_collector_finish_task
@@ -449,7 +460,6 @@ class CoordinatorCore:
             "is_over": self.is_over,
             "failure": self.failure,
             "halted": self.halted,
-            "state_gaps": self.journal.num_gaps,  # more than 0: the state file has lost messages that were answered
             "workers": {id_: {name: getattr(each, name) for name in shown} for id_, each in self.workers.items()},
             "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
             "buffers": {name: {"rows": index.count} for name, index in book.buffers.items()},
@@ -495,16 +505,6 @@ class CoordinatorCore:
         plain += self._commander.kept_policies
         return {(each["attempt"], each["version"]) for each in plain if each is not None}
 
-    def take_removable(self) -> list[str]:
-        """Return, once, the names of segments whose files are not needed any more."""
-        names, self.book.removable = self.book.removable, []
-        return names
-
-    def take_spoiled(self) -> list[str]:
-        """Return, once, the names of segments whose files could not be read."""
-        names, self.book.spoiled = self.book.spoiled, []
-        return names
-
     def take_evaluations(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return, once, the evaluations that have come, and those that the final evaluation did not confirm."""
         commander = self._commander
@@ -514,6 +514,7 @@ class CoordinatorCore:
 
     # --- what happens by itself
 
+    @_saved
     def tick(self) -> None:
         """Take tasks back from workers that were not heard of in time, and from a learner that publishes nothing."""
         now = self._clock()
@@ -538,6 +539,7 @@ class CoordinatorCore:
         else:
             self._fail_attempt(worker, learn, why)
 
+    @_saved
     def lost(self, host: str, pid: int, reason: str) -> bool:
         """Take the news that a process has died; return whether it was a worker that had done anything."""
         worker = self.workers.find(host, pid)
@@ -546,10 +548,10 @@ class CoordinatorCore:
             self._make_tasks()
         return self.workers.had_worked(host, pid)
 
+    @_saved
     def fail(self, failure: str) -> None:
         """End the run with a reason."""
         self.failure, self.is_over = self.failure or failure, True
-        self._save_tasks()
 
     def halt(self, why: str) -> None:
         """Answer nothing any more; the run is not over, and another start goes on with it."""
@@ -637,8 +639,7 @@ class CoordinatorCore:
         worst = self._failures.count(worker, task)
         if worst:
             task.status = FAILED
-            self.failure = f"tasks failed {worst} times, last {task.task_id} at {worker.worker_id}: {cause}"
-            self.is_over = True
+            self.fail(f"tasks failed {worst} times, last {task.task_id} at {worker.worker_id}: {cause}")
         else:
             self.tasks.release(task)
         self._save_tasks(task)
@@ -647,9 +648,8 @@ class CoordinatorCore:
         role = self.workers.remove(worker_id).role
         for task in self.tasks.of_worker(worker_id):
             self._take_back(task, reason)
-        with self._saving():
-            self._store.delete("worker", worker_id)
-            self._forget(self.journal.go(worker_id))
+        self._store.delete("worker", worker_id)
+        self.journal.worker_left(worker_id)
         logger.info("%s has left: %s", worker_id, printable(reason))
         if role == "collector":
             self.callbacks.deal_with_decrease_collector()
@@ -662,14 +662,11 @@ class CoordinatorCore:
     def _make_tasks(self) -> None:
         if self.is_over:
             return
-        made = []
         for new in self._commander.new_tasks(self):
             self._num_tasks += 1
             task = TaskEntry(f"{new.kind}-{self._num_tasks}", new.kind, new.buffer_id, new.policy_id, new.cfg)
             self.tasks.add(task)
-            made.append(task)
-        if made:
-            self._save_tasks(*made)
+            self._save_tasks(task)
         self._free_an_evaluator()
 
     def _free_an_evaluator(self) -> None:
@@ -700,41 +697,53 @@ class CoordinatorCore:
     # --- saved state
 
     @contextmanager
-    def _saving(self) -> Iterator[None]:
-        """Save what the block changes; if it cannot be saved, nothing is answered: memory is ahead of the file."""
+    def saving(self) -> Iterator[None]:
+        """Save what the block changes, a RefusedError notwithstanding; a block in a block is part of that.
+
+        If it cannot be saved, nothing is answered any more: memory is ahead of the file.
+        """
+        if self._is_saving:
+            yield
+            return
+        self._is_saving, refusal = True, None
         try:
             with self._store.transaction():
-                yield
+                try:
+                    yield
+                except RefusedError as error:
+                    refusal = error
+                self._save_run()
         except StateUnwritableError as error:
             self.halt(str(error))
             raise RefusedError("storage_full", str(error)) from error
+        finally:
+            self._is_saving = False
+        if refusal is not None:
+            raise refusal
 
     def _save_tasks(self, *tasks: TaskEntry) -> None:
-        with self._saving():
-            for task in tasks:
-                self._store.put("task", task.task_id, task.to_plain())
-            for task_id in self.tasks.forget_done():
-                self._store.delete("task", task_id)
-            self._save_run()
+        for task in tasks:
+            self._store.put("task", task.task_id, task.to_plain())
+        for task_id in self.tasks.forget_done():
+            self._store.delete("task", task_id)
 
     def _save_run(self) -> None:
-        self._store.put(
-            "run",
-            "run",
-            {
-                "epoch": self.epoch,
-                "run_id": self.run_id,
-                "book": self.book.plain(),
-                "learn_iter": self.learn_iter,
-                "_num_tasks": self._num_tasks,
-                "is_over": self.is_over,
-                "failure": self.failure,
-                "commander": self._commander.state_dict(),
-            },
-        )
+        run = {
+            "epoch": self.epoch,
+            "run_id": self.run_id,
+            "book": self.book.plain(),
+            "learn_iter": self.learn_iter,
+            "_num_tasks": self._num_tasks,
+            "is_over": self.is_over,
+            "failure": self.failure,
+            "commander": self._commander.state_dict(),
+        }
+        if (text := json.dumps(run)) != self._saved_run:
+            self._store.put("run", "run", run)
+            self._saved_run = text
 
     def _restore(self) -> None:
-        """Go on from saved state; every lease gets one fresh term."""
+        """Continue from saved state; every lease gets one fresh term."""
         saved = dict(self._store.items("run")).get("run")
         self._store.check_start(None if saved is None else saved["run_id"], 0 if saved is None else saved["epoch"])
         if saved is not None:
@@ -745,21 +754,13 @@ class CoordinatorCore:
         now = self._clock()
         for worker_id, worker in self._store.items("worker"):
             self.workers.join(worker_id, **worker, now_s=now, lease_s=self.cfg.lease_ttl_s)
-        self._secrets = {worker_id: item["secret"] for worker_id, item in self._store.items("secret")}
         for _, task in self._store.items("task"):
             self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
         for policy_id, version in self._store.items("policy"):
             self.policies[policy_id] = m.PolicyVersion(**version)
         self.book.restore(None if saved is None else saved["book"])
-        self.journal.restore()
         with self._store.transaction():
-            for worker_id in sorted({*self._secrets, *self.journal.workers} - set(self.workers)):
-                self._forget(self.journal.go(worker_id))
+            for worker_id in sorted(set(self.journal.secrets) - set(self.workers)):
+                self.journal.worker_left(worker_id)
             self._save_run()
         self._store.mark_start(self.run_id, self.epoch)
-
-    def _forget(self, worker_ids: list[str]) -> None:
-        """Forget the secrets of workers that have left long ago."""
-        for worker_id in worker_ids:
-            self._secrets.pop(worker_id, None)
-            self._store.delete("secret", worker_id)

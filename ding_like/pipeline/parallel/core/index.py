@@ -34,39 +34,6 @@ class SegmentEntry:
     nbytes: int
     is_bad: bool = False  # its file cannot be read
 
-    def to_news(self, size: int) -> NewSegment:
-        """Return what the learner is told, for a mirror of `size` rows."""
-        return NewSegment(self.serial, self.name, self.rows, self.first_row % size, self.sha256, self.nbytes)
-
-
-def entry_of(info: SegmentInfo, *, serial: int, first_row: int, limit: int) -> SegmentEntry:
-    """Number an announced segment. Raises RefusedError for one that can never fit into `limit` rows."""
-    limit = min(limit, ROWS_PER_SEGMENT)
-    if not 1 <= info.rows <= limit:
-        raise RefusedError("schema", f"segment {info.name} has {info.rows} rows; from 1 to {limit} are taken")
-    if not (0 <= info.env_steps < MAX_COUNT and 0 <= info.policy_version < MAX_COUNT and 0 < info.nbytes <= MAX_FILE):
-        raise RefusedError(
-            "schema",
-            f"segment {info.name} is said to have {info.env_steps} env steps, {info.nbytes} bytes and rows of policy "
-            f"version {info.policy_version}",
-        )
-    if not 0 <= info.policy_attempt < MAX_COUNT:
-        raise RefusedError("schema", f"segment {info.name} is said to be of attempt {info.policy_attempt}")
-    if len(info.sha256) > _MAX_HASH:
-        raise RefusedError("schema", f"segment {info.name} has a hash of {len(info.sha256)} characters")
-    return SegmentEntry(
-        serial, info.name, info.rows, first_row, info.policy_version, info.env_steps, info.sha256, info.nbytes
-    )
-
-
-def joined(drawn: Sequence[Batches]) -> Batches | None:
-    """Return batches one after another in one message; None for none."""
-    if not drawn:
-        return None
-    weights = None if drawn[0].weights is None else np.concatenate([each.weights for each in drawn])
-    places, unique_ids = (np.concatenate([getattr(each, name) for each in drawn]) for name in ("places", "unique_ids"))
-    return Batches(sum(each.num_batches for each in drawn), places, unique_ids, weights)
-
 
 class _Segments:
     """Numbered segments with rows to draw, oldest first; their rows follow each other in a mirror of `size` rows."""
@@ -76,6 +43,7 @@ class _Segments:
         self.num_rows = 0  # ever
         self.next_serial = 1
         self._live: deque[SegmentEntry] = deque()
+        self._bad: set[int] = set()  # serials of live segments whose files cannot be read
 
     @property
     def _most_rows(self) -> int:
@@ -84,7 +52,22 @@ class _Segments:
 
     def number(self, info: SegmentInfo) -> SegmentEntry:
         """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
-        return entry_of(info, serial=self.next_serial, first_row=self.num_rows, limit=self._most_rows)
+        limits = {
+            "rows": (1, min(self._most_rows, ROWS_PER_SEGMENT)),
+            "env_steps": (0, MAX_COUNT - 1),
+            "policy_version": (0, MAX_COUNT - 1),
+            "policy_attempt": (0, MAX_COUNT - 1),
+            "nbytes": (1, MAX_FILE),
+        }
+        for name, (least, most) in limits.items():
+            if not least <= (value := getattr(info, name)) <= most:
+                raise RefusedError("schema", f"segment {info.name} has {name} {value}; expected {least} to {most}")
+        if len(info.sha256) > _MAX_HASH:
+            raise RefusedError("schema", f"segment {info.name} has a hash of {len(info.sha256)} characters")
+        return SegmentEntry(
+            self.next_serial, info.name, info.rows, self.num_rows, info.policy_version, info.env_steps, info.sha256,
+            info.nbytes,
+        )  # fmt: skip
 
     def add(self, entry: SegmentEntry) -> list[SegmentEntry]:
         """Take a numbered segment in; return those that have no row left."""
@@ -96,11 +79,33 @@ class _Segments:
     def new_segments(self, after_serial: int, limit: int) -> tuple[NewSegment, ...]:
         """Return segments with a serial above `after_serial`, the oldest first."""
         start = max(after_serial - self._live[0].serial + 1, 0) if self._live else 0  # serials follow each other
-        return tuple(each.to_news(self.size) for each in islice(self._live, start, start + limit))
+        return tuple(
+            NewSegment(each.serial, each.name, each.rows, each.first_row % self.size, each.sha256, each.nbytes)
+            for each in islice(self._live, start, start + limit)
+        )
 
     def join(self, drawn: Sequence[Batches]) -> Batches | None:
-        """Return batches as one message; None for no batches."""
-        return joined(drawn)
+        """Return batches as one message, others in place of rows whose files cannot be read; None for no batches."""
+        if not drawn:
+            return None
+        places, unique_ids = (
+            np.concatenate([getattr(each, name) for each in drawn]) for name in ("places", "unique_ids")
+        )
+        weights = None if drawn[0].weights is None else np.concatenate([each.weights for each in drawn])
+        if self._bad:
+            is_bad = np.isin(unique_ids // ROWS_PER_SEGMENT, list(self._bad))
+            good, every = np.flatnonzero(~is_bad), np.arange(len(is_bad))
+            chosen = np.where(is_bad, good[every % len(good)], every) if len(good) else every
+            places, unique_ids = places[chosen], unique_ids[chosen]
+            weights = None if weights is None else weights[chosen]
+        return Batches(sum(each.num_batches for each in drawn), places, unique_ids, weights)
+
+    def quarantine(self, name: str) -> SegmentEntry | None:
+        """Never draw a segment's rows again; return it, None if it is not there or was reported before."""
+        return None
+
+    def close(self) -> None:
+        """Close the buffer, if there is one."""
 
 
 class BufferIndex(_Segments):
@@ -114,7 +119,6 @@ class BufferIndex(_Segments):
         self._buffer = buffer
         self._base: int | None = None  # number of the first row that was pushed since the start of this process
         self._unique_ids = np.full(size, -1, np.int64)
-        self._bad: set[int] = set()  # serials of live segments whose files cannot be read
         # Segments are small and many: the buffer gets their rows together, when it is asked for some.
         self._pending: list[SegmentEntry] = []
         self._pending_rows = 0
@@ -169,19 +173,7 @@ class BufferIndex(_Segments):
         weights = rows["weight"].astype(np.float32) if "weight" in rows.columns else None
         return Batches(1, rows["place"], rows["unique_id"], weights)
 
-    def join(self, drawn: Sequence[Batches]) -> Batches | None:
-        """Return batches as one message, others in place of rows whose files cannot be read; None for no batches."""
-        found = joined(drawn)
-        if found is None or not self._bad:
-            return found
-        is_bad = np.isin(found.unique_ids // ROWS_PER_SEGMENT, list(self._bad))
-        good, every = np.flatnonzero(~is_bad), np.arange(len(is_bad))
-        chosen = np.where(is_bad, good[every % len(good)], every) if len(good) else every
-        weights = None if found.weights is None else found.weights[chosen]
-        return Batches(found.num_batches, found.places[chosen], found.unique_ids[chosen], weights)
-
     def quarantine(self, name: str) -> SegmentEntry | None:
-        """Never draw a segment's rows again; return it, None if it is not there or was told before."""
         for number, entry in enumerate(self._live):
             if entry.name == name and not entry.is_bad:
                 self._live[number] = replace(entry, is_bad=True)
@@ -209,10 +201,7 @@ class BufferIndex(_Segments):
         return len(places)
 
     def close(self) -> None:
-        """Close the buffer."""
-        close = getattr(self._buffer, "close", None)
-        if close is not None:
-            close()
+        getattr(self._buffer, "close", lambda: None)()  # optional for an IBuffer
 
 
 class OnPolicyIndex(_Segments):
@@ -286,10 +275,3 @@ class OnPolicyIndex(_Segments):
     def set_priorities(self, places: Array, unique_ids: Array, priorities: Array) -> int:
         """Refuse: each row is learned from once."""
         raise RefusedError("malformed", "rows of an on-policy run have no priorities")
-
-    def quarantine(self, name: str) -> SegmentEntry | None:
-        """Do nothing: the learner puts other rows of the batch in place of those it cannot read."""
-        return None
-
-    def close(self) -> None:
-        """Hold nothing."""

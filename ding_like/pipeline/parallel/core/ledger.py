@@ -317,6 +317,12 @@ class SegmentLedger:
             self.buffers[buffer_id] = self._make_index(buffer_id)
         return self.buffers[buffer_id]
 
+    def take_files(self) -> tuple[list[str], list[str]]:
+        """Return, once, the names of segments whose files are not needed any more, and of those that are unreadable."""
+        found = self.removable, self.spoiled
+        self.removable, self.spoiled = [], []
+        return found
+
     def live_segments(self) -> list[str]:
         """Return the names of all segments whose files may still be needed."""
         gone = [entry.name for entries in self._gone.values() for entry in entries]

@@ -1,4 +1,4 @@
-"""State file of the coordinator, in SQLite: a change is on file before it is answered."""
+"""State file of the coordinator, in SQLite, and the journal of its answers: a change is saved before it is answered."""
 
 from __future__ import annotations
 
@@ -7,85 +7,18 @@ import logging
 import sqlite3
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.service import ROUTES, Stamp
+from ding_like.comm.rest.wire import MAX_COUNT, check_id, decode, encode
 from ding_like.errors import CheckpointError
 from ding_like.utils.files import atomic_write
-
-
-class StartMark:
-    """File `{state file}.start.json`: which run was started there last, how many times, and how it ended.
-
-    Its fields are `run_id`, `epoch`, the number of starts, and `is_clean`: the state file was closed in order, and no
-    write-ahead log is left.
-    """
-
-    def __init__(self, state_file: Path, *, durable: bool = False) -> None:
-        self._state_file = state_file
-        self._durable = durable
-        self._log = state_file.with_name(f"{state_file.name}-wal")
-        self.path = state_file.with_name(f"{state_file.name}.start.json")
-
-    def check_files(self) -> None:
-        """Raise CheckpointError if files that must be there after the last start are not."""
-        mark = self._read()
-        if mark is None:
-            return
-        run_id, epoch, is_clean = mark
-        if not self._state_file.exists():
-            raise self._lost(f"{self._state_file} is gone, but run {run_id} was started there {_times(epoch)}")
-        if not is_clean and not self._log.exists():
-            raise self._lost(
-                f"{self._log} is gone: run {run_id} did not end in order, and what was saved last was in this file"
-            )
-
-    def check_saved(self, run_id: str | None, epoch: int) -> None:
-        """Raise CheckpointError if the state file holds another run than was started last, or an older state of it."""
-        mark = self._read()
-        if mark is None or (run_id == mark[0] and epoch >= mark[1]):
-            return
-        found = "holds no run" if run_id is None else f"holds run {run_id}, started {epoch} times"
-        raise self._lost(f"{self._state_file} {found}, but run {mark[0]} was started there {_times(mark[1])}")
-
-    def write(self, run_id: str, epoch: int, *, is_clean: bool) -> None:
-        """Note a start, or the end of one in order."""
-        with atomic_write(self.path, durable=self._durable) as file:
-            file.write(json.dumps({"run_id": run_id, "epoch": epoch, "is_clean": is_clean}).encode())
-
-    def end_in_order(self) -> None:
-        """Note that the state file was closed in order; where that cannot be written, check nothing next time."""
-        try:
-            if (mark := self._read()) is not None and not mark[2]:
-                self.write(*mark[:2], is_clean=True)
-        except (OSError, CheckpointError):
-            self.forget()  # deleting needs no room
-
-    def forget(self) -> None:
-        """Check nothing at the next start."""
-        self.path.unlink(missing_ok=True)
-
-    def _read(self) -> tuple[str, int, bool] | None:
-        try:
-            found: Any = json.loads(self.path.read_bytes())
-            return str(found["run_id"]), int(found["epoch"]), bool(found["is_clean"])
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{self.path} cannot be read ({error}). Delete it to start without it.") from error
-
-    def _lost(self, what: str) -> CheckpointError:
-        return CheckpointError(
-            f"{what}. Put the files back as they were; or, to go on with what is there and lose the rest, delete "
-            f"{self.path} and start again."
-        )
-
-
-def _times(epoch: int) -> str:
-    return "once" if epoch == 1 else f"{epoch} times"
-
 
 logger = logging.getLogger(__name__)
 
@@ -108,8 +41,9 @@ class StateStore:
     `patience_s`; `wait(seconds)` returns True where there is no time left for that. `durable` waits for the disk at
     every transaction, so that it survives a power cut and not only the process's death.
 
-    One thread at a time may use it. Raises CheckpointError for a file that cannot be used, or that is not what was left
-    at the end of the last start.
+    Beside it, `{path}.start.json` holds which run was started last (`run_id`), how often (`epoch`), and whether the
+    file was closed in order (`is_clean`), so that no write-ahead log is left. One thread at a time may use the store.
+    Raises CheckpointError for a file that cannot be used, or that is not what the last start left.
     """
 
     def __init__(
@@ -122,6 +56,9 @@ class StateStore:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = Path(path)
+        self._log = self._path.with_name(f"{self._path.name}-wal")
+        self._mark = self._path.with_name(f"{self._path.name}.start.json")
+        self._durable = durable
         self._patience_s = patience_s
         self._wait = wait or threading.Event().wait
         self._clock = clock
@@ -129,19 +66,18 @@ class StateStore:
         self._pending: dict[tuple[str, str], str | None] = {}  # None: to be deleted
         self._failure: str | None = None  # why nothing is written any more
         self._is_closed = False
-        self._mark = StartMark(self._path, durable=durable)
-        self._mark.check_files()
+        self._left = self._read_mark()
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
-            self._open(durable)
+            self._open()
         except sqlite3.Error as error:
             raise CheckpointError(f"{path} cannot be used as the coordinator's state: {error}.") from error
 
-    def _open(self, durable: bool) -> None:
+    def _open(self) -> None:
         execute = self._db.execute
         try:
             execute("PRAGMA journal_mode=WAL")
-            execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+            execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
             (found,) = execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
@@ -157,19 +93,46 @@ class StateStore:
 
     # --- starts
 
+    def _read_mark(self) -> dict[str, Any] | None:
+        """Return what the last start left. Raises CheckpointError if files that it left are gone."""
+        try:
+            mark: dict[str, Any] = json.loads(self._mark.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise CheckpointError(f"{self._mark} cannot be read ({error}). Delete it to start without it.") from error
+        for path in (self._path,) if mark["is_clean"] else (self._path, self._log):
+            if not path.exists():
+                raise self._lost(f"{path} is gone, but run {mark['run_id']} was started there {mark['epoch']} times")
+        return mark
+
     def check_start(self, run_id: str | None, epoch: int) -> None:
-        """Raise CheckpointError unless this run, started so often, is what was left here; None: no run was found."""
-        self._mark.check_saved(run_id, epoch)
+        """Raise CheckpointError unless the run found here, None for no run, is what the last start left."""
+        mark = self._left
+        if mark is not None and (run_id != mark["run_id"] or epoch < mark["epoch"]):
+            found = "holds no run" if run_id is None else f"holds run {run_id}, started {epoch} times"
+            raise self._lost(f"{self._path} {found}, but run {mark['run_id']} was started there {mark['epoch']} times")
+
+    def _lost(self, what: str) -> CheckpointError:
+        return CheckpointError(
+            f"{what}. Put the files back as they were; or, to continue with what is there and lose the rest, delete "
+            f"{self._mark} and start again."
+        )
 
     def mark_start(self, run_id: str, epoch: int) -> None:
-        """Note a start whose transaction is saved, so that the loss of the file, or of a part, is noticed later."""
+        """Note a start whose transaction is saved, so that a later loss of the file, or of its log, is noticed."""
 
         def mark() -> None:
-            # What the mark says must be in the file itself, not in the log beside it.
+            # What the mark names must be in the file itself, not in the log beside it.
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._mark.write(run_id, epoch, is_clean=False)
+            self._write_mark({"run_id": run_id, "epoch": epoch, "is_clean": False})
 
         self._try_until_done(mark)
+
+    def _write_mark(self, mark: dict[str, Any]) -> None:
+        with atomic_write(self._mark, durable=self._durable) as file:
+            file.write(json.dumps(mark).encode())
+        self._left = mark
 
     # --- items
 
@@ -225,7 +188,8 @@ class StateStore:
             for kind, items in state["items"].items():
                 for key, value in items.items():
                     self.put(kind, key, value)
-        self._mark.forget()  # it belongs to the run that was here before
+        self._left = None
+        self._mark.unlink(missing_ok=True)  # it belongs to the run that was here before
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -233,15 +197,17 @@ class StateStore:
             return
         self._is_closed = True
         self._failure = self._failure or f"{self._path} is closed"
+        has_log = True
         try:
-            busy, *_ = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if not busy:  # the log may go, with this process or without
-                self._mark.end_in_order()
+            has_log = bool(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         except sqlite3.Error as error:
             logger.warning("%s keeps its log: %s", self._path, error)
         self._db.close()
-        if not self._path.with_name(f"{self._path.name}-wal").exists():
-            self._mark.end_in_order()
+        if self._left is not None and not (has_log and self._log.exists()):
+            try:
+                self._write_mark({**self._left, "is_clean": True})
+            except OSError:
+                self._mark.unlink(missing_ok=True)  # deleting needs no room
 
     # --- writing
 
@@ -288,3 +254,81 @@ class StateStore:
             "written, and workers that still wait go on with it."
         )
         return StateUnwritableError(self._failure)
+
+
+_CHANNELS = 32  # of one worker; the one that was silent longest makes room
+_LEFT_KEPT = 256  # workers that have left
+_REPLIES: dict[str, Any] = {
+    each.__name__: each for each in (m.ErrorBody, *dict.fromkeys(route.reply for route in ROUTES.values()))
+}
+
+
+class Journal:
+    """Secret of each worker, and the last reply on each of its channels; kept for the last workers that left, too.
+
+    A message that is repeated gets the same reply, a RefusedError too, also from a coordinator that was restarted: each
+    reply is saved in the transaction of the message that it answers.
+    """
+
+    def __init__(self, store: StateStore) -> None:
+        self._store = store
+        self.secrets = {worker_id: item["secret"] for worker_id, item in store.items("secret")}
+        self._replies: dict[str, OrderedDict[str, tuple[int, Any]]] = {}  # (number, reply) by channel
+        self._left: OrderedDict[str, None] = OrderedDict()  # workers that have left, in this order
+        for key, plain in store.items("answer"):
+            worker_id, _, channel = key.partition("/")  # ids have no slash
+            reply = decode(_REPLIES[plain["kind"]], plain["body"].encode())
+            self._replies.setdefault(worker_id, OrderedDict())[channel] = (plain["number"], reply)
+
+    def find(self, worker_id: str, stamp: Stamp) -> Any:
+        """Return the reply that this message had, None for a new one.
+
+        Raises RefusedError as the message did before, and `old_message` for a number below its channel's last.
+        """
+        check_id(stamp.channel, "the channel")
+        if not 1 <= stamp.number < MAX_COUNT:
+            raise RefusedError("malformed", f"the number of a message is from 1 to {MAX_COUNT - 1}")
+        number, reply = self._replies.get(worker_id, OrderedDict()).get(stamp.channel, (0, None))
+        if stamp.number < number:
+            raise RefusedError(
+                "old_message", f"message {stamp.number} of {stamp.channel} is older than {number}, the last"
+            )
+        if stamp.number > number:
+            return None
+        if isinstance(reply, m.ErrorBody):
+            raise RefusedError(reply.code, reply.message, retry_after_s=reply.retry_after_s, details=reply.details)
+        return reply
+
+    def keep(self, worker_id: str, stamp: Stamp, reply: Any) -> None:
+        """Save the reply to a message, a RefusedError too."""
+        if isinstance(reply, RefusedError):
+            reply = m.ErrorBody(reply.code, reply.message, reply.retryable, reply.retry_after_s, reply.details)
+        replies = self._replies.setdefault(worker_id, OrderedDict())
+        replies[stamp.channel] = (stamp.number, reply)
+        replies.move_to_end(stamp.channel)
+        plain = {"number": stamp.number, "kind": type(reply).__name__, "body": encode(reply).decode()}
+        self._store.put("answer", f"{worker_id}/{stamp.channel}", plain)
+        if len(replies) > _CHANNELS:
+            oldest, _ = replies.popitem(last=False)
+            self._store.delete("answer", f"{worker_id}/{oldest}")
+
+    def has_channel(self, worker_id: str, channel: str) -> bool:
+        """Return whether a reply is kept on a channel."""
+        return channel in self._replies.get(worker_id, {})
+
+    def add_worker(self, worker_id: str, secret: str) -> None:
+        """Keep the secret of a worker that has registered."""
+        self._left.pop(worker_id, None)
+        self.secrets[worker_id] = secret
+        self._store.put("secret", worker_id, {"secret": secret})
+
+    def worker_left(self, worker_id: str) -> None:
+        """Forget the workers that left longest ago, beyond the last `_LEFT_KEPT`."""
+        self._left[worker_id] = None
+        self._left.move_to_end(worker_id)
+        if len(self._left) > _LEFT_KEPT:
+            oldest, _ = self._left.popitem(last=False)
+            self.secrets.pop(oldest, None)
+            self._store.delete("secret", oldest)
+            for channel in self._replies.pop(oldest, {}):
+                self._store.delete("answer", f"{oldest}/{channel}")

@@ -1,13 +1,16 @@
-"""Tasks and workers of a run: leases, attempts, failures. The attempt is the fencing token."""
+"""Tasks and workers of a run: leases, attempts, failures, bounds of results. The attempt is the fencing token."""
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import MAX_COUNT
+from ding_like.errors import SchemaError
 
 QUEUED, LEASED, FINISHED, FAILED = "queued", "leased", "finished", "failed"
 
@@ -265,3 +268,79 @@ class SilenceWatch:
     def excuse(self, seconds: float) -> None:
         """Give the learner more time: it said why it is silent."""
         self.silent_s = -seconds
+
+
+# --- what workers report, against what they can have done
+
+_MAX_RETURN = 1e30  # of an episode: sums and squares of many stay finite
+# Env steps of one lane in a second: no env and policy take them as fast.
+_STEPS_PER_LANE_S = 20_000
+# Beside those by time: after a restart of the coordinator, whose clock restarts, what was collected before it comes.
+_SLACK_PER_LANE, _SLACK_SEGMENTS = 10_000, 100
+_SLACK_S = 5.0  # by which the duration of an evaluation may exceed its lease: clocks differ, and processes are paused
+_MAX_STATS = 64  # numbers that a worker shows beside its work
+_LISTS = ("returns", "lengths", "eval_value_raw", "eval_lengths")  # of a result, a number for each episode
+
+
+def most_env_steps(*, lanes: int, segment_steps: int, present_s: float) -> float:
+    """Return how many env steps a worker can have taken in the time since it joined."""
+    return lanes * (_STEPS_PER_LANE_S * present_s + _SLACK_PER_LANE) + _SLACK_SEGMENTS * segment_steps
+
+
+def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int | None, leased_s: float) -> None:
+    """Raise SchemaError unless a result is that of an evaluation of `n_episode` episodes with these weights."""
+    for name in ("returns", "lengths"):
+        values = result.get(name)
+        if not isinstance(values, (list, tuple)) or len(values) != n_episode:
+            raise SchemaError(f"a result of {n_episode} episodes has {name} {values!r:.80}.")
+    _check_numbers(result, returns=-_MAX_RETURN, lengths=0)
+    least, most = (0, MAX_COUNT) if version is None else (version, version)
+    if not _is_number(result.get("version"), least, most):
+        raise SchemaError(f"an evaluation is of version {result.get('version')!r:.80}; expected {version}.")
+    if not _is_number(result.get("duration_s"), 0.0, leased_s + _SLACK_S):
+        raise SchemaError(
+            f"an evaluation took {result.get('duration_s')!r:.80} s (duration_s); it was given {leased_s:.1f} s ago."
+        )
+
+
+def check_learned(result: Mapping[str, Any]) -> None:
+    """Raise SchemaError unless a learner's result has numbers where they are expected."""
+    _check_numbers(
+        result, eval_value_raw=-_MAX_RETURN, eval_lengths=0, eval_value=-_MAX_RETURN, train_iter=0, last_iter=0,
+        judge_s=0, train_s=0,
+    )  # fmt: skip
+
+
+def _check_numbers(result: Mapping[str, Any], **least: float) -> None:
+    """Raise SchemaError unless what `result` has of these names is a number, or a list of such, from their `least` on.
+
+    Metrics of envs, which are numbers by name, are checked too.
+    """
+    for name, bound in least.items():
+        value = result.get(name, [] if name in _LISTS else bound)
+        is_list = isinstance(value, (list, tuple))
+        values = value if is_list else [value]
+        if is_list != (name in _LISTS) or not all(_is_number(each, bound, _MAX_RETURN) for each in values):
+            raise SchemaError(f"a result has {name} {value!r:.80}; expected numbers from {bound:g}.")
+    for name in ("metrics", "eval_metrics"):
+        metrics = result.get(name, {})
+        is_short = isinstance(metrics, Mapping) and len(metrics) <= _MAX_STATS
+        if not is_short or not all(_is_number(value, -_MAX_RETURN, _MAX_RETURN) for value in metrics.values()):
+            raise SchemaError(f"a result has {name} {metrics!r:.80}; expected up to {_MAX_STATS} numbers by name.")
+
+
+def bounded_stats(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a worker's numbers is shown: so many, and those of which means can be taken."""
+    kept: dict[str, Any] = {}
+    for name, value in stats.items():
+        if len(kept) < _MAX_STATS and (
+            not isinstance(value, (int, float)) or _is_number(value, -_MAX_RETURN, _MAX_RETURN)
+        ):
+            kept[name] = value
+    return kept
+
+
+def _is_number(value: Any, least: float, most: float) -> bool:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # Not math.isfinite: an int of 400 digits has no float.
+    return is_number and least <= value <= most and abs(value) != math.inf
