@@ -1,15 +1,16 @@
-"""Run a coordinator: with workers on this machine, or for workers that dial in from anywhere."""
+"""Run a coordinator: with workers on this machine, or for external workers that dial in."""
 
 from __future__ import annotations
 
+import json
 import logging
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ding_like.agent.description import write_description
 from ding_like.agent.pictures import write_pictures
@@ -17,10 +18,9 @@ from ding_like.agent.video import filmable
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.enjoy import eval_mode_of
 from ding_like.entry.limits import check_nstep
-from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.envs import EnvFactory, get_vec_env_setting
-from ding_like.errors import ConfigError, TrainingError
+from ding_like.errors import CheckpointError, ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
@@ -32,6 +32,8 @@ from ding_like.report.progress import Limits
 from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import closing_lines, env_name, version_line
 from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback, reachable_url
+from ding_like.utils.files import atomic_write
+from ding_like.utils.full_disk import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
 
@@ -41,21 +43,67 @@ _LEAVE_S = 15.0  # for workers to hear that the run is over: some heartbeats, or
 _STOPPING = "stopping: saving, then ending the workers of this machine; a second Ctrl-C or signal ends all at once"
 
 
+ARGUMENTS_FILE = "run_arguments.json"
+
+
+@dataclass(frozen=True)
+class CoordinatedArguments:
+    """Arguments of a run of mode parallel or dist beside its config; plain data, saved for `ding --resume`."""
+
+    mode: Literal["parallel", "dist"]
+    seed: int
+    max_train_iter: int
+    max_env_step: int
+    system: dict[str, Any] = field(default_factory=dict)  # the `system_config` that was given
+    parts: dict[str, Any] = field(default_factory=dict)  # of mode parallel: the workers' own classes
+    source: str = ""  # the config's file, if it had one
+    options: tuple[str, ...] = ()  # of mode dist: by which external workers join
+    key_file: str | None = None  # of mode dist, if one was given
+    files: str | None = None  # of mode parallel: the folder of rows and weights that was made for the run
+
+    def save(self, exp_name: str, url: str) -> None:
+        """Write them into the run's folder, with the address that external workers know; wait on a full disk."""
+        system = self.system
+        if self.mode == "dist":
+            host, port = _address(url)
+            at = {"host": host, "port": int(port)}
+            system = {**system, "coordinator": {**(system.get("coordinator") or {}), **at}}
+
+        def write() -> None:
+            with atomic_write(Path(exp_name) / ARGUMENTS_FILE) as file:
+                file.write(json.dumps(asdict(replace(self, system=system)), indent=1).encode())
+
+        when_there_is_room(write, tell=logger.warning)
+
+    @classmethod
+    def read(cls, exp_name: str) -> CoordinatedArguments:
+        """Return the arguments that a run was started with. Raises CheckpointError for a folder without them."""
+        path = Path(exp_name) / ARGUMENTS_FILE
+        try:
+            found: Any = json.loads(path.read_bytes())
+            return cls(**{**found, "options": tuple(found["options"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({error}), so it is not known what the run was started with. A coordinator "
+                "continues when it is started in the same folder, with the options that it had: ding -m dist -M "
+                f"coordinator -c FILE --exp-name {exp_name} policy.learn.resume_training=True."
+            ) from error
+
+
 class Plan(NamedTuple):
-    """Hold what a run with a coordinator is made from."""
+    """What a run with a coordinator is made from."""
 
     cfg: Any  # compiled
     system: SystemConfig
-    seed: int
-    max_env_step: int
-    max_train_iter: int
+    arguments: CoordinatedArguments
+    run_folder: RunFolder  # that holds the run's folder
     key_file: Path
-    # Where workers dial in: the options by which the coordinator was started, and what goes when the run is over.
-    options: tuple[str, ...] = ()
-    own: tuple[Path, ...] = ()
-    source: str = ""  # the config's file, if it has one
-    arguments: CoordinatedArguments | None = None  # to be saved, for `ding --resume`
-    run_folder: RunFolder | None = None  # that holds the run's folder
+    own: tuple[Path, ...] = ()  # files and folders that are deleted when the run is over
+
+    @property
+    def limits(self) -> Limits:
+        """Limits at which the run ends."""
+        return Limits(self.arguments.max_env_step, self.arguments.max_train_iter, self.cfg.env.stop_value)
 
 
 def launch_coordinator(
@@ -76,35 +124,36 @@ def launch_coordinator(
     is for workers of this machine: raises ConfigError for another host then. With `policy.learn.resume_training` a
     coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
     """
-    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     with RunFolder() as run_folder:
         plan = plan_run(
-            config, seed=seed, asked=asked, key_file=key_file, overrides=overrides, max_env_step=max_env_step,
-            max_train_iter=max_train_iter, exp_name=exp_name, run_folder=run_folder,
+            config, run_folder, seed=seed, host=host, port=port, key_file=key_file, overrides=overrides,
+            max_env_step=max_env_step, max_train_iter=max_train_iter, exp_name=exp_name,
         )  # fmt: skip
-        return run_for_those_who_join(plan)
+        return serve_external_workers(plan)
 
 
-def run_for_those_who_join(plan: Plan) -> RunResult:
-    """Run a coordinator whose workers dial in; they are told how."""
-    return run_coordinator(plan, lambda coordinator, children: _say_how_to_join(plan, coordinator))
+def serve_external_workers(plan: Plan) -> RunResult:
+    """Run a coordinator whose workers dial in; log the commands that start them."""
+    return run_coordinator(plan, lambda coordinator, children: _log_join_commands(plan, coordinator))
 
 
 def plan_run(
     config: str | Path,
+    run_folder: RunFolder,
     *,
     seed: int,
-    asked: Mapping[str, Any],
+    host: str | None = None,
+    port: int | None = None,
     key_file: str | Path | None,
     overrides: Sequence[str],
     max_env_step: int = NO_LIMIT,
     max_train_iter: int = NO_LIMIT,
     exp_name: str | None = None,
-    run_folder: RunFolder,
 ) -> Plan:
-    """Return what a run of workers that dial in is made from; `asked` goes before the config's `coordinator`."""
+    """Return the plan of a run of external workers; see `launch_coordinator`."""
     file = read_config(config)
     given = system_with_coordinator(file.create_config, file.system_config)
+    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
     _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
     main, create = serial_parts(file.main_config, file.create_config)
@@ -126,22 +175,11 @@ def plan_run(
 
 
 def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) -> Plan:
-    """Return what a run of workers that dial in is made from, of what it was started with."""
+    """Return the plan of a run of external workers, from the arguments that it was started with."""
     system = read_system(arguments.system, cfg, in_memory=False)
     keys = Path(cfg.exp_name) / "keys.json"
-    return Plan(
-        cfg,
-        system,
-        arguments.seed,
-        arguments.max_env_step,
-        arguments.max_train_iter,
-        Path(arguments.key_file or keys),
-        arguments.options,
-        tuple(each for each in (None if arguments.key_file else keys, system.own_folder) if each is not None),
-        source=arguments.source,
-        arguments=arguments,
-        run_folder=run_folder,
-    )
+    own = [path for path in (None if arguments.key_file else keys, system.own_folder) if path is not None]
+    return Plan(cfg, system, arguments, run_folder, Path(arguments.key_file or keys), tuple(own))
 
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
@@ -161,18 +199,15 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
 
     The first SIGINT or SIGTERM ends it with its state saved. Raises TrainingError with the cause if the run fails.
     """
-    cfg = plan.cfg
-    limits = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value)
+    cfg, arguments = plan.cfg, plan.arguments
     coordinator = make_coordinator(plan)
     try:
-        check_that_it_goes_on(coordinator, cfg.exp_name)
-        write_description(cfg)
         coordinator.start()
-        _save_arguments(plan, coordinator)
-        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=plan.source))
+        arguments.save(cfg.exp_name, coordinator.url)
+        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=arguments.source))
         with (
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
-            RunConsole(cfg.exp_name, limits, opening=opening(plan, limits, reachable_url(coordinator.url))) as console,
+            RunConsole(cfg.exp_name, plan.limits, opening=opening(plan, reachable_url(coordinator.url))) as console,
             StopSignal(lambda: console.event(_STOPPING)) as signals,
             tracked(cfg) as trackers,
         ):
@@ -180,12 +215,12 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
             start_workers(coordinator, children)
 
             def check() -> None:
-                # Also where it is interrupted: what is said then names the folder.
-                if plan.run_folder is not None and (coordinator.core.env_step or signals.received is not None):
+                # Also where it is interrupted: the message then names the folder.
+                if coordinator.core.env_step or signals.received is not None:
                     plan.run_folder.keep()
                 if signals.received is not None:
                     coordinator.give_up()
-                    _say_interrupted(plan, coordinator)
+                    _log_resume_command(plan, coordinator)
                     signals.leave()
                 for line in children.check():
                     console.event(line)
@@ -193,10 +228,10 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
             try:
                 result = run.watch(console, check=check)
             except TrainingError:
-                if plan.options:  # workers elsewhere are to hear of it
+                if arguments.mode == "dist":  # external workers are to be notified
                     coordinator.wait_for_workers(_LEAVE_S)
                 raise
-            _write_pictures(cfg, plan.seed)
+            _write_pictures(cfg, arguments.seed)
             left = coordinator.wait_for_workers(_LEAVE_S)
             if left:
                 logger.warning("not all workers have left: %s", ", ".join(left))
@@ -211,58 +246,59 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
 
 
 def make_coordinator(plan: Plan) -> Coordinator:
-    """Return the coordinator of a plan."""
-    made = {"system": plan.system, "seed": plan.seed, "max_env_step": plan.max_env_step, "key_file": plan.key_file}
-    lock = None if plan.run_folder is None else plan.run_folder.lock
-    return create_coordinator({"main": plan.cfg, **made, "lock": lock})
-
-
-def _save_arguments(plan: Plan, coordinator: Coordinator) -> None:
-    """Save what the run goes on with after an interruption: for those who have joined, at the same address."""
-    arguments = plan.arguments
-    if arguments is None:
-        return
-    if arguments.mode == "dist":
-        host, _, port = coordinator.url.removeprefix("http://").rpartition(":")
-        at = {"host": host.strip("[]"), "port": int(port)}
-        system = {**arguments.system, "coordinator": {**(arguments.system.get("coordinator") or {}), **at}}
-        arguments = replace(arguments, system=system)
-    arguments.save(plan.cfg.exp_name)
-
-
-def check_that_it_goes_on(coordinator: Coordinator, exp_name: str) -> None:
-    """Refuse to go on with a run that is over."""
-    if not coordinator.system_shutdown_flag:
-        return
-    why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
-    if not why and not (Path(exp_name) / "result.json").is_file():
-        why = ", and its coordinator ended before it wrote the result"
-    raise ConfigError(
-        f"the run in {exp_name}/ is over{why}. To start another, give a new --exp-name or leave "
-        "policy.learn.resume_training out."
+    """Return the coordinator of a plan. Raises ConfigError for a run that is over."""
+    cfg = plan.cfg
+    coordinator = create_coordinator(
+        {
+            "main": cfg,
+            "system": plan.system,
+            "seed": plan.arguments.seed,
+            "max_env_step": plan.arguments.max_env_step,
+            "key_file": plan.key_file,
+            "lock": plan.run_folder.lock,
+        }
     )
+    if coordinator.system_shutdown_flag:
+        why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
+        if not why and not (Path(cfg.exp_name) / "result.json").is_file():
+            why = ", and its coordinator ended before it wrote the result"
+        coordinator.close()
+        raise ConfigError(
+            f"the run in {cfg.exp_name}/ is over{why}. To start another, give a new --exp-name or leave "
+            "policy.learn.resume_training out."
+        )
+    write_description(cfg)
+    return coordinator
 
 
-def _say_how_to_join(plan: Plan, coordinator: Coordinator) -> None:
-    common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *plan.options]
-    limit = [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
+def _log_join_commands(plan: Plan, coordinator: Coordinator) -> None:
+    arguments = plan.arguments
+    common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *arguments.options]
+    limit = [] if arguments.max_train_iter == NO_LIMIT else ["--train-iter", str(arguments.max_train_iter)]
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "learner", *common, *limit]))
     logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "collector", *common]))
 
 
-def _say_interrupted(plan: Plan, coordinator: Coordinator) -> None:
-    if not plan.options:
-        logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", plan.cfg.exp_name]))
+def _log_resume_command(plan: Plan, coordinator: Coordinator) -> None:
+    arguments, exp_name = plan.arguments, plan.cfg.exp_name
+    if arguments.mode == "parallel":
+        logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", exp_name]))
         return
-    host, _, port = coordinator.url.removeprefix("http://").rpartition(":")
-    words = ["ding", "-m", "dist", "-M", "coordinator", *plan.options, "--exp-name", plan.cfg.exp_name]
-    words += ["--host", host.strip("[]"), "--port", port]
-    words += [] if plan.key_file in plan.own else ["--key-file", str(plan.key_file)]
-    words += [] if plan.max_env_step == NO_LIMIT else ["--env-step", str(plan.max_env_step)]
-    words += [] if plan.max_train_iter == NO_LIMIT else ["--train-iter", str(plan.max_train_iter)]
+    host, port = _address(coordinator.url)
+    words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
+    words += ["--host", host, "--port", port]
+    words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
+    words += [] if arguments.max_env_step == NO_LIMIT else ["--env-step", str(arguments.max_env_step)]
+    words += [] if arguments.max_train_iter == NO_LIMIT else ["--train-iter", str(arguments.max_train_iter)]
     words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
-    logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", plan.cfg.exp_name)
+    logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
     logger.info("go on with  %s", shlex.join(words))
+
+
+def _address(url: str) -> tuple[str, str]:
+    """Return host and port of a URL."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return host.strip("[]"), port
 
 
 def _write_pictures(cfg: Any, seed: int) -> None:
@@ -272,11 +308,13 @@ def _write_pictures(cfg: Any, seed: int) -> None:
     write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=seed)
 
 
-def opening(plan: Plan, limits: Limits, url: str) -> list[str]:
+def opening(plan: Plan, url: str) -> list[str]:
+    """Return the lines with which the console begins."""
     cfg, system = plan.cfg, plan.system
     learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
-    collectors = "collectors" if plan.options else f"{system.num_collectors} collectors"
-    workers = f"{learners}, {collectors} of {cfg.env.collector_env_num} envs{' that dial in' if plan.options else ''}"
+    is_dist = plan.arguments.mode == "dist"
+    collectors = "collectors" if is_dist else f"{system.num_collectors} collectors"
+    workers = f"{learners}, {collectors} of {cfg.env.collector_env_num} envs{' that dial in' if is_dist else ''}"
     return [
         version_line(),
         f"experiment  {cfg.exp_name}/",
@@ -284,5 +322,5 @@ def opening(plan: Plan, limits: Limits, url: str) -> list[str]:
         f"policy      {cfg.policy.type}  seed {cfg.seed}",
         f"workers     {workers}; segments of {system.segment_rows} rows",
         f"coordinator {url}  keys {plan.key_file}",
-        f"until       {limits.describe()}",
+        f"until       {plan.limits.describe()}",
     ]

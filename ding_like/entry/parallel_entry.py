@@ -1,4 +1,4 @@
-"""Train with a coordinator, collectors and a learner in processes of their own on this machine."""
+"""Train with a coordinator, collectors and a learner in processes of their own on this machine; resume such a run."""
 
 from __future__ import annotations
 
@@ -6,22 +6,28 @@ import logging
 import pprint
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.config.read import given_configs
-from ding_like.entry.coordinator_entry import Plan, run_coordinator
+from ding_like.entry.coordinator_entry import (
+    CoordinatedArguments,
+    Plan,
+    plan_of,
+    run_coordinator,
+    serve_external_workers,
+)
 from ding_like.entry.learners import check_cores, number_of_learners
 from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
-from ding_like.entry.saved_arguments import CoordinatedArguments
 from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
 from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
 from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.parallel.reopen import STATE_FILE, WORKERS_CONFIG
+from ding_like.pipeline.parallel.reopen import STATE_FILE, WORKERS_CONFIG, SavedRun
 from ding_like.pipeline.parallel.settings import (
     FILES,
     SystemConfig,
@@ -31,6 +37,7 @@ from ding_like.pipeline.parallel.settings import (
     system_with_coordinator,
 )
 from ding_like.pipeline.roles.record import RunResult
+from ding_like.utils.files import retry
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.own_folder import make_own_folder
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
@@ -38,6 +45,7 @@ from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
+_LEAVE_S = 30.0  # for workers of a run that was killed: they hear of it, save, and leave within 20 s
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 
 # A config file, or its (main_config, create_config, system_config).
@@ -108,21 +116,10 @@ def run_here(cfg: Any, system: SystemConfig, arguments: CoordinatedArguments, ru
     Of a run that does not come to its end, rows and weights in memory are moved into its folder, for `--resume`.
     """
     keys = make_own_folder("ding-keys-")
-    plan = Plan(
-        cfg,
-        system,
-        arguments.seed,
-        arguments.max_env_step,
-        arguments.max_train_iter,
-        keys / "keys.json",
-        own=() if system.own_folder is None else (system.own_folder,),
-        source=arguments.source,
-        arguments=arguments,
-        run_folder=run_folder,
-    )
-    parts = arguments.parts
+    own = () if system.own_folder is None else (system.own_folder,)
+    plan = Plan(cfg, system, arguments, run_folder, keys / "keys.json", own)
     try:
-        return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, parts, coordinator, children))
+        return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, coordinator, children))
     finally:
         shutil.rmtree(keys, ignore_errors=True)
         if system.own_folder is not None and system.own_folder.exists():
@@ -153,12 +150,13 @@ def _read(input_cfg: ParallelConfig) -> tuple[Any, Any, Any, str]:
     return main, create, system[0] if system else None, "the given config"
 
 
-def _start_workers(plan: Plan, parts: dict[str, Any], coordinator: Coordinator, children: Children) -> None:
-    config = _write_config(plan.cfg, plan.system, parts)
+def _start_workers(plan: Plan, coordinator: Coordinator, children: Children) -> None:
+    arguments = plan.arguments
+    config = _write_config(plan.cfg, plan.system, arguments.parts)
     common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), "-c", str(config)]
     # Without its coordinator, which started it, a worker is to end soon.
-    common += ["-s", str(plan.seed), "--retry-s", "30"]
-    children.start("learner", ["-m", "dist", "-M", "learner", *common, "--train-iter", str(plan.max_train_iter)])
+    common += ["-s", str(arguments.seed), "--retry-s", "30"]
+    children.start("learner", ["-m", "dist", "-M", "learner", *common, "--train-iter", str(arguments.max_train_iter)])
     for index in range(plan.system.num_collectors):
         children.start(f"collector{index}", ["-m", "dist", "-M", "collector", *common])
 
@@ -183,3 +181,75 @@ def _write_config(cfg: Any, system: SystemConfig, parts: dict[str, Any]) -> Path
     named = f"create_config.update({pprint.pformat(parts)})\n" if parts else ""
     path.write_text(f"{text}\n{named}system_config = {pprint.pformat(part)}\n", encoding="utf-8")
     return path
+
+
+def resume_coordinated(
+    exp_name: str, run_folder: RunFolder, *, max_train_iter: int | None = None, max_env_step: int | None = None
+) -> RunResult:
+    """Resume a run of mode parallel or dist whose folder is held: here with new workers, else with external ones.
+
+    Raises ConfigError for a run that is over, if no limit above what it has come to is given.
+    """
+    arguments = CoordinatedArguments.read(exp_name)
+    if max_train_iter is not None:
+        arguments = replace(arguments, max_train_iter=max_train_iter)
+    if max_env_step is not None:
+        arguments = replace(arguments, max_env_step=max_env_step)
+    file = read_config(Path(exp_name) / "total_config.py")
+    main, create = serial_parts(file.main_config, file.create_config)
+    cfg = compile_config(
+        main, create, seed=arguments.seed, source=str(Path(exp_name) / "total_config.py"), exp_name=exp_name,
+        save=False, renew_dir=False,
+    )  # fmt: skip
+    with SavedRun(exp_name) as saved:
+        if saved.is_over and saved.failure is None:
+            _check_limits(saved, exp_name, arguments, is_given=(max_train_iter, max_env_step) != (None, None))
+        if arguments.mode == "dist" and not saved.is_over:  # its workers are waiting
+            saved.close()
+            return serve_external_workers(plan_of(cfg, arguments, run_folder))
+        system = read_system(arguments.system, cfg, in_memory=False)
+        if arguments.mode == "parallel":
+            _wait_for_workers(saved)
+            if arguments.files is not None and Path(arguments.files).is_dir():
+                move_files(Path(arguments.files), Path(exp_name) / FILES)
+        if saved.has_begun:
+            lost_rows = saved.reopen(data=system.path_data, policy=system.path_policy)
+            logger.info("going on at env step %s, iteration %s", f"{saved.env_step:,}", f"{saved.train_iter:,}")
+            if lost_rows:
+                logger.info(
+                    "%s rows of the buffer were kept in memory, or deleted when the run was over: it fills anew.",
+                    f"{lost_rows:,}",
+                )
+    if arguments.mode == "dist":
+        return serve_external_workers(plan_of(cfg, arguments, run_folder))
+    return run_here(cfg, system, replace(arguments, files=None), run_folder)
+
+
+def _check_limits(saved: SavedRun, exp_name: str, arguments: CoordinatedArguments, *, is_given: bool) -> None:
+    """Refuse to go on with a run that came to its end, unless it has been given more to do."""
+    if is_given and arguments.max_env_step > saved.env_step and arguments.max_train_iter > saved.train_iter:
+        return
+    raise ConfigError(
+        f"the run in {exp_name}/ is over, at env step {saved.env_step:,} and iteration {saved.train_iter:,}: to go on "
+        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} --env-step "
+        f"{2 * max(saved.env_step, 1)}"
+    )
+
+
+def _wait_for_workers(saved: SavedRun) -> None:
+    """Let the workers of a run whose launcher was killed save and leave, before others begin."""
+    if not saved.workers_here():
+        return
+    logger.info("workers of the run before are leaving: %s", ", ".join(map(str, saved.workers_here())))
+
+    def have_left() -> None:
+        if left := saved.workers_here():
+            raise TimeoutError(str(left))
+
+    try:
+        retry(have_left, TimeoutError, timeout_s=_LEAVE_S, max_wait_s=0.5)
+    except TimeoutError as error:
+        raise ConfigError(
+            f"workers of the run before are still there after {_LEAVE_S:g} s, as processes {error}: end them with  "
+            f"kill {' '.join(str(pid) for pid in saved.workers_here())}  and try again."
+        ) from error

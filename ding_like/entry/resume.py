@@ -54,7 +54,7 @@ def resume_pipeline(
         _refuse_objects(exp_name, "parallel", learners, env_setting, model)
         if (workers, address) != (None, None):
             raise ConfigError(f"{exp_name} is a run with a coordinator: --workers and --address are of mode ray.")
-        from ding_like.entry.resume_parallel import resume_coordinated  # only where it is needed: it brings more
+        from ding_like.entry.parallel_entry import resume_coordinated  # only where it is needed: it brings more
 
         return resume_coordinated(exp_name, folder, max_train_iter=max_train_iter, max_env_step=max_env_step)
 

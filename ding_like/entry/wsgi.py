@@ -16,13 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ding_like.agent.description import write_description
-from ding_like.entry.coordinator_entry import check_that_it_goes_on, make_coordinator, opening, plan_run
+from ding_like.entry.coordinator_entry import Plan, make_coordinator, opening, plan_run
 from ding_like.errors import DingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.roles.record import origin_of
-from ding_like.report.progress import Limits
 from ding_like.report.run_console import RunConsole
 from ding_like.utils.log import setup_console
 from ding_like.utils.run_folder import RunFolder
@@ -47,28 +45,21 @@ def coordinator_app(
     setup_console(logging.INFO)
     with ExitStack() as failed:
         run_folder = failed.enter_context(RunFolder())
-        plan = plan_run(
-            config, seed=seed, asked={}, key_file=key_file, overrides=overrides, exp_name=exp_name,
-            run_folder=run_folder,
-        )  # fmt: skip
+        plan = plan_run(config, run_folder, seed=seed, key_file=key_file, overrides=overrides, exp_name=exp_name)
         coordinator = make_coordinator(plan)
-        check_that_it_goes_on(coordinator, plan.cfg.exp_name)
-        write_description(plan.cfg)
         app = coordinator.start_behind()
         failed.pop_all()  # closing the coordinator lets the folder go
     atexit.register(coordinator.close)
-    limits = Limits(plan.max_env_step, plan.max_train_iter, plan.cfg.env.stop_value)
-    lines = opening(plan, limits, "of the server that was given this application")
-    watched = (plan.cfg, coordinator, limits, lines, plan.source)
-    threading.Thread(target=_watch, args=watched, name="watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(plan, coordinator), name="watch", daemon=True).start()
     return app
 
 
-def _watch(cfg: Any, coordinator: Coordinator, limits: Limits, lines: Sequence[str], source: str) -> None:
+def _watch(plan: Plan, coordinator: Coordinator) -> None:
+    cfg, lines = plan.cfg, opening(plan, "of the server that was given this application")
     try:
-        with RunConsole(cfg.exp_name, limits, opening=lines) as console, tracked(cfg) as trackers:
+        with RunConsole(cfg.exp_name, plan.limits, opening=lines) as console, tracked(cfg) as trackers:
             trackers.follow()
-            run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=source))
+            run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=plan.arguments.source))
             result = run.watch(console, check=lambda: None)
         logger.info("the run is over: the last model returns %g. Stop the server.", result.eval_value)
     except DingError as error:

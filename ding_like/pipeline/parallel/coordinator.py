@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sqlite3
 import threading
@@ -9,10 +10,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ding_like.comm.keys import Keys, load_keys, make_keys
-from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_server import CoordinatorServer, make_app
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.worker import host_name, mark_shared
@@ -48,6 +48,20 @@ _TICK_S = 0.5
 _JOIN_S = 10.0
 _WORD_S = 60.0  # between two words about files that cannot be deleted
 _CORE_SETTINGS = ("lease_ttl_s", "heartbeat_s", "max_failures", "publish_timeout_s")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _locked(method: Callable[Concatenate[CoordinatorCore, P], R]) -> Callable[Concatenate[Coordinator, P], R]:
+    """Return a method of the core as one of the coordinator, which any thread may call."""
+
+    @functools.wraps(method)
+    def call(coordinator: Coordinator, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with coordinator.service.changing() as core:
+            return method(core, *args, **kwargs)
+
+    return call
 
 
 @COORDINATOR_REGISTRY.register("flask_fs")
@@ -94,7 +108,6 @@ class Coordinator:
             self._parts = parts.pop_all()
 
     def _make_core(self) -> None:
-        self.core: CoordinatorCore
         self.core, self.commander = make_core(
             self._main,
             self.system,
@@ -118,17 +131,17 @@ class Coordinator:
             weights=self.system.path_policy,
         )
         self._server.start()
-        self._keep_going()
+        self._watch_from_now()
         self.info(f"listening at {self.url}, run {self.core.run_id}, start {self.core.epoch}")
 
     def start_behind(self) -> Any:
         """Begin without a port of its own; return the WSGI application that a server is to serve in this process."""
         app = make_app(self.service, self._begin(), segments=self.system.path_data, weights=self.system.path_policy)
-        self._keep_going()
+        self._watch_from_now()
         self.info(f"served by another server, run {self.core.run_id}, start {self.core.epoch}")
         return app
 
-    def _keep_going(self) -> None:
+    def _watch_from_now(self) -> None:
         self._has_begun = True
         self._thread.start()
 
@@ -171,9 +184,7 @@ class Coordinator:
         """Let the workers of a run that is over hear of it and leave; return those that have not."""
         deadline = time.monotonic() + timeout_s
         while self.core.halted is None:
-            left = list(
-                self.core.workers
-            )  # a copy at once: no lock, which is held while the state file is not writable
+            left = list(self.core.workers)  # a copy; without the lock, which a full disk may hold
             if not left or time.monotonic() >= deadline:
                 return left
             self.service.wait(max(deadline - time.monotonic(), 0.0))
@@ -273,37 +284,11 @@ class Coordinator:
 
     # --- callbacks: every message that carries data, a batch, a report or a result goes through one of them
 
-    def deal_with_collector_send_data(
-        self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]
-    ) -> bool:
-        """Take the segment `data_id` in; return False for one that came before.
-
-        `data` has the other fields of messages.SegmentInfo.
-        """
-        with self.service.changing() as core:
-            return core.deal_with_collector_send_data(task_id, buffer_id, data_id, data)
-
-    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the result of a task to collect or to evaluate; return whether the run is over."""
-        with self.service.changing() as core:
-            return core.deal_with_collector_finish_task(task_id, finished_task)
-
-    def deal_with_learner_get_data(
-        self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
-    ) -> m.Batches | None:
-        """Return one batch as row numbers; None while no batch is to be learned from."""
-        with self.service.changing() as core:
-            return core.deal_with_learner_get_data(task_id, buffer_id, batch_size, cur_learner_iter)
-
-    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
-        """Take the learner's report: `learner_step`, numbers to show, `priority_info` and `bad_segments`."""
-        with self.service.changing() as core:
-            core.deal_with_learner_send_info(task_id, buffer_id, info)
-
-    def deal_with_learner_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
-        """Take the learner's result; return whether the run is over."""
-        with self.service.changing() as core:
-            return core.deal_with_learner_finish_task(task_id, finished_task)
+    deal_with_collector_send_data = _locked(CoordinatorCore.deal_with_collector_send_data)
+    deal_with_collector_finish_task = _locked(CoordinatorCore.deal_with_collector_finish_task)
+    deal_with_learner_get_data = _locked(CoordinatorCore.deal_with_learner_get_data)
+    deal_with_learner_send_info = _locked(CoordinatorCore.deal_with_learner_send_info)
+    deal_with_learner_finish_task = _locked(CoordinatorCore.deal_with_learner_finish_task)
 
     def deal_with_increase_collector(self) -> None:
         """Have a task made for a collector that has come."""

@@ -1,9 +1,9 @@
-"""Make the saved state of a coordinator fit to go on from: of a run that is over, or whose files are gone."""
+"""Saved state of a coordinator, prepared to be resumed: of a run that is over, or whose files are gone."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ding_like.comm.rest.worker import host_name
 from ding_like.comm.weights.files import weights_file
@@ -14,14 +14,6 @@ from ding_like.utils.processes import runs_with
 
 STATE_FILE = "coordinator.sqlite"
 WORKERS_CONFIG = "parallel_config.py"  # by which workers on this machine are started
-
-
-class Reopened(NamedTuple):
-    """Point from which a run goes on."""
-
-    env_step: int
-    train_iter: int
-    lost_rows: int  # whose files are gone
 
 
 class SavedRun:
@@ -76,10 +68,10 @@ class SavedRun:
         config = f"{self._folder.resolve().name}/{WORKERS_CONFIG}"  # another process may have the id by now
         return [pid for pid in known if runs_with(pid, config)]
 
-    def reopen(self, *, data: Path, policy: Path) -> Reopened:
-        """Let the run go on with other workers, from what is in the folders `data` and `policy`.
+    def reopen(self, *, data: Path, policy: Path) -> int:
+        """Let the run continue with other workers, from the files that are there; return how many rows are lost.
 
-        A run that is over is so no longer; weights and rows whose files have gone are forgotten.
+        A run that is over is so no longer; weights and rows whose files are gone are forgotten.
         """
         assert self._run, "there is a run to go on with"
         with self._store.transaction():
@@ -91,7 +83,7 @@ class SavedRun:
                 self._run["commander"].update(stop=False, final_policy=None, unconfirmed=None, learn_result=None)
             self._queue_tasks()
             self._store.put("run", "run", self._run)
-        return Reopened(self.env_step, self.train_iter, lost)
+        return lost
 
     def _forget_workers(self) -> None:
         for kind in ("worker", "secret", "answer"):
