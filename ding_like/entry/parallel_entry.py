@@ -6,6 +6,7 @@ import logging
 import pprint
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,7 +202,7 @@ def resume_coordinated(
         main, create, seed=arguments.seed, source=str(Path(exp_name) / "total_config.py"), exp_name=exp_name,
         save=False, renew_dir=False,
     )  # fmt: skip
-    with SavedRun(exp_name) as saved:
+    with closing(SavedRun(exp_name)) as saved:
         if saved.is_over and saved.failure is None:
             _check_limits(saved, exp_name, arguments, is_given=(max_train_iter, max_env_step) != (None, None))
         if arguments.mode == "dist" and not saved.is_over:  # its workers are waiting

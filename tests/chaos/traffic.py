@@ -76,13 +76,12 @@ def _index_of(
 
 
 def _rows(core: Any) -> list[IndexRow]:
-    found = []
-    for index in core.book.buffers.values():
-        assert index.count, "rows get their ids when they are asked for"
-        for segment in index.new_segments(0, 2**60):
-            worker, _, number = segment.name.rpartition(".")
-            ids = index._unique_ids[segment.first_row : segment.first_row + segment.rows] % ROWS_PER_SEGMENT
-            found += [(worker, int(number), int(row)) for row in ids]
+    found, book = [], core.book
+    assert book.count, "rows get their ids when they are asked for"
+    for segment in book.new_segments(0, 2**60):
+        worker, _, number = segment.name.rpartition(".")
+        ids = book._unique_ids[segment.first_row : segment.first_row + segment.rows] % ROWS_PER_SEGMENT
+        found += [(worker, int(number), int(row)) for row in ids]
     return sorted(found)
 
 

@@ -22,12 +22,11 @@ from ding_like.comm.rest.worker import TaskHandle, WorkerLink
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.data.schema import Schema
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.types import Array
-from ding_like.worker import create_buffer
+from ding_like.worker import IBuffer, create_buffer
 from ding_like.worker.commander.naive import NaiveCommander, NewTask
 from tests.contracts.channel_cases import BATCH, SEGMENT, Kind, RowEnds, Transport, WeightEnds
 from tests.pipeline.parallel.service_parts import Clock
@@ -82,13 +81,10 @@ class Net:
 
 
 def _make_core(folder: Path, kind: Kind) -> CoordinatorCore:
-    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
-        if kind == "once":
-            return OnPolicyIndex(SIZE, SEGMENT)
+    def make_buffer() -> IBuffer:
         name = "advanced" if kind == "priority" else "naive"
-        rng = np.random.default_rng(0)
         cfg = {"type": name, "replay_buffer_size": SIZE}
-        return BufferIndex(create_buffer(cfg, exp_name=str(folder), instance_name=buffer_id, rng=rng), SIZE)
+        return create_buffer(cfg, exp_name=str(folder), instance_name="buffer", rng=np.random.default_rng(0))
 
     replayed = UpdateRatio(warmup_steps=0, steps=SEGMENT, updates=2, max_lead=SEGMENT)
     return CoordinatorCore(
@@ -97,7 +93,7 @@ def _make_core(folder: Path, kind: Kind) -> CoordinatorCore:
         wall_clock=lambda: 1000.0,
         store=StateStore(folder / "state.sqlite"),
         commander=Commander({}),
-        make_index=make_index,
+        make_buffer=make_buffer,
     )
 
 

@@ -12,8 +12,7 @@ from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.rows import BatchReader
 from ding_like.comm.weights.files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
-from ding_like.pipeline.parallel.core.ledger import SegmentLedger
+from ding_like.pipeline.parallel.core.ledger import OnPolicyLedger, ReplayLedger, SegmentLedger
 from ding_like.pipeline.parallel.core.tasks import LEASED
 from ding_like.pipeline.update_ratio import UpdateRatio
 from tests.simulation.patches import Patches, replace_everywhere
@@ -71,10 +70,8 @@ class Audit:
 
     def _watch_coordinator(self, patches: Patches) -> None:
         def on_take(take: Any) -> Any:
-            def wrapped(
-                book: SegmentLedger, worker_id: str, buffer_id: str, info: m.SegmentInfo, *args: Any, **kw: Any
-            ) -> Any:
-                is_new = take(book, worker_id, buffer_id, info, *args, **kw)
+            def wrapped(book: SegmentLedger, worker_id: str, info: m.SegmentInfo, *args: Any, **kw: Any) -> Any:
+                is_new = take(book, worker_id, info, *args, **kw)
                 if is_new:
                     self._pending.append(("take", info))
                 return is_new
@@ -107,8 +104,8 @@ class Audit:
             return wrapped
 
         patches.wrap(SegmentLedger, "take", on_take)
-        patches.wrap(BufferIndex, "add", on_add)
-        patches.wrap(OnPolicyIndex, "add", on_add)
+        patches.wrap(ReplayLedger, "add", on_add)
+        patches.wrap(OnPolicyLedger, "add", on_add)
         patches.wrap(CoordinatorCore, "sample", on_sample)
         patches.wrap(CoordinatorCore, "publish", on_publish)
 
@@ -172,9 +169,9 @@ class Audit:
     def check_core(self, core: CoordinatorCore) -> None:
         """Compare a core with what was seen of it; between two messages."""
         ratio = core.cfg.ratio
-        if isinstance(ratio, UpdateRatio) and core.granted_updates > ratio.allowed_updates(core.env_step):
+        if isinstance(ratio, UpdateRatio) and core.book.granted_updates > ratio.allowed_updates(core.env_step):
             allowed = ratio.allowed_updates(core.env_step)
-            self.fail("ratio", f"{core.granted_updates} updates granted, {allowed} are allowed")
+            self.fail("ratio", f"{core.book.granted_updates} updates granted, {allowed} are allowed")
         holders = [task.worker_id for task in core.tasks.tasks.values() if task.status == LEASED]
         if len(set(holders)) != len(holders):
             self.fail("owners", f"a worker holds two tasks: {holders}")
@@ -189,12 +186,11 @@ class Audit:
         expected = sum(self.accepted.values())
         if core.env_step != expected:
             self.fail("env_steps", f"the books have {core.env_step} env steps, the accepted segments {expected}")
-        for buffer_id, index in core.book.buffers.items():
-            live = index.new_segments(0, 2**60)
-            if isinstance(index, BufferIndex):
-                names = [self.names[serial] for serial in sorted(self.names)][-len(live) :] if live else []
-                if [each.name for each in live] != names:
-                    self.fail("index", f"the index of {buffer_id} has not the {len(live)} newest segments")
+        if isinstance(core.book, ReplayLedger):
+            live = core.book.new_segments(0, 2**60)
+            names = [self.names[serial] for serial in sorted(self.names)][-len(live) :] if live else []
+            if [each.name for each in live] != names:
+                self.fail("index", f"the ledger has not the {len(live)} newest segments")
 
     # --- workers
 

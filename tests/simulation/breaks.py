@@ -8,7 +8,7 @@ from typing import Any
 
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.ledger import SegmentLedger
+from ding_like.pipeline.parallel.core.ledger import OnPolicyLedger
 from tests.simulation.patches import Patches
 
 
@@ -40,13 +40,13 @@ def forget_answers(patches: Patches) -> None:
 def trust_the_version_alone(patches: Patches) -> None:
     """Take rows for fresh, on-policy, by the version of the weights that acted, whoever published it."""
 
-    def is_fresh(book: SegmentLedger, index: Any, entry: Any, weights: tuple[int, int], newest: Any) -> bool:
+    def is_wanted(book: OnPolicyLedger, entry: Any, weights: tuple[int, int], newest: Any) -> bool:
         is_newest = newest is not None and weights[1] == newest.version
-        return is_newest and weights != book._learned and index.count + entry.rows <= index.batch_rows
+        return is_newest and weights != book._learned and book.count + entry.rows <= book._batch_rows
 
-    patches.set(SegmentLedger, "_is_fresh", is_fresh)
+    patches.set(OnPolicyLedger, "_is_wanted", is_wanted)
     patches.set(CoordinatorCore, "_wanted_weights", lambda run, policy_id: run.policies.get(policy_id))
-    patches.set(SegmentLedger, "drop_waiting", lambda book: None)
+    patches.set(OnPolicyLedger, "drop_waiting", lambda book: None)
 
 
 # By the number of the fault that the fix mends.

@@ -297,7 +297,7 @@ class Simulation:
         elif made.commander.learn_result is None:
             self.world.fail("run_failed", "the run is over, and nobody has judged its last model")
         self.audit.check_end(core)
-        self.world.note(f"the run is over at env step {core.env_step}, {core.granted_updates} updates granted")
+        self.world.note(f"the run is over at env step {core.env_step}, {core.book.granted_updates} updates granted")
         self.is_over, self._over_s = True, self.world.now_s
 
     def _collect(self, process: Process) -> None:
@@ -352,7 +352,7 @@ class Simulation:
         if self.coordinator is not None:
             core = self.coordinator.core
             tasks = [f"{each.task_id}:{each.status}:{each.worker_id}" for each in core.tasks.tasks.values()][-6:]
-            parts.append(f"env step {core.env_step}, granted {core.granted_updates}, tasks {tasks}")
+            parts.append(f"env step {core.env_step}, granted {core.book.granted_updates}, tasks {tasks}")
         return ", ".join(parts)
 
 

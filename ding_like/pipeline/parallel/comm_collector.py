@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ class FlaskFileSystemCollector(BaseCommCollector):
         return self._collector.get_finish_info()
 
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
-        self._begin(task, handle)
+        self._sink.begin(task, handle)
+        self._reader.begin(task, handle)
         if self._cfg["main"].policy.on_policy:
             self._sink.drop_waiting()  # of a task that was taken away: rows of old weights, not wanted now
         info = {**task.cfg, "task_id": task.task_id, "policy_id": task.policy_id, "eval_flag": task.kind == "eval"}
@@ -147,10 +149,6 @@ class FlaskFileSystemCollector(BaseCommCollector):
             info["opponent"] = self._reader.read(task.policy_id, m.PolicyVersion(**info["opponent"]))
         self.deal_with_collector_start(info)
         return self.deal_with_collector_close()
-
-    def _begin(self, task: m.Task, handle: TaskHandle) -> None:
-        self._sink.begin(task, handle)
-        self._reader.begin(task, handle)
 
     def _create_collector(self, task_info: Mapping[str, Any]) -> BaseParallelCollector:
         cfg = {
@@ -229,7 +227,7 @@ class NaiveCollector(Slave):
         self._rows = rows
         self._count = count
         self._rng = make_rng(seed, "naive_collector")
-        self._num_segments = 0
+        self._numbers = count_from(0)
 
     def work(self) -> None:
         """Do tasks until the run is over."""
@@ -252,8 +250,7 @@ class NaiveCollector(Slave):
         return {"segments": sent, "collector_done": sent == self._count}
 
     def _send(self, task: m.Task) -> m.SendDataReply:
-        number = self._num_segments
-        self._num_segments += 1
+        number = next(self._numbers)
         meta = SegmentMeta(task.task_id, task.attempt, self.worker_id, number, 0, self._rows)
         written = write_segment(self._folder, f"{self.worker_id}.{number:08d}", self._get_timestep(), meta)
         info = m.SegmentInfo(**written._asdict(), policy_version=0, env_steps=self._rows)

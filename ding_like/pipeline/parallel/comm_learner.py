@@ -117,9 +117,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         super().__init__(cfg)
         required(cfg, *_KEYS, *(() if coordinator else ("coordinator",)), of="a comm learner")
         self._main = cfg["main"]
-        self._env_setting = env_setting
-        self._model = model
-        self._store = ResumeStore(Path(self._main.exp_name, "learner_state"), durable=False)
+        self._given: dict[str, Any] = {"env_setting": env_setting, "model": model}
         self._training: Training | None = None
         self._link = WorkerLink("learner", cfg, coordinator, resources=self.deal_with_resource())
         # Of the present attempt.
@@ -169,15 +167,10 @@ class FlaskFileSystemLearner(BaseCommLearner):
         if self._training is None or not self._training.goes_on(task.attempt, published_by, self._link.run_id):
             if self._training is not None:
                 self._training.close()
-            self._training = Training(
-                self._cfg,
-                run_id=self._link.run_id,
-                store=self._store,
-                hooks=self.hooks4call,
-                get_data=self.get_data,
-                env_setting=self._env_setting,
-                model=self._model,
-            )
+            self._training = Training(self._cfg, run_id=self._link.run_id, **self._given)
+            for hook in self.hooks4call:
+                self._training.learner.register_hook(hook)
+            self._training.learner.get_data = self.get_data
             if task.attempt > 1:
                 self._training.go_on_from_saved()
         self._training.begin(task.attempt)
@@ -208,14 +201,14 @@ class FlaskFileSystemLearner(BaseCommLearner):
         except CommError:
             # Updates are whole or not at all: another process goes on from here.
             if training.aggregator is not None and training.aggregator.has_lost_a_learner:
-                training.save(self._warn, self.learned_updates)
+                self._save()
             raise
         if self._link.is_leaving:
-            training.save(self._warn, self.learned_updates)
+            self._save()
             raise TaskLeftError(f"asked to leave at iteration {training.learner.train_iter}")
         env_step = 0 if self._source is None else self._source.env_step
         self._end_attempt(is_done=True)
-        training.save(self._warn, self.learned_updates)  # with more env steps to come, the run goes on from here
+        self._save()  # with more env steps to come, the run goes on from here
         return {"env_step": env_step, **training.result()}
 
     def _train(self, training: Training) -> None:
@@ -272,10 +265,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
             failure = self._source.failure
             training.learned_updates = self._source.num_learned
             self._source = None
-        if is_done:
-            publisher.close(timeout_s=link.time_left(FLUSH_S))
-        else:
-            publisher.abandon(timeout_s=link.time_left(FLUSH_S))
+        end_publisher = publisher.close if is_done else publisher.abandon
+        end_publisher(timeout_s=link.time_left(FLUSH_S))
         if failure is not None and not isinstance(failure, RefusedError):
             logger.info("the last reports have not gone out: %s", failure)
             if link.is_leaving:
@@ -286,9 +277,16 @@ class FlaskFileSystemLearner(BaseCommLearner):
             raise CommError("the learner has no task: it works for a coordinator only.")
         return self._task, self._training
 
-    def _warn(self, text: str) -> None:
-        """Log a line, and have the coordinator show it to the user."""
-        self._link.warn(self._begun()[0], text)
+    def _save(self) -> None:
+        """Save a point from which another attempt continues; on a full disk warn, and keep the earlier point."""
+        task, training = self._begun()
+        try:
+            training.save(self.learned_updates)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            train_iter = training.learner.train_iter
+            self._link.warn(task, f"the disk is full ({error}): iteration {train_iter} is not saved, an earlier one is")
 
     # --- weights out
 
@@ -357,7 +355,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self._link.coordinator,
             task,
             worker_id=self._link.agent.worker_id,
-            read=self._segment_reader(training),
+            read=self._segment_reader(),
             batch_size=batch_size,
             buffer_size=buffer_size(self._main),
             num_batches=int(self._cfg["num_batches"]),
@@ -367,7 +365,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
             waits_for_late=bool(self._main.policy.on_policy),
         )
 
-    def _segment_reader(self, training: Training) -> SegmentReader:
+    def _segment_reader(self) -> SegmentReader:
+        _, training = self._begun()
         statistics = training.statistics
         return SegmentReader(
             self._link.files,
@@ -382,7 +381,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Return this learner's share of the next batch, after what is due was saved; None: there are no more."""
         _, training = self._begun()
         if training.saving_is_due:
-            training.save(self._warn, self.learned_updates)
+            self._save()
         batch = self._wait_for_batch(training.learner)
         if batch is None:
             if not self._link.is_leaving:
@@ -439,7 +438,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
 class Training:
     """Policy, learner, envs of the final evaluation and schema of the rows; `close` closes them all.
 
-    `cfg` is what a comm learner is made from. `hooks` and `get_data` are the learner's, for good.
+    `cfg` is what a comm learner is made from. All stays in the process from one attempt at the task to the next.
     """
 
     def __init__(
@@ -447,14 +446,11 @@ class Training:
         cfg: Mapping[str, Any],
         *,
         run_id: str,
-        store: ResumeStore,
-        hooks: list[LearnerHook],
-        get_data: Callable[[int], Callable[[], Any]],
         env_setting: EnvSetting | None = None,
         model: torch.nn.Module | None = None,
     ) -> None:
         self._main = main = cfg["main"]
-        self._store = store
+        self._store = ResumeStore(Path(main.exp_name, "learner_state"), durable=False)
         self.run_id = run_id
         self.last_attempt = 0  # that this process made at the task
         self.learned_updates = 0  # batches learned from, by this learner and those that it goes on from
@@ -483,7 +479,8 @@ class Training:
             self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
             rng = make_rng(seed, "learner")
             self.aggregator: LearnerAggregator | None = None  # of several learners that act as one
-            if int(cfg.get("num_learners") or 1) > 1:
+            num_learners = int(cfg.get("num_learners") or 1)
+            if num_learners > 1:
                 self.aggregator = LearnerAggregator(cfg)
                 parts.callback(self.aggregator.close)
                 self.aggregator.start(self.policy, rng=rng)
@@ -494,13 +491,10 @@ class Training:
                 rng=rng,
                 max_updates=self.max_updates,
                 reducer=None if self.aggregator is None else self.aggregator.reducer,
-                num_learners=int(cfg.get("num_learners") or 1),
+                num_learners=num_learners,
             )
             parts.callback(self.learner.close)
-            for hook in hooks:
-                self.learner.register_hook(hook)
             self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
-            self.learner.get_data = get_data
             self._parts = parts.pop_all()
 
     def close(self) -> None:
@@ -590,20 +584,15 @@ class Training:
         """True `resume.save_every_s` seconds after the last saved point."""
         return time.monotonic() - self._saved_s >= float(self._main.resume.save_every_s)
 
-    def save(self, warn: Callable[[str], None], learned_updates: int) -> None:
-        """Save a point from which another attempt goes on; a disk that is full is said, and an earlier point stays."""
+    def save(self, learned_updates: int) -> None:
+        """Save a point from which another attempt continues."""
         self._saved_s = time.monotonic()
         learner = self.learner
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
         if statistics := self.statistics.resume_state():
             parts[ENV_WRAPPERS] = statistics
         meta = {"run_id": self.run_id, "learned_updates": learned_updates}
-        try:
-            self._store.save(learner.train_iter, parts, meta)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            warn(f"the disk is full ({error}): iteration {learner.train_iter} is not saved, an earlier one is")
+        self._store.save(learner.train_iter, parts, meta)
 
 
 class FinalEvaluation:

@@ -21,7 +21,7 @@ from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
 from ding_like.pipeline.build.parts import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
+from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import (
@@ -315,7 +315,6 @@ def make_core(
     cfg: Any, system: SystemConfig, *, store: StateStore, seed: int, max_env_step: float
 ) -> tuple[CoordinatorCore, Any]:
     """Return (core, commander) of a compiled config, going on from what the store holds."""
-    size, ratio = buffer_size(cfg), _ratio(cfg.policy, system)
     evaluator = cfg.policy.eval.evaluator
     commander_cfg = dict(cfg.policy.other.get("commander") or {})
     kwargs: dict[str, Any] = {}
@@ -334,15 +333,10 @@ def make_core(
         **kwargs,
     )
 
-    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
-        if isinstance(ratio, OnPolicyRatio):
-            return OnPolicyIndex(size, ratio.batch_rows, batch_segments=ratio.batch_segments)
-        return BufferIndex(build_buffer(cfg, seed=seed, name=buffer_id), size)
-
     core = CoordinatorCore(
         CoreConfig(
-            ratio,
-            size,
+            _ratio(cfg.policy, system),
+            buffer_size(cfg),
             system.segment_rows,
             **{name: system.coordinator[name] for name in _CORE_SETTINGS},
             lanes=int(cfg.env.collector_env_num),
@@ -354,7 +348,7 @@ def make_core(
         wall_clock=time.time,
         store=store,
         commander=commander,
-        make_index=make_index,
+        make_buffer=lambda: build_buffer(cfg, seed=seed, name=BUFFER_ID),
     )
     return core, commander
 

@@ -165,25 +165,6 @@ class LearnerAggregator(Configurable):
             return {}
         return {**priority_info, "priority": self._joined()[0].gather(np.asarray(priority_info["priority"]))}
 
-    @staticmethod
-    def merge_info(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Make one report of those of all learners.
-
-        What is the same for all is the first's, lists follow each other, and numbers are averaged.
-        """
-        merged: dict[str, Any] = {}
-        for name, first in infos[0].items():
-            values = [info[name] for info in infos]
-            if name in ("learner_step", "buffer_id", "task_id", "learner_done"):
-                merged[name] = first
-            elif isinstance(first, list):
-                merged[name] = [each for value in values for each in value]
-            elif isinstance(first, (int, float)) and not isinstance(first, bool):
-                merged[name] = float(np.mean(values))
-            else:
-                merged[name] = first
-        return merged
-
     def close(self) -> None:
         """Let the other learners end, and see that they have; may be called again."""
         own_s = 10.0

@@ -27,40 +27,13 @@ class SavedRun:
         self._store = StateStore(self._folder / STATE_FILE)
         self._run: dict[str, Any] = dict(self._store.items("run")).get("run", {})
 
-    def close(self) -> None:
-        """Close the file; a second call does nothing."""
-        self._store.close()
-
-    def __enter__(self) -> SavedRun:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close()
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether the coordinator saved anything of the run."""
-        return bool(self._run)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run came to its end, or failed."""
-        return bool(self._run.get("is_over"))
-
-    @property
-    def failure(self) -> str | None:
-        """Reason why the run failed, None of one that did not."""
-        return self._run.get("failure")
-
-    @property
-    def env_step(self) -> int:
-        """Env steps of the run."""
-        return int(self._run["book"]["env_step"]) if self._run else 0
-
-    @property
-    def train_iter(self) -> int:
-        """Updates that the learner has reported."""
-        return int(self._run.get("learn_iter", 0))
+        book = self._run.get("book", {})
+        self.has_begun = bool(self._run)  # whether the coordinator saved anything of the run
+        self.is_over = bool(self._run.get("is_over"))  # or failed
+        self.failure: str | None = self._run.get("failure")
+        self.env_step = int(book.get("env_step", 0))
+        self.train_iter = int(self._run.get("learn_iter", 0))  # updates that the learner has reported
+        self.close = self._store.close  # may be called again
 
     def workers_here(self) -> list[int]:
         """Return the ids of the run's workers that still live on this machine."""

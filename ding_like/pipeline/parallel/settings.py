@@ -63,7 +63,6 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
 }
 
 
-_TIMES = ("lease_ttl_s", "heartbeat_s", "publish_timeout_s", "state_timeout_s")
 _SECONDS = Rule("seconds above 0", lambda value: value > 0)
 _COUNT = Rule("1 or more", lambda value: value >= 1)
 _SECTION = Section(
@@ -71,9 +70,10 @@ _SECTION = Section(
     SYSTEM_TEMPLATE,
     types={"path_data": (str,), "path_policy": (str,), "learner_gpu_num": (int,)},
     rules={
-        **{
-            f"coordinator.{name}_s": _SECONDS for name in ("lease_ttl", "heartbeat", "publish_timeout", "state_timeout")
-        },
+        "coordinator.lease_ttl_s": _SECONDS,
+        "coordinator.heartbeat_s": _SECONDS,
+        "coordinator.publish_timeout_s": _SECONDS,
+        "coordinator.state_timeout_s": _SECONDS,
         "coordinator.max_failures": _COUNT,
         "num_learners": _COUNT,
         "num_batches": _COUNT,
@@ -133,17 +133,16 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     if None in (system["path_data"], system["path_policy"]):
         is_in_memory = in_memory and _MEMORY.is_dir()
         own = make_own_folder("ding-", where=_MEMORY) if is_in_memory else Path(cfg.exp_name) / FILES
-    base = own or Path()
-    found: dict[str, Any] = {
-        "path_data": Path(system["path_data"] or base / "data"),
-        "path_policy": Path(system["path_policy"] or base / "policy"),
-        "own_folder": own,
-        "num_collectors": num_collectors,
-        "segment_rows": segment_rows,
-        "segment_episodes": segment_episodes,
-        "max_lead_rows": max_lead,
-    }
-    return SystemConfig(**{name: found[name] if name in found else system[name] for name in SystemConfig._fields})
+    system.update(
+        path_data=Path(system["path_data"] or (own or Path()) / "data"),
+        path_policy=Path(system["path_policy"] or (own or Path()) / "policy"),
+        own_folder=own,
+        num_collectors=num_collectors,
+        segment_rows=segment_rows,
+        segment_episodes=segment_episodes,
+        max_lead_rows=max_lead,
+    )
+    return SystemConfig(**{name: system[name] for name in SystemConfig._fields})
 
 
 def required(cfg: Mapping[str, Any], *names: str, of: str) -> None:
@@ -298,18 +297,21 @@ def compile_config_parallel(
     `system.coordinator`; those of workers have no use, as workers dial in. Raises ConfigError for them, for a platform
     other than 'local', and with every fault of the config.
     """
-    hosts = dict(learner_host=learner_host, collector_host=collector_host)
-    ports = dict(learner_port=learner_port, collector_port=collector_port)
-    if given := [name for name, value in {**hosts, **ports}.items() if value is not None]:
+    of_workers = dict(
+        learner_host=learner_host,
+        collector_host=collector_host,
+        learner_port=learner_port,
+        collector_port=collector_port,
+    )
+    if given := [name for name, value in of_workers.items() if value is not None]:
         raise ConfigError(f"{', '.join(given)}: workers dial in to the coordinator; leave them out.")
     if platform != "local":
         raise ConfigError(f"platform is {platform!r}, expected 'local'; `ding -m dist` runs on several machines.")
     if save_path != "total_config.py":
         raise ConfigError(f"save_path is {save_path!r}, but the config is saved as total_config.py; leave it out.")
-    where = {
-        name: value for name, value in (("host", coordinator_host), ("port", coordinator_port)) if value is not None
-    }
-    system = deep_merge(system_with_coordinator(create_cfg, system_cfg), {"coordinator": where} if where else {})
+    at = dict(host=coordinator_host, port=coordinator_port)
+    at = {name: value for name, value in at.items() if value is not None}
+    system = deep_merge(system_with_coordinator(create_cfg, system_cfg), {"coordinator": at} if at else {})
     main = compile_config(*serial_parts(cfg, create_cfg), seed=seed, save=save_cfg)
     read_system(system, main, in_memory=False)  # which checks it
     return EasyDict(main=to_plain(main), system=deep_merge(SYSTEM_TEMPLATE, system))

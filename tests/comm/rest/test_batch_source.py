@@ -75,7 +75,7 @@ def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
     drawn: set[tuple[int, int]] = set()
     for _ in range(60):
         run.send()
-        while run.core.granted_updates < run.core.cfg.ratio.allowed_updates(run.core.env_step):
+        while run.core.book.granted_updates < run.core.cfg.ratio.allowed_updates(run.core.env_step):
             batch = run.source.next(timeout_s=60.0)
             assert batch is not None
             check(batch, run.number)
@@ -125,7 +125,7 @@ def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
         if turn == 3:
             assert 2 not in seen and run.source.num_replaced >= 0
             (run.folder / "hidden").rename(late)
-        if run.core.granted_updates >= run.core.cfg.ratio.allowed_updates(run.core.env_step):
+        if run.core.book.granted_updates >= run.core.cfg.ratio.allowed_updates(run.core.env_step):
             run.send()
         batch = run.source.next(timeout_s=60.0)
         assert batch is not None
@@ -244,7 +244,7 @@ def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkey
         run.source.feedback(train_iter, priority=None, info=dict)
         assert reported.acquire(timeout=60.0)
 
-    assert run.core.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
+    assert run.core.book.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
 
 
 def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,13 +262,13 @@ def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch
     for _ in range(10):
         run.send()
     drawn = 0
-    while run.core.waiting_updates or drawn < run.core.granted_updates:
+    while run.core.book.waiting_updates or drawn < run.core.book.granted_updates:
         assert run.source.next(timeout_s=60.0) is not None
         drawn += 1
         run.source.feedback(drawn, priority=None, info=dict)
 
     assert run.source.next(timeout_s=0.3) is None
-    assert drawn == run.core.granted_updates == run.source.num_received == run.source.num_learned > 10
+    assert drawn == run.core.book.granted_updates == run.source.num_received == run.source.num_learned > 10
     run.close()
 
 

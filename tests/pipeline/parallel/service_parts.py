@@ -11,10 +11,9 @@ import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
-from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
-from ding_like.worker import NaiveReplayBuffer
+from ding_like.worker import IBuffer, NaiveReplayBuffer
 from ding_like.worker.commander.naive import NaiveCommander
 from tests.support import Clock
 
@@ -39,13 +38,9 @@ def make_core(
     settings.update(cfg)
     commander = NaiveCommander({}, eval_freq=eval_freq, n_episode=2, stop_value=10.0, max_env_step=max_env_step)
 
-    def make_index(buffer_id: str) -> BufferIndex | OnPolicyIndex:
-        if isinstance(ratio, OnPolicyRatio):
-            return OnPolicyIndex(size, ratio.batch_rows, batch_segments=ratio.batch_segments)
-        buffer = NaiveReplayBuffer(
-            {"replay_buffer_size": size}, exp_name=str(folder), instance_name=buffer_id, rng=np.random.default_rng(0)
-        )
-        return BufferIndex(buffer, size)
+    def make_buffer() -> IBuffer:
+        cfg = {"replay_buffer_size": size}
+        return NaiveReplayBuffer(cfg, exp_name=str(folder), instance_name="buffer", rng=np.random.default_rng(0))
 
     return CoordinatorCore(
         CoreConfig(ratio, size, **settings),
@@ -53,7 +48,7 @@ def make_core(
         wall_clock=lambda: 1000.0,
         store=StateStore(folder / "state.sqlite"),
         commander=commander,
-        make_index=make_index,
+        make_buffer=make_buffer,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ import pytest
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.core.index import BufferIndex
+from ding_like.pipeline.parallel.core.ledger import CoreConfig, ReplayLedger
+from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.worker import AdvancedReplayBuffer
 from tests.pipeline.parallel.service_parts import announced, begin, claim, evaluated, join, make_core
 from tests.support import Clock
@@ -44,7 +47,7 @@ def test_a_segment_counts_once_however_often_it_is_sent(core: CoordinatorCore) -
 
     assert first.accepted == (f"{collector}.00000000",)
     assert again.duplicate == first.accepted and len(again.accepted) == 1
-    assert core.env_step == 16 and core.book.buffers["buffer"].count == 16
+    assert core.env_step == 16 and core.book.count == 16
 
 
 def test_a_segment_that_cannot_be_is_rejected_by_name_and_the_good_ones_are_taken(tmp_path: Path) -> None:
@@ -67,7 +70,7 @@ def test_a_segment_that_cannot_be_is_rejected_by_name_and_the_good_ones_are_take
     core.close()
     core = make_core(tmp_path, size=100)
 
-    assert core.env_step == core.book.buffers["buffer"].count == 8 * len(bad), "the good ones are saved"
+    assert core.env_step == core.book.count == 8 * len(bad), "the good ones are saved"
     core.close()
 
 
@@ -244,7 +247,7 @@ def test_a_task_is_used_for_its_kind_only(core: CoordinatorCore) -> None:
         with pytest.raises(RefusedError) as caught:
             ask()
         assert caught.value.code == "wrong_role"
-    assert core.learn_iter == 0 and core.env_step == 0 and "other" not in core.book.buffers
+    assert core.learn_iter == 0 and core.env_step == 0
 
 
 def test_a_learner_cannot_have_segments_that_there_are_not(core: CoordinatorCore) -> None:
@@ -318,14 +321,23 @@ def test_the_weights_whose_evaluation_ended_the_run_are_kept_and_told_to_the_lea
 SIZE = 64
 
 
-def prioritised(folder: Path) -> BufferIndex:
+@pytest.fixture
+def prioritised(tmp_path: Path) -> Iterator[ReplayLedger]:
+    """Give a ledger of a full prioritised buffer of 8 segments, with its store."""
     cfg = {"replay_buffer_size": SIZE, "alpha": 1.0, "beta": 1.0}
-    buffer = AdvancedReplayBuffer(cfg, exp_name=str(folder), instance_name="buffer", rng=np.random.default_rng(0))
-    return BufferIndex(buffer, SIZE)
+    buffer = AdvancedReplayBuffer(cfg, exp_name=str(tmp_path), instance_name="buffer", rng=np.random.default_rng(0))
+    store = StateStore(tmp_path / "state.sqlite")
+    ratio = UpdateRatio(warmup_steps=0, steps=1, updates=1, max_lead=SIZE)
+    ledger = ReplayLedger(CoreConfig(ratio, SIZE, 8), store=store, buffer=buffer)
+    take(ledger, range(8))
+    yield ledger
+    ledger.close()
+    store.close()
 
 
-def add(index: BufferIndex, number: int, *, rows: int = 8) -> None:
-    index.add(index.number(announced("w", number, rows=rows)))
+def take(ledger: ReplayLedger, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        assert ledger.take("w", announced("w", number), None)
 
 
 def weights_by_row(batches: m.Batches) -> dict[int, set[float]]:
@@ -336,15 +348,12 @@ def weights_by_row(batches: m.Batches) -> dict[int, set[float]]:
     return found
 
 
-def test_rows_in_place_of_unreadable_ones_have_their_own_weights(tmp_path: Path) -> None:
-    index = prioritised(tmp_path)
-    for number in range(8):
-        add(index, number)
+def test_rows_in_place_of_unreadable_ones_have_their_own_weights(prioritised: ReplayLedger) -> None:
+    index = prioritised
     places = np.arange(SIZE)
     unique_ids = (places // 8 + 1) * m.ROWS_PER_SEGMENT + places % 8
     index.set_priorities(places, unique_ids, np.linspace(0.1, 9.0, SIZE).astype(np.float32))
-    for number in range(5):
-        index.quarantine(f"w.{number:08d}")
+    index.update(None, [f"w.{number:08d}" for number in range(5)])
 
     batches = index.join([each for each in (index.draw(SIZE, 0),) if each is not None])
 
@@ -357,15 +366,12 @@ def test_rows_in_place_of_unreadable_ones_have_their_own_weights(tmp_path: Path)
     assert all(len(weights) == 1 for weights in weights_by_row(batches).values())
 
 
-def test_a_priority_for_a_row_that_is_gone_is_not_written_to_the_one_in_its_place(tmp_path: Path) -> None:
-    index = prioritised(tmp_path)
-    for number in range(8):
-        add(index, number)
+def test_a_priority_for_a_row_that_is_gone_is_not_written_to_the_one_in_its_place(prioritised: ReplayLedger) -> None:
+    index = prioritised
     places = np.arange(SIZE)
     unique_ids = (places // 8 + 1) * m.ROWS_PER_SEGMENT + places % 8
     index.set_priorities(places, unique_ids, np.full(SIZE, 1.0, np.float32))
-    for number in range(8, 12):  # half of the rows are others now
-        add(index, number)
+    take(index, range(8, 12))  # half of the rows are others now
     new_ids = unique_ids.copy()
     new_ids[:32] += 8 * m.ROWS_PER_SEGMENT
     assert index.set_priorities(places, new_ids, np.full(SIZE, 1.0, np.float32)) == SIZE

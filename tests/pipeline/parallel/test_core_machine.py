@@ -238,7 +238,7 @@ class Coordinator(RuleBasedStateMachine):
     def nothing_is_lost_or_doubled(self) -> None:
         if not hasattr(self, "core") or not self.accepted:
             return
-        index = self.core.book.buffers["buffer"]
+        index = self.core.book
         live = index.new_segments(0, 1000)
         assert [each.name for each in live] == self.accepted[-len(live) :]
         assert index.next_serial == len(self.accepted) + 1 and index.count == min(sum(self.rows), SIZE)
@@ -250,7 +250,7 @@ class Coordinator(RuleBasedStateMachine):
         if not hasattr(self, "core"):
             return
         assert self.core.env_step == sum(self.rows)
-        assert self.core.granted_updates <= self.core.cfg.ratio.allowed_updates(self.core.env_step)
+        assert self.core.book.granted_updates <= self.core.cfg.ratio.allowed_updates(self.core.env_step)
         leased = [task for task in self.core.tasks.tasks.values() if task.status == "leased"]
         assert len({task.worker_id for task in leased}) == len(leased), "a worker does one task at a time"
 

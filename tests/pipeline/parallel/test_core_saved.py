@@ -268,7 +268,7 @@ def test_a_coordinator_killed_before_its_answer_came_through_gives_the_same_batc
 
     assert encode(again) == encode(first) and first.batches.num_batches == 4
     rest = answer(core, "sample", learner, ("buffer",), question(learn, batches=100), 2)
-    assert core.granted_updates == first.batches.num_batches + rest.batches.num_batches == 8, "granted is received"
+    assert core.book.granted_updates == first.batches.num_batches + rest.batches.num_batches == 8, "granted is received"
     core.close()
 
 
@@ -295,7 +295,7 @@ def test_numbers_below_the_last_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RefusedError) as caught:
         answer(core, "sample", learner, ("buffer",), question(learn), 1)
 
-    assert caught.value.code == "old_message" and core.granted_updates == 4
+    assert caught.value.code == "old_message" and core.book.granted_updates == 4
     core.close()
 
 
@@ -327,7 +327,7 @@ def test_a_second_copy_that_comes_while_the_first_waits_is_granted_nothing_more(
         thread.join(10)
 
     assert len(replies) == 4 and len({encode(reply) for reply in replies}) == 1
-    assert core.granted_updates == 2
+    assert core.book.granted_updates == 2
 
 
 def test_two_copies_that_wait_do_not_wake_each_other(core: CoordinatorCore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,7 +360,7 @@ def test_an_empty_answer_is_final_when_the_time_is_over(core: CoordinatorCore) -
 
     again = answer(core, "sample", learner, ("buffer",), message, 1)
 
-    assert first.batches is None and again == first and core.granted_updates == 0
+    assert first.batches is None and again == first and core.book.granted_updates == 0
 
 
 def test_an_older_message_that_still_waits_when_the_next_comes_is_granted_nothing(tmp_path: Path) -> None:
@@ -379,12 +379,37 @@ def test_an_older_message_that_still_waits_when_the_next_comes_is_granted_nothin
     core.close()
 
 
-def test_heartbeats_alone_are_not_saved(tmp_path: Path) -> None:
-    core, learner, *_ = filled(tmp_path)
+def test_a_state_file_that_lost_answered_messages_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    core, learner, learn, _, _ = filled(tmp_path)
+    answer(core, "sample", learner, ("buffer",), question(learn), 1)
+    core.close()
+    core = make_core(tmp_path)
 
+    with caplog.at_level(logging.ERROR):
+        for number in (4, 6):  # 2 and 3 were answered: the file does not know
+            answer(core, "sample", learner, ("buffer",), question(learn), number)
+
+    assert [record.message for record in caplog.records if "what was answered between is lost" in record.message]
+    assert core.status()["state_gaps"] == 1
+    core.close()
+
+
+def test_heartbeats_and_refusals_between_are_no_gap(tmp_path: Path) -> None:
+    core, learner, learn, _, _ = filled(tmp_path)
+    answer(core, "sample", learner, ("buffer",), question(learn), 1)
+    answer(core, "heartbeat", learner, (), m.Heartbeat("learn"), 2)
+    with pytest.raises(RefusedError, match="no task"):
+        answer(core, "task_info", learner, ("nothing-1",), m.TaskInfo(1, {}), 3)
     LockedService(core).answer("heartbeat", learner, (), m.Heartbeat("learn"), Stamp("beats", 7))
+    core.close()
+    core = make_core(tmp_path)
 
-    assert not [key for key, _ in core._store.items("answer") if key.endswith("/beats")]
+    answer(core, "sample", learner, ("buffer",), question(learn), 4)
+
+    assert core.status()["state_gaps"] == 0
+    assert not [key for key, _ in core._store.items("answer") if key.endswith("/beats")], "beats alone are not written"
     core.close()
 
 

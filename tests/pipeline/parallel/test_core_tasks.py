@@ -370,9 +370,9 @@ def test_what_a_dead_learner_had_not_saved_is_granted_again(core: CoordinatorCor
     for number in range(4):  # 32 rows: 8 updates after the first 16
         send(core, collector, task, number)
     have = sample(core, learner, learn).new_segments[-1].serial
-    while core.waiting_updates:
+    while core.book.waiting_updates:
         sample(core, learner, learn, have_segments_up_to=have)
-    assert core.granted_updates == 8
+    assert core.book.granted_updates == 8
     core.lost("host", 1, "killed")
 
     second = join(core, "learner", 2)
@@ -381,7 +381,7 @@ def test_what_a_dead_learner_had_not_saved_is_granted_again(core: CoordinatorCor
 
     assert again.attempt == learn.attempt + 1
     granted = 0 if reply.batches is None else reply.batches.num_batches
-    assert core.granted_updates == 3 + granted and core.granted_updates + core.waiting_updates == 8
+    assert core.book.granted_updates == 3 + granted and core.book.granted_updates + core.book.waiting_updates == 8
 
 
 def test_a_first_learner_is_granted_nothing_twice(core: CoordinatorCore) -> None:
@@ -391,7 +391,7 @@ def test_a_first_learner_is_granted_nothing_twice(core: CoordinatorCore) -> None
     for _ in range(5):
         sample(core, learner, learn)  # it asks as if it knew of no segment
 
-    assert core.granted_updates + core.waiting_updates == 8
+    assert core.book.granted_updates + core.book.waiting_updates == 8
 
 
 def test_segments_that_cannot_be_read_are_told_once_to_set_aside(core: CoordinatorCore) -> None:

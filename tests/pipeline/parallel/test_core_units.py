@@ -146,7 +146,7 @@ def test_updates_follow_env_steps_where_rows_are_sequences(tmp_path: Path, per_r
     assert play.core.env_step == play.rows * per_row > 20 * STEPS
     allowed = ratio.allowed_updates(play.core.env_step)
     assert allowed - play.batches <= ratio.max_lead * UPDATES // (STEPS * per_row) + 2 * UPDATES
-    assert play.core.book.index("buffer").count == play.rows, "a buffer's capacity is of rows"
+    assert play.core.book.count == play.rows, "a buffer's capacity is of rows"
     play.core.close()
 
 
@@ -229,5 +229,5 @@ def test_a_segment_beyond_the_batch_that_is_waited_for_is_not_learned_from(tmp_p
 
     assert [play.send(worker) for worker in play.tasks] == [True] * 3
 
-    assert play.core.book.index("buffer").count == 10 and play.core.book.stale_rows == 5
+    assert play.core.book.count == 10 and play.core.book.stale_rows == 5
     play.core.close()

@@ -145,7 +145,7 @@ def test_another_attempt_begins_with_the_weights_in_memory(by_hand: ByHand) -> N
 
 def test_after_somebody_else_published_it_begins_with_the_newest_saved_point(by_hand: ByHand) -> None:
     by_hand.train(3)
-    by_hand.training.save(print, 3)
+    by_hand.training.save(3)
     saved = by_hand.state()
     by_hand.train(2)
     others = m.PolicyVersion(2, 40, "x", 1)
@@ -252,7 +252,7 @@ def test_an_audit_can_read_how_many_batches_came_and_were_learned_from(by_hand: 
     by_hand.learner._end_attempt(is_done=True)
 
     stats = by_hand.run.core.workers.get(by_hand.worker_id).stats  # type: ignore[union-attr]
-    assert stats["learned_updates"] == 9 and stats["received_updates"] == by_hand.run.core.granted_updates >= 9
+    assert stats["learned_updates"] == 9 and stats["received_updates"] == by_hand.run.core.book.granted_updates >= 9
 
 
 def test_a_learner_gives_up_where_no_collector_sends_data(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_an_odd_first_segment_is_refused_and_honest_ones_are_not(by_hand: ByHand
     def read(name: str, columns: dict[str, Any]) -> dict[str, Any]:
         written = write_segment(run.system.path_data, f"w.{name}", columns, SegmentMeta("t", 1, "w", 0, 0, 16))
         told = m.NewSegment(1, written.name, written.rows, 0, written.sha256, written.nbytes)
-        return dict(learner._segment_reader(learner._training)(told))
+        return dict(learner._segment_reader()(told))
 
     for number, (kind, columns) in enumerate(ODD.items()):
         with pytest.raises(SegmentError) as caught:

@@ -186,17 +186,6 @@ def test_it_starts_from_the_documented_config(in_tmp: Path) -> None:
         LearnerAggregator({"master": at, "slave": at, "learner": learners})
 
 
-def test_reports_of_several_learners_become_one() -> None:
-    infos = [
-        {"learner_step": 5, "task_id": "t", "loss": 1.0, "ids": [1], "learner_done": False},
-        {"learner_step": 6, "task_id": "t", "loss": 3.0, "ids": [2, 3], "learner_done": True},
-    ]
-
-    merged = LearnerAggregator.merge_info(infos)
-
-    assert merged == {"learner_step": 5, "task_id": "t", "loss": 2.0, "ids": [1, 2, 3], "learner_done": False}
-
-
 def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
     policy = compile_config(
         {"env": {"env_id": "CartPole-v1"}, "policy": {"learn": {"batch_size": 33}}},

@@ -71,12 +71,12 @@ class Simulation:
         task, rows = self.tasks[worker], self.credit[worker]
         name = f"{worker}.{self.sent[worker]:08d}"
         self.sent[worker] += 1
-        serial = self.core.book.index("buffer").next_serial
+        serial = self.core.book.next_serial
         attempt, version = self.loaded[worker]
         info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", version, rows, policy_attempt=attempt)
         reply = self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert reply.accepted == (name,)
-        if self.core.book.index("buffer").next_serial > serial:
+        if self.core.book.next_serial > serial:
             assert self.loaded[worker] == (self.learn.attempt, self.version), "only rows of the newest weights"
             self.rows[serial] = (self.version, rows)
         self.take_order(worker, reply)
@@ -160,7 +160,7 @@ def test_another_number_of_rows_than_a_batch_is_refused(tmp_path: Path) -> None:
     for _ in range(3):
         run.ask(worker)
         run.send(worker)
-    serial = run.core.book.index("buffer").next_serial - 1
+    serial = run.core.book.next_serial - 1
 
     with pytest.raises(RefusedError, match="24 rows, not 23"):
         run.core.sample(run.learner, "buffer", m.Sample(run.learn.task_id, 1, BATCH - 1, 1, 0, serial))
@@ -173,7 +173,7 @@ def send_batch(run: Simulation) -> str:
     for _ in range(BATCH // SEGMENT):
         run.ask(worker)
         run.send(worker)
-    assert run.core.book.index("buffer").count == BATCH
+    assert run.core.book.count == BATCH
     return worker
 
 
@@ -186,7 +186,7 @@ def test_a_new_attempt_learns_nothing_of_the_dead_ones_weights(tmp_path: Path) -
 
     run.learn = claim(run.core, run.learner)
 
-    assert run.learn.attempt == 2 and run.core.book.index("buffer").count == 0
+    assert run.learn.attempt == 2 and run.core.book.count == 0
     assert run.core.book.stale_rows == BATCH
     reply = run.core.sample(run.learner, "buffer", m.Sample(run.learn.task_id, 2, BATCH, 1, 0, 0))
     assert reply.batches is None
@@ -196,9 +196,9 @@ def test_a_new_attempt_learns_nothing_of_the_dead_ones_weights(tmp_path: Path) -
     run.send(worker)  # what was on its way
     assert run.core.book.stale_rows == BATCH + SEGMENT
     run.restart()
-    assert run.core.book.index("buffer").count == 0 and run.core.book.stale_rows == BATCH + SEGMENT
+    assert run.core.book.count == 0 and run.core.book.stale_rows == BATCH + SEGMENT
     run.publish()
-    run.have = run.core.book.index("buffer").next_serial - 1
+    run.have = run.core.book.next_serial - 1
     send_batch(run)
     assert run.learn_once()
     run.core.close()
@@ -217,5 +217,5 @@ def test_rows_of_the_same_version_of_another_attempt_are_stale(tmp_path: Path) -
 
     run.send(worker)
 
-    assert run.core.book.index("buffer").count == 0 and run.core.book.stale_rows == SEGMENT
+    assert run.core.book.count == 0 and run.core.book.stale_rows == SEGMENT
     run.core.close()

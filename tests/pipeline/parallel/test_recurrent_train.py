@@ -33,7 +33,7 @@ def test_sequences_with_their_state_train_at_the_serial_ratio(
         result = run.train()
 
         assert result["train_iter"] == run.core.env_step * 2 // (6 * STEPS) >= 90
-        assert run.core.book.index("buffer").count == 80, "the capacity is of rows"
+        assert run.core.book.count == 80, "the capacity is of rows"
     length = BURN_IN + STEPS
     for batch in batches:
         check(batch, length)

@@ -34,7 +34,7 @@ def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path) -> None:
         result = run.train()
 
         plain = run.core.book.plain()
-        segments = run.core.book.index("buffer").next_serial - 1
+        segments = run.core.book.next_serial - 1
         # Of each of two collectors, one segment may come after the learner was told that it has all.
         episodes = [(segments - plain["warmup_segments"] - late) * run.system.segment_episodes for late in range(3)]
         assert result["train_iter"] in [each * 5 // n_episode for each in episodes]
@@ -142,11 +142,9 @@ def test_a_learner_that_is_started_again_goes_on_from_the_statistics_that_were_s
         run.train()
         first = run.learner._training
         assert first is not None
-        first.save(print, 0)
+        first.save(0)
 
-        second = Training(
-            run.cfg, run_id=first.run_id, store=run.learner._store, hooks=[], get_data=lambda size: lambda: None
-        )
+        second = Training(run.cfg, run_id=first.run_id)
         second.go_on_from_saved()
 
         for name, entry in first.statistics.weights().items():

@@ -23,8 +23,7 @@ from ding_like.comm.rest.messages import Stamp
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.wire import check_count, printable
 from ding_like.errors import SchemaError
-from ding_like.pipeline.parallel.core.index import BufferIndex, OnPolicyIndex
-from ding_like.pipeline.parallel.core.ledger import CoreConfig, SegmentLedger
+from ding_like.pipeline.parallel.core.ledger import BUFFER_ID, CoreConfig, OnPolicyLedger, ReplayLedger, SegmentLedger
 from ding_like.pipeline.parallel.core.state import Journal, StateStore, StateUnwritableError
 from ding_like.pipeline.parallel.core.tasks import (
     FAILED,
@@ -41,6 +40,7 @@ from ding_like.pipeline.parallel.core.tasks import (
     check_learned,
     most_env_steps,
 )
+from ding_like.worker import IBuffer
 from ding_like.worker.commander.naive import NaiveCommander
 
 __all__ = ["CoordinatorCore", "CoreConfig"]
@@ -87,14 +87,18 @@ class CoordinatorCore:
         wall_clock: Callable[[], float],
         store: StateStore,
         commander: NaiveCommander,
-        make_index: Callable[[str], BufferIndex | OnPolicyIndex],
+        make_buffer: Callable[[], IBuffer],
     ) -> None:
         self.cfg = cfg
         self._clock = clock
         self._wall_clock = wall_clock
         self._store = store
         self._commander = commander
-        self.book = SegmentLedger(cfg, store=store, make_index=make_index)
+        self.book: SegmentLedger
+        if cfg.is_on_policy:
+            self.book = OnPolicyLedger(cfg, store=store)
+        else:
+            self.book = ReplayLedger(cfg, store=store, buffer=make_buffer())
         self.tasks = TaskTable(cfg.lease_ttl_s)
         self.workers = WorkerTable()
         self.journal = Journal(store)
@@ -302,10 +306,10 @@ class CoordinatorCore:
         worker = self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
         check_count(message.cur_learner_iter, "cur_learner_iter")
-        self.book.check_sample(buffer_id, message)
+        self.book.check_sample(message)
         drawn: list[m.Batches] = []
         self.book.take_learner_in(task.attempt, message.cur_learner_iter)
-        news, can_draw = self.book.news(buffer_id, message.have_segments_up_to)
+        news, can_draw = self.book.news(message.have_segments_up_to)
         while can_draw and len(drawn) < message.num_batches:
             batch = self.callbacks.deal_with_learner_get_data(
                 task.task_id, buffer_id, message.batch_size, message.cur_learner_iter
@@ -316,8 +320,8 @@ class CoordinatorCore:
             worker.has_worked = True
         # What the update ratio allows is learned before the end, as the serial pipeline would have.
         finish = self.is_over or (self._is_to_finish(task) and can_draw and not drawn)
-        index = self.book.index(buffer_id)
-        return m.SampleReply(index.join(drawn), news, index.count, message.batch_size, self.env_step, finish)
+        book = self.book
+        return m.SampleReply(book.join(drawn), news, book.count, message.batch_size, self.env_step, finish)
 
     @_saved
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
@@ -381,7 +385,7 @@ class CoordinatorCore:
         if cfg.lanes:
             segment_steps, present_s = cfg.segment_rows * cfg.steps_per_row, self._clock() - worker.joined_s
             most = most_env_steps(lanes=cfg.lanes, segment_steps=segment_steps, present_s=present_s) - worker.env_steps
-        is_new = self.book.take(worker.worker_id, buffer_id, info, wanted, most_env_steps=most)
+        is_new = self.book.take(worker.worker_id, info, wanted, most_env_steps=most)
         if is_new:
             worker.has_worked = True
             worker.env_steps += info.env_steps
@@ -396,14 +400,14 @@ class CoordinatorCore:
     ) -> m.Batches | None:
         """Draw one batch; None while the buffer has too few rows, or the update ratio allows no further update."""
         task, _ = self._leased(task_id, buffer_id)
-        return self.book.draw(buffer_id, batch_size, cur_learner_iter, self.policies.get(task.policy_id))
+        return self.book.draw(batch_size, cur_learner_iter, self.policies.get(task.policy_id))
 
     @_saved
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
         """Take priorities, unreadable segments and what the learner reports of itself."""
         _, worker = self._leased(task_id, buffer_id)
         shown = {name: value for name, value in info.items() if name not in _NOT_SHOWN}
-        fault = self.book.update(buffer_id, info.get("priority_info"), info.get("bad_segments") or ())
+        fault = self.book.update(info.get("priority_info"), info.get("bad_segments") or ())
         self.learn_iter = max(self.learn_iter, int(info["learner_step"]))
         self._silence.report(int(info["learner_step"]), self._clock())
         if shown:
@@ -460,9 +464,10 @@ class CoordinatorCore:
             "is_over": self.is_over,
             "failure": self.failure,
             "halted": self.halted,
+            "state_gaps": self.journal.num_gaps,  # more than 0: the state file has lost messages that were answered
             "workers": {id_: {name: getattr(each, name) for name in shown} for id_, each in self.workers.items()},
             "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
-            "buffers": {name: {"rows": index.count} for name, index in book.buffers.items()},
+            "buffers": {BUFFER_ID: {"rows": book.count}},
             "stale_rows": book.stale_rows,
             "bad_rows": book.bad_rows,
             "policies": {name: asdict(version) for name, version in self.policies.items()},
@@ -472,16 +477,6 @@ class CoordinatorCore:
     def env_step(self) -> int:
         """Return the env steps that were taken for all accepted segments."""
         return self.book.env_step
-
-    @property
-    def granted_updates(self) -> int:
-        """Return how many batches were handed out."""
-        return self.book.granted_updates
-
-    @property
-    def waiting_updates(self) -> int:
-        """Return how many batches may be handed out beside those that were."""
-        return self.book.waiting_updates
 
     def num_workers(self, role: str) -> int:
         """Return how many workers of a role there are."""
@@ -608,23 +603,20 @@ class CoordinatorCore:
     def _room_for(self, worker: WorkerEntry, wanted: m.PolicyVersion) -> int:
         """Return the rows that a worker may collect now: those of a segment, or none while there is no room for them.
 
-        Room is taken by what others were allowed, and kept for those who have waited longer. On-policy it may be less
+        Room is taken by what others were allowed, and kept for those that have waited longer. On-policy it may be less
         than a segment: what is left of a batch. What comes may be more or less: it is accounted for as it is.
         """
-        rows, now_s = self.cfg.segment_rows, self._clock()
-        ordered = self.workers.credit_of_others(worker)
+        now_s = self._clock()
         worker.heard_s = now_s
-        if self.cfg.is_on_policy:
-            return max(0, min(rows, self.book.room(ordered, wanted)))
         since_s = now_s if worker.waits_since_s is None else worker.waits_since_s
         ahead = sum(
             each.waits_since_s is not None and each.waits_since_s < since_s and now_s - each.heard_s < _SILENT_S
             for each in self.workers.values()
             if each is not worker
         )
-        is_allowed = self.book.has_room(ordered + ahead * rows, rows)
-        worker.waits_since_s = None if is_allowed else since_s
-        return rows if is_allowed else 0
+        rows = self.book.rows_allowed(self.workers.credit_of_others(worker), ahead, wanted)
+        worker.waits_since_s = None if rows else since_s
+        return rows
 
     def _learn_task(self, worker_id: str, buffer_id: str, message: m.Sample | m.Update) -> TaskEntry:
         task = self.tasks.check(message.task_id, message.attempt, worker_id)
@@ -751,6 +743,7 @@ class CoordinatorCore:
             for name in ("learn_iter", "_num_tasks", "is_over", "failure"):
                 setattr(self, name, saved[name])
             self._commander.load_state_dict(saved["commander"])
+            self.book.restore(saved["book"])
         now = self._clock()
         for worker_id, worker in self._store.items("worker"):
             self.workers.join(worker_id, **worker, now_s=now, lease_s=self.cfg.lease_ttl_s)
@@ -758,7 +751,6 @@ class CoordinatorCore:
             self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
         for policy_id, version in self._store.items("policy"):
             self.policies[policy_id] = m.PolicyVersion(**version)
-        self.book.restore(None if saved is None else saved["book"])
         with self._store.transaction():
             for worker_id in sorted(set(self.journal.secrets) - set(self.workers)):
                 self.journal.worker_left(worker_id)

@@ -279,6 +279,8 @@ class Journal:
             worker_id, _, channel = key.partition("/")  # ids have no slash
             reply = decode(_REPLIES[plain["kind"]], plain["body"].encode())
             self._replies.setdefault(worker_id, OrderedDict())[channel] = (plain["number"], reply)
+        self._unheard = {(id_, channel) for id_, replies in self._replies.items() for channel in replies}  # since then
+        self.num_gaps = 0  # channels on which the state file does not know of messages that were answered
 
     def find(self, worker_id: str, stamp: Stamp) -> Any:
         """Return the reply that this message had, None for a new one.
@@ -294,10 +296,22 @@ class Journal:
                 "old_message", f"message {stamp.number} of {stamp.channel} is older than {number}, the last"
             )
         if stamp.number > number:
+            if (worker_id, stamp.channel) in self._unheard and stamp.number > number + 1:
+                self._note_gap(worker_id, number, stamp.number)
+            self._unheard.discard((worker_id, stamp.channel))
             return None
         if isinstance(reply, m.ErrorBody):
             raise RefusedError(reply.code, reply.message, retry_after_s=reply.retry_after_s, details=reply.details)
         return reply
+
+    def _note_gap(self, worker_id: str, known: int, found: int) -> None:
+        self.num_gaps += 1
+        if self.num_gaps == 1:  # the others have the same cause
+            logger.error(
+                "the state file has %s's messages up to %d, and %d has come: what was answered between is lost. "
+                "The file, or its write-ahead log, is older than when the coordinator was stopped.",
+                worker_id, known, found,
+            )  # fmt: skip
 
     def keep(self, worker_id: str, stamp: Stamp, reply: Any) -> None:
         """Save the reply to a message, a RefusedError too."""

@@ -44,7 +44,6 @@ class Stage:
         self.core: Any = make_core(folder)
         self.service = LockedService(self.core)
         self.learner, self.learn, self.collector, self.collect = begin(_Registrar(self.service))
-        self.core.book.index(self.learn.buffer_id)
         self.data, self.weights = folder / "data", folder / "policy"
         self.data.mkdir()
         self.keys = make_keys(folder / "keys.json")
