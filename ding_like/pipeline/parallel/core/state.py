@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import ROUTES, Stamp
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.service import ROUTES, Stamp
 from ding_like.comm.rest.wire import MAX_COUNT, check_id, decode, encode
 from ding_like.errors import CheckpointError
 from ding_like.utils.files import atomic_write
