@@ -33,8 +33,8 @@ class Children:
     """Supervisor of the worker processes of this machine; use it with `with`, so that none is left behind.
 
     One that dies is started again, until it has died `max_restarts` + 1 times in a row without having done anything.
-    `lost` is told of each. All have ended within `grace_s` of the block's end; they hear of it, too, when this process
-    is killed.
+    `lost` is called for each. All have ended within `grace_s` of the block's end; they end, too, when this process is
+    killed.
     """
 
     def __init__(self, log_folder: Path, *, lost: Lost, max_restarts: int = 3, grace_s: float = 20.0) -> None:
@@ -46,7 +46,7 @@ class Children:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
-        """Start `ding` with arguments; what it says goes to `{name}.txt`."""
+        """Start `ding` with arguments; its output goes to `{name}.txt`."""
         self._children[name] = _Child(self._launch(name, arguments), arguments)
 
     def _launch(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
@@ -62,8 +62,8 @@ class Children:
     def check(self) -> list[str]:
         """Restart what has died; return a line for each.
 
-        Raises TrainingError, with what it said last, for one that keeps dying, or that ended with an error before it
-        had done anything: it would again.
+        Raises TrainingError, with its last line of output, for one that keeps dying, or that ended with an error before
+        it had done anything: it would again.
         """
         said = []
         for name, child in self._children.items():

@@ -64,7 +64,7 @@ class BaseCommCollector(ABC, Configurable):
     @property
     @abstractmethod
     def collector_uid(self) -> str:
-        """Return the name by which the coordinator knows this collector."""
+        """Name by which the coordinator knows this collector."""
 
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
@@ -87,7 +87,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         coordinator: CoordinatorService | None = None,
         env_setting: EnvSetting | None = None,
     ) -> None:
-        """Prepare; `coordinator` stands in place of the one at `cfg.coordinator`."""
+        """Prepare; `coordinator` replaces the one at `cfg.coordinator`."""
         super().__init__(cfg)
         required(cfg, "main", "seed", *(() if coordinator else ("coordinator",)), of="a comm collector")
         self._env_setting = env_setting

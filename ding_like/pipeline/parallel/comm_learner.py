@@ -113,7 +113,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         env_setting: EnvSetting | None = None,
         model: torch.nn.Module | None = None,
     ) -> None:
-        """Prepare; `coordinator` stands in place of the one at `cfg.coordinator`. Raises ConfigError for a lost key."""
+        """Prepare; `coordinator` replaces the one at `cfg.coordinator`. Raises ConfigError for a missing key."""
         super().__init__(cfg)
         required(cfg, *_KEYS, *(() if coordinator else ("coordinator",)), of="a comm learner")
         self._main = cfg["main"]
@@ -164,7 +164,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         task = m.Task(**task_info)
         self._end_attempt(is_done=False)
         published_by = None if task.policy is None else task.policy.attempt
-        if self._training is None or not self._training.goes_on(task.attempt, published_by, self._link.run_id):
+        if self._training is None or not self._training.can_continue(task.attempt, published_by, self._link.run_id):
             if self._training is not None:
                 self._training.close()
             self._training = Training(self._cfg, run_id=self._link.run_id, **self._given)
@@ -172,7 +172,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
                 self._training.learner.register_hook(hook)
             self._training.learner.get_data = self.get_data
             if task.attempt > 1:
-                self._training.go_on_from_saved()
+                self._training.load_saved()
         self._training.begin(task.attempt)
         self._task, self._handle = task, TaskHandle(task)
         dtype = (self._cfg.get("weights") or {}).get("dtype", "exact")
@@ -199,7 +199,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         try:
             self._train(training)
         except CommError:
-            # Updates are whole or not at all: another process goes on from here.
+            # Updates are whole or not at all: another process continues from here.
             if training.aggregator is not None and training.aggregator.has_lost_a_learner:
                 self._save()
             raise
@@ -208,7 +208,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             raise TaskLeftError(f"asked to leave at iteration {training.learner.train_iter}")
         env_step = 0 if self._source is None else self._source.env_step
         self._end_attempt(is_done=True)
-        self._save()  # with more env steps to come, the run goes on from here
+        self._save()  # where the run is given more env steps, it continues from here
         return {"env_step": env_step, **training.result()}
 
     def _train(self, training: Training) -> None:
@@ -330,7 +330,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         if final is None or (final.attempt, final.version) >= (task.attempt, training.learner.train_iter):
             return
         weights = read_published(self._link.files, task.policy_id, final)
-        training.judged_weights(final.version, weights.state)
+        training.load_final_weights(final.version, weights.state)
 
     # --- batches in, reports out
 
@@ -453,7 +453,7 @@ class Training:
         self._store = ResumeStore(Path(main.exp_name, "learner_state"), durable=False)
         self.run_id = run_id
         self.last_attempt = 0  # that this process made at the task
-        self.learned_updates = 0  # batches learned from, by this learner and those that it goes on from
+        self.learned_updates = 0  # batches learned from, by this learner and those that it continues
         self.num_updates = 0  # what the learner counted last; it may learn on after the model that ends the run
         self.train_s = 0.0
         given = main.policy.learn.learner.get("train_iterations", float("inf"))
@@ -513,8 +513,8 @@ class Training:
 
     # --- from attempt to attempt
 
-    def goes_on(self, attempt: int, published_by: int | None, run_id: str) -> bool:
-        """Tell whether another attempt can go on from what is in memory: no other has published meanwhile.
+    def can_continue(self, attempt: int, published_by: int | None, run_id: str) -> bool:
+        """Return whether another attempt can continue from memory: no other attempt has published meanwhile.
 
         `published_by` is the attempt whose weights are the run's newest, None where there are none.
         """
@@ -526,7 +526,7 @@ class Training:
         self.last_attempt = attempt
         if self.aggregator is not None:  # what was loaded since, they have not got
             self.aggregator.renew()
-        # What an attempt goes on from is not the checkpoint that the run was begun with.
+        # What an attempt continues from is not the checkpoint that the run was begun with.
         if attempt > 1 and self.learner.train_iter > 0:
             self.learner.remove_hooks(LoadCkptHook)
         if self._newer is not None:
@@ -542,10 +542,10 @@ class Training:
         trained["last_iter"] = self.learner.train_iter  # of the last model: learning may have gone on after it
         return {**trained, **self.final_evaluation.play()}
 
-    def judged_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
+    def load_final_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
         """Take the weights whose evaluation ended the run, by which it is judged.
 
-        Those that are newer are kept beside, optimizer and targets stay: `begin` goes on with them, as if nothing had
+        Those that are newer are kept beside, optimizer and targets stay: `begin` continues with them, as if nothing had
         been.
         """
         newest = {name: tensor.clone() for name, tensor in state_of(self.policy.collect_mode).items()}
@@ -563,7 +563,7 @@ class Training:
 
     # --- saved points
 
-    def go_on_from_saved(self) -> None:
+    def load_saved(self) -> None:
         """Take over what another process, or this one, saved of this run, if there is anything."""
         try:
             saved = self._store.load_newest()

@@ -71,14 +71,14 @@ class Coordinator:
     `cfg` holds `main`, a compiled config; `system`, what `read_system` returns or takes; `seed`; `max_env_step`;
     `key_file`, made if it is not there, without which any worker of this machine is taken; and `lock`, which holds the
     run's folder, taken if there is none, and let go in `close`. State is saved in `{exp_name}/coordinator.sqlite`: a
-    coordinator made in the same folder goes on from it.
+    coordinator made in the same folder continues from it.
 
     The routes of workers' messages call the methods `deal_with_*`: a sub-class that overrides one changes the run. They
     raise RefusedError for a task or a buffer that is not there, and change nothing then.
     """
 
     def __init__(self, cfg: Mapping[str, Any]) -> None:
-        """Open the run's folder and its state. Raises ConfigError for a lost key, and for a folder that is in use."""
+        """Open the run's folder and its state. Raises ConfigError for a missing key or a folder in use."""
         required(cfg, "main", of="a coordinator")
         self._cfg = cfg
         self._main = cfg["main"]
@@ -156,14 +156,14 @@ class Coordinator:
 
     @property
     def url(self) -> str:
-        """Return where workers find the coordinator. Raises CommError before `start`."""
+        """Address at which workers reach the coordinator. Raises CommError before `start`."""
         if self._server is None:
             raise CommError("the coordinator has not been started.")
         return self._server.url
 
     @property
     def system_shutdown_flag(self) -> bool:
-        """Tell whether the run is over: solved, at its limit, or failed."""
+        """Whether the run is over: solved, at its limit, or failed."""
         return self.core.is_over
 
     def give_up(self) -> None:
@@ -172,7 +172,7 @@ class Coordinator:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether the saved state is that of a run that is over and cannot be resumed."""
+        """Whether the saved state is that of a run that is over and cannot be resumed."""
         try:
             with self.service.locked():
                 return any(run["is_over"] for _, run in self._store.items("run"))
@@ -216,12 +216,12 @@ class Coordinator:
             self.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a coordinator needs to go on, as plain data."""
+        """Return all that a coordinator needs to continue, as plain data."""
         with self.service.locked():
             return self._store.dump()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned. Raises CommError once the coordinator was started."""
+        """Continue from what `state_dict` returned. Raises CommError once the coordinator was started."""
         if self._server is not None:
             raise CommError("a coordinator that was started takes no other state: make a new one.")
         self._store.load(state_dict)
@@ -261,7 +261,7 @@ class Coordinator:
         book.removable += undeleted
 
     def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> list[str]:
-        """Do something with files; return the names with which it did not work, and say so once a minute."""
+        """Do something with files; return the names with which it did not work, and warn once a minute."""
         left: list[str] = []
         for name in names:
             try:

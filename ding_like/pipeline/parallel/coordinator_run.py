@@ -86,7 +86,7 @@ class CoordinatorRun:
     def _look(self, before: dict[str, Any]) -> dict[str, Any]:
         """Return the run's status, and take its new evaluations; while it cannot be read, return the status `before`.
 
-        Raises TrainingError if the run halted: it is not over, and another start of the coordinator goes on with it.
+        Raises TrainingError if the run halted: it is not over, and another start of the coordinator continues it.
         """
         core = self._coordinator.core
         if core.halted is not None:
@@ -95,13 +95,13 @@ class CoordinatorRun:
             with self._service.locked():
                 self._evaluations, self._refuted = core.take_evaluations()
                 return core.status()
-        except RefusedError:  # the state file cannot be written now: the log says so
+        except RefusedError:  # the state file cannot be written now: the log reports it
             if not before:
                 raise
             return before
 
     def _take_note(self, view: dict[str, Any], console: RunConsole) -> None:
-        """Write down evaluations and, once a second, what workers said."""
+        """Write down evaluations and, once a second, what workers reported."""
         evaluations, refuted, self._evaluations, self._refuted = self._evaluations, self._refuted, [], []
         for each in evaluations:
             self._note_evaluation(each, console)
@@ -167,7 +167,7 @@ class CoordinatorRun:
         )
 
     def _note_refuted(self, refuted: Mapping[str, Any], console: RunConsole) -> None:
-        """Say that the run goes on, and go back to the best weights but for those."""
+        """Report that the run continues, and return to the best weights but for those."""
         self._record.best_eval = refuted["best"]
         if refuted["policy"] is not None:
             self._save_best(refuted["policy"])
@@ -179,7 +179,7 @@ class CoordinatorRun:
     def _save_best(self, policy: Mapping[str, Any], *, gives_up: bool = False) -> None:
         """Make a checkpoint of the weights with the best evaluation; on a full disk it is tried again.
 
-        With `gives_up` a full disk is the caller's to wait for: nobody looks again.
+        With `gives_up` the error of a full disk is raised: no later call tries again.
         """
         self._unsaved_best = None
         try:
@@ -260,7 +260,7 @@ class CoordinatorRun:
 
 
 def _stats(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return what collectors (their mean) and the learner said last."""
+    """Return what collectors (their mean) and the learner reported last."""
     workers = view["workers"].values()
     collectors = [each["stats"] for each in workers if each["role"] == "collector" and each["stats"]]
     learners = [each["stats"] for each in workers if each["role"] == "learner"]

@@ -59,7 +59,7 @@ class LearnerAggregator(Configurable):
     They learn what one learner with the whole batch would. A policy with `takes_whole_batches` (all that learn from
     advantages) is given those in every process, and takes its share of each minibatch; others are given their rows, or
     windows. A learner that is lost raises CommError, which names it, in `share`, in `learner.train` and in
-    `merge_priority`; the others cannot go on then, and are to be started anew.
+    `merge_priority`; the others cannot continue then, and are to be started anew.
     """
 
     config: dict[str, Any] = {"num_learners": 2, "timeout_s": None}
@@ -115,7 +115,7 @@ class LearnerAggregator(Configurable):
 
     @property
     def has_lost_a_learner(self) -> bool:
-        """Tell whether a learner was lost: what the first has learned until then is whole, and may be saved."""
+        """Whether a learner was lost: what the first has learned until then is whole, and may be saved."""
         return self._group is not None and bool(self._group.fault)
 
     def pid(self, rank: int) -> int:
@@ -171,7 +171,7 @@ class LearnerAggregator(Configurable):
         if self._group is not None:
             try:
                 self._group.scatter(None)
-            except CommError as error:  # why was said where it happened
+            except CommError as error:  # reported where it happened
                 own_s = 0.0
                 logger.debug("the other learners were not told of the end: %s", error)
             self._group.close()
@@ -211,7 +211,7 @@ def train_beside(argv: Sequence[str]) -> None:
         renew_dir=False,
     )
     with training_process():
-        # Before the policy is built: with a GPU for each learner, the group says which is whose.
+        # Before the policy is built: with a GPU for each learner, the group assigns them.
         with LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=float(timeout_s)) as group:
             _train(cfg, build_policy_alone(cfg, seed=int(seed)), group, seed=int(seed))
 

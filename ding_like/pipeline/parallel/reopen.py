@@ -46,7 +46,7 @@ class SavedRun:
 
         A run that is over is so no longer; weights and rows whose files are gone are forgotten.
         """
-        assert self._run, "there is a run to go on with"
+        assert self._run, "there is a run to resume"
         with self._store.transaction():
             self._forget_workers()
             lost = self._forget_rows(data)
@@ -79,7 +79,7 @@ class SavedRun:
                 self._store.delete("policy", policy_id)
 
     def _queue_tasks(self) -> None:
-        """Queue all tasks; the next learner knows by the attempt that it goes on from what an earlier one saved."""
+        """Queue all tasks; the next learner knows by the attempt that it continues from what an earlier one saved."""
         has_learner = False
         for task_id, plain in self._store.items("task"):
             task = TaskEntry(**plain)

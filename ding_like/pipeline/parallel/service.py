@@ -40,7 +40,7 @@ class LockedService(CoordinatorService):
         """At most `max_waiting` callers wait at once; others are answered at once, and are to ask again later."""
         self._core = core
         self._changed = threading.Condition()
-        self._news = threading.Event()  # apart from the lock, for who must not wait for it
+        self._news = threading.Event()  # apart from the lock, for callers that must not wait for it
         self._max_waiting = max_waiting
         self._waiting = 0
         self._is_asking = False  # within `_until`; read and written under the lock
@@ -79,7 +79,7 @@ class LockedService(CoordinatorService):
             return self._core.status()
 
     def halt(self, why: str) -> None:
-        """Answer nothing any more, though the run is not over. Needs no lock: it may be held by who cannot go on."""
+        """Answer nothing any more, though the run is not over. Needs no lock: a stuck thread may hold it."""
         self._core.halt(why)
         self._news.set()
 

@@ -37,10 +37,10 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
         "lease_ttl_s": 10.0,
         "heartbeat_s": 3.0,
         "max_failures": 3,  # of one task, before the run ends
-        "publish_timeout_s": 30.0,  # that a learner may go on without publishing weights, before another takes its task
+        "publish_timeout_s": 30.0,  # that a learner may train without publishing weights, before another takes its task
         "state_timeout_s": 600.0,  # that a state file which cannot be written is waited for, before the process ends
         "durable": False,  # the state file survives a power cut too, and not only the process's death
-        # Keys of DI-engine's configs; `lease_ttl_s` and `max_failures` say what they said.
+        # Keys of DI-engine's configs; `lease_ttl_s` and `max_failures` replace them.
         "collector_task_timeout": 30,
         "learner_task_timeout": 600,
         "operator_server": {},
@@ -59,7 +59,7 @@ SYSTEM_TEMPLATE: dict[str, Any] = {
     "num_batches": 64,  # that the learner asks for at once
     # How files travel between hosts: 'shared' folders, 'stream' through the coordinator, or what 'auto' finds.
     "communication_mode": "auto",
-    "learner_gpu_num": None,  # of DI-engine's configs; `policy.cuda` says whether one is used
+    "learner_gpu_num": None,  # of DI-engine's configs; `policy.cuda` decides whether one is used
 }
 
 
@@ -105,7 +105,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     """Fill a `system_config` with defaults. Raises ConfigError with every fault of its keys and values.
 
     Folders that it does not name are made in memory where the system has a place for that, or, for a run that may be
-    interrupted and go on, in the experiment's folder.
+    interrupted and resumed, in the experiment's folder.
     """
     given = {name: str(value) if isinstance(value, Path) else value for name, value in (system_config or {}).items()}
     sections = sum(key.startswith("collector") and _is_worker(key) for key in given)
@@ -180,10 +180,10 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     """Return both parts of a config of DI-engine's kind as `compile_config` takes them.
 
     There `create_config.collector` may name a parallel collector, which is none of the serial ones, and the class of
-    the commander stands apart from its settings.
+    the commander is apart from its settings.
     """
     if not isinstance(main_config, Mapping) or not isinstance(create_config, Mapping):
-        return main_config, create_config  # compile_config says what is wrong
+        return main_config, create_config  # compile_config reports what is wrong
     main, create = to_plain(main_config), to_plain(create_config)
     create.pop("coordinator", None)  # see `system_with_coordinator`
     collector, commander = create.get("collector"), create.pop("commander", None)
@@ -255,7 +255,7 @@ def _segment_rows(given: int, cfg: Any, num_collectors: int) -> int:
 
 
 def _is_worker(key: str) -> bool:
-    """Tell whether a key is of DI-engine's sections of hosts and ports, which workers that dial in do not need."""
+    """Return whether a key is of DI-engine's sections of hosts and ports, which workers that dial in do not need."""
     return key.startswith(("collector", "learner")) and key not in SYSTEM_TEMPLATE
 
 

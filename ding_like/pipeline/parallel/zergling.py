@@ -124,7 +124,7 @@ class BaseParallelCollector(ABC, Configurable):
 
     @property
     def policy(self) -> Policy:
-        """Return the policy that acts. Raises ConfigError before there is one."""
+        """Policy that acts. Raises ConfigError before there is one."""
         if self._policy is None:
             raise ConfigError("the collector has no policy before its first task.")
         return self._policy
@@ -201,7 +201,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         return {"segments": role.run(is_done=lambda: self._is_done(task_info))}
 
     def _is_done(self, task_info: Mapping[str, Any]) -> bool:
-        """Tell whether a task to collect is done before the coordinator ends it."""
+        """Return whether a task to collect is done before the coordinator ends it."""
         return False
 
     def _role(self, policy_id: str) -> CollectRole:

@@ -145,7 +145,7 @@ def test_a_learner_that_is_started_again_goes_on_from_the_statistics_that_were_s
         first.save(0)
 
         second = Training(run.cfg, run_id=first.run_id)
-        second.go_on_from_saved()
+        second.load_saved()
 
         for name, entry in first.statistics.weights().items():
             for field, value in entry.items():

@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 # What a worker of a role does, most urgent first.
 _KINDS = {"collector": ("eval", "collect"), "learner": ("learn",)}
-# A worker that waits asks again every second; one that was not heard of for longer does not hold others up.
+# A worker that waits asks again every second; one that was silent for longer does not delay others.
 _SILENT_S = 3.0
 _MAX_SECRET = 256  # characters
-_MAX_STATE = 64  # characters of what a worker says it does
+_MAX_STATE = 64  # characters of a worker's state
 _NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's info
-_EXCUSE_S = 120.0  # more time to publish, for a learner that says what is in its way; it says so once a minute
+_EXCUSE_S = 120.0  # more time to publish, for a learner that reports why it waits, once a minute
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,7 +148,7 @@ class CoordinatorCore:
     # --- workers
 
     def hello(self) -> m.Hello:
-        """Answer who asks without a key."""
+        """Answer a request without a key."""
         return m.Hello((m.PROTOCOL,), self.epoch, self._wall_clock(), ding_like.__version__, self.run_id)
 
     @_saved
@@ -475,7 +475,7 @@ class CoordinatorCore:
 
     @property
     def env_step(self) -> int:
-        """Return the env steps that were taken for all accepted segments."""
+        """Env steps that were taken for all accepted segments."""
         return self.book.env_step
 
     def num_workers(self, role: str) -> int:
@@ -511,7 +511,7 @@ class CoordinatorCore:
 
     @_saved
     def tick(self) -> None:
-        """Take tasks back from workers that were not heard of in time, and from a learner that publishes nothing."""
+        """Take tasks back from workers that sent nothing in time, and from a learner that publishes nothing."""
         now = self._clock()
         for worker in [each for each in self.workers.values() if each.deadline_s <= now]:
             self._remove_worker(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
@@ -549,7 +549,7 @@ class CoordinatorCore:
         self.failure, self.is_over = self.failure or failure, True
 
     def halt(self, why: str) -> None:
-        """Answer nothing any more; the run is not over, and another start goes on with it."""
+        """Answer nothing any more; the run is not over, and another start continues it."""
         self.halted = self.halted or why
 
     def close(self) -> None:
@@ -669,7 +669,7 @@ class CoordinatorCore:
                 self.tasks.ask_back("collect", among=may)
 
     def _is_for(self, worker: WorkerEntry, task: TaskEntry) -> bool:
-        """Tell whether a worker may have a task: not one that failed there, while another can take it."""
+        """Return whether a worker may have a task: not one that failed there, while another can take it."""
         if worker.index not in task.failed_by:
             return True
         others = self._failures.hopeful(worker.role, task)

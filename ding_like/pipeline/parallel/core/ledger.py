@@ -50,7 +50,7 @@ class CoreConfig:
     lease_ttl_s: float = 10.0
     heartbeat_s: float = 3.0
     max_failures: int = 3  # of one task, before the run fails
-    publish_timeout_s: float = 30.0  # that a learner may go on without publishing weights
+    publish_timeout_s: float = 30.0  # that a learner may train without publishing weights
     lanes: int = 0  # envs of a collector; 0: the env steps that it reports are not held against the time
     steps_per_row: int = 1  # env steps; more where a row is a sequence
     first_batch_rows: int = 0  # that the first update needs

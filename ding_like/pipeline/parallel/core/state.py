@@ -26,7 +26,7 @@ _FORMAT = 1
 # One table: a row is (kind, key, JSON). Kinds: run, task, segment, stream, policy, worker, secret, answer.
 _SCHEMA = "CREATE TABLE IF NOT EXISTS item (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID"
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.05, 1.0  # between two tries to write
-_WORD_S = 60.0  # between two words about it
+_WORD_S = 60.0  # between two warnings
 _BUSY_MS = 500  # that SQLite itself waits for a lock, before this tries again
 
 
@@ -178,7 +178,7 @@ class StateStore:
         return {"format": _FORMAT, "items": items}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Hold what `dump` returned, and nothing else. Raises CheckpointError for another format."""
+        """Replace all items by what `dump` returned. Raises CheckpointError for another format."""
         if state.get("format") != _FORMAT:
             raise CheckpointError(f"the state has format {state.get('format')!r}, this version reads {_FORMAT}.")
         with self.transaction():
@@ -229,7 +229,7 @@ class StateStore:
         """Do what writes to the disk, again and again while its fault may pass."""
         if self._failure is not None:
             raise StateUnwritableError(self._failure)
-        started_s, wait_s, said_s = self._clock(), _FIRST_WAIT_S, None
+        started_s, wait_s, warned_s = self._clock(), _FIRST_WAIT_S, None
         while True:
             try:
                 act()
@@ -238,12 +238,12 @@ class StateStore:
                 may_pass = isinstance(error, (sqlite3.OperationalError, OSError))
                 if not may_pass or now - started_s >= self._patience_s or self._wait(wait_s):
                     raise self._give_up(error, now - started_s) from error
-                if said_s is None or now - said_s >= _WORD_S:
-                    said_s = now
+                if warned_s is None or now - warned_s >= _WORD_S:
+                    warned_s = now
                     logger.warning("%s cannot be written (%s): nothing is answered until it can", self._path, error)
                 wait_s = min(2 * wait_s, _MAX_WAIT_S)
             else:
-                if said_s is not None:
+                if warned_s is not None:
                     logger.warning("%s is written again, after %.1f s", self._path, self._clock() - started_s)
                 return
 

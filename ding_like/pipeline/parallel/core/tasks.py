@@ -187,7 +187,7 @@ class WorkerTable(dict[str, WorkerEntry]):
         return worker
 
     def had_worked(self, host: str, pid: int) -> bool:
-        """Tell whether a process that has left had done anything."""
+        """Return whether a process that has left had done anything."""
         return (host, pid) in self._left
 
     def join(
@@ -214,7 +214,7 @@ class WorkerTable(dict[str, WorkerEntry]):
 
 
 class Failures:
-    """Counts of failed tasks. Workers are told apart by role and index: one that is started again is the same."""
+    """Counts of failed tasks. Workers are identified by role and index: one that is started again is the same."""
 
     def __init__(self, max_failures: int, workers: WorkerTable) -> None:
         self._max = max_failures
@@ -222,7 +222,7 @@ class Failures:
         self._in_a_row: list[tuple[str, int]] = []  # at whom, with nothing done by any worker between
 
     def something_was_done(self) -> None:
-        """Count from zero again: the run goes on."""
+        """Count from zero again: the run advances."""
         self._in_a_row = []
 
     def count(self, worker: WorkerEntry, task: TaskEntry) -> int:
@@ -266,7 +266,7 @@ class SilenceWatch:
         self._learn_iter, self._reported_s = learn_iter, now_s
 
     def excuse(self, seconds: float) -> None:
-        """Give the learner more time: it said why it is silent."""
+        """Give the learner more time: it reported why it is silent."""
         self.silent_s = -seconds
 
 
