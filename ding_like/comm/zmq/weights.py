@@ -36,8 +36,8 @@ class Broadcaster:
     """Publisher of the newest weights to all readers that connect, late ones included. Threads may share it.
 
     `endpoint` is by default a free port of the loopback address; `dtype` is that of `encode`. With a `model` (see
-    `extract.state_of`) its owner calls `snapshot` between two updates, and the weights go out if `period` seconds have
-    passed since the last ones did: while an optimizer steps, half of the model is of another version.
+    `extract.state_of`) its owner calls `snapshot` between two updates: while an optimizer steps, half of the model is
+    of another version. Weights are due when `period` seconds have passed since the last ones were published.
     """
 
     def __init__(

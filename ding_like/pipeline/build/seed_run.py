@@ -136,7 +136,10 @@ def _open_channels(
         weights_at = clients = servers = tcp_endpoint(settings.host)
     proxy = opened.enter_context(settings.class_of("inference_proxy")(clients, servers, keys=keys))
     proxy.start()
-    weights: Broadcaster = opened.enter_context(settings.class_of("broadcaster")(endpoint=weights_at, keys=keys))
+    broadcaster = settings.class_of("broadcaster")
+    weights: Broadcaster = opened.enter_context(
+        broadcaster(period=settings.broadcast_period, endpoint=weights_at, keys=keys)
+    )
     weights.start()
     env, statistics = parts.evaluator_env, parts.statistics
     merged = statistics if isinstance(statistics, MergedStatistics) else None

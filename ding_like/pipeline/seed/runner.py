@@ -58,7 +58,6 @@ class SeedRunner:
         self._train = end.train_role()
         self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
         self._beat = Beat(settings.max_train_frequency, clock)
-        self._broadcasts = Beat(1 / settings.broadcast_period if settings.broadcast_period else 0.0, clock)
         self._first: Version | None = None  # that was published in this stretch of the run
         self._published: Version | None = None
         self._random_rows = end.random_rows  # that are still to be collected
@@ -113,7 +112,7 @@ class SeedRunner:
             self._intake.put([_collected(arrived)], order)
             self._acknowledge([arrived])
         self._learn()
-        if self._broadcasts.is_due:
+        if self._weights.is_due:
             self.publish()
         self._give()
 
@@ -128,7 +127,6 @@ class SeedRunner:
         if newest != self._published:
             self._weights.publish(self._end.acting(with_statistics=False))
             self._published, self._first = newest, self._first or newest
-            self._broadcasts.note()
 
     # --- rows
 

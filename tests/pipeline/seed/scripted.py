@@ -87,13 +87,19 @@ class ScriptedRows:
 
 
 class Published:
-    """Be where weights go."""
+    """Be a Broadcaster on a clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, period: float) -> None:
         self.versions: list[Version] = []
+        self._clock, self._period_s, self._published_s = clock, period, -float("inf")
+
+    @property
+    def is_due(self) -> bool:
+        return self._clock.now - self._published_s >= self._period_s
 
     def publish(self, weights: Weights) -> bool:
         self.versions.append(weights.version)
+        self._published_s = self._clock.now
         return True
 
     def close(self) -> None: ...

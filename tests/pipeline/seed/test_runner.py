@@ -30,7 +30,8 @@ class Run:
     def __init__(self, parts: Components, cfg: Any, rows: ScriptedRows, clock: Clock, **settings: Any) -> None:
         chosen = SeedSettings(**{"segment_rows": 8, **settings} if settings.get("comm") != "sync" else settings)
         self.parts, self.rows, self.clock = parts, rows, clock
-        self.weights, self.workers, self.is_leaving = Published(), Workers(), False
+        self.weights, self.workers = Published(clock, chosen.broadcast_period), Workers()
+        self.is_leaving = False
         self.end = DriverEnd(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
         scripted: Any = rows
         workers: Any = self.workers
