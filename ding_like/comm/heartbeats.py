@@ -1,4 +1,4 @@
-"""Know which ranks of a group live: each says so every second, in the store that they share."""
+"""Heartbeats of the ranks of a group: each writes one every second into the store that they share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOIN_S = 10.0  # for the thread to end; it may be in a call to the store
 
 
 class Seen(NamedTuple):
-    """Say what is known of a rank."""
+    """Last known state of a rank."""
 
     silent_s: float  # since its last beat
     num_calls: int  # collectives it has begun
@@ -26,10 +26,10 @@ class Seen(NamedTuple):
 
 
 class Heartbeats:
-    """Beat for `rank`, and note the beats of all others, in a thread of its own until `close`.
+    """Thread that writes the heartbeats of `rank` and reads those of all others, until `close`.
 
     `store` is this thread's own connection. A beat holds the number of collectives that the rank has begun, `num_calls`
-    here. Whoever waits is woken at each look (`wait_for_look`).
+    here. `wait_for_look` returns after each look.
     """
 
     def __init__(self, store: Store, *, rank: int, world_size: int, every_s: float = BEAT_S) -> None:
@@ -50,7 +50,7 @@ class Heartbeats:
         self._thread.start()
 
     def seen(self) -> dict[int, Seen]:
-        """Return what is known of the other ranks."""
+        """Return the last known states of the other ranks."""
         now = time.monotonic()
         with self._looked:
             return {
@@ -59,18 +59,18 @@ class Heartbeats:
             }
 
     def wait_for_look(self, timeout_s: float) -> None:
-        """Return after the next look at the others' beats or what `note_ended` tells, at the latest in `timeout_s`."""
+        """Return after the next look at the others' beats or the next `note_ended`, at the latest in `timeout_s`."""
         with self._looked:
             self._looked.wait(timeout_s)
 
     def note_ended(self, rank: int, how: str) -> None:
-        """Take note of how a rank has ended ("was killed by SIGKILL"); the others are told. From any thread."""
+        """Record how a rank has ended ("was killed by SIGKILL"), and report it to the others. From any thread."""
         with self._looked:
             self._ended[rank] = self._told[rank] = how
             self._looked.notify_all()
 
     def close(self, reason: str = "") -> None:
-        """Tell the others that this rank leaves, and why; may be called again."""
+        """Report to the others that this rank leaves, and why; may be called again."""
         if self._closing.is_set():
             return
         self._last_word = f"has ended: {reason}" if reason else "has left the group"
@@ -102,7 +102,7 @@ class Heartbeats:
             self._store.set(f"ended/{self._rank}", self._last_word)
             return
         self._store.set(f"beat/{self._rank}", f"{number} {self.num_calls}")
-        found = {each: self._look_at(each) for each in self._others}
+        found = {each: (self._get(f"beat/{each}"), self._get(f"ended/{each}")) for each in self._others}
         now = time.monotonic()
         with self._looked:
             for each, (beat, ended) in found.items():
@@ -110,14 +110,8 @@ class Heartbeats:
                     self._beats[each], self._beaten_s[each] = beat, now
                     self._calls[each] = int(beat.split()[1])
                 if ended is not None:
-                    self._ended.setdefault(each, ended)
+                    self._ended.setdefault(each, ended.decode(errors="replace"))
             self._looked.notify_all()
-
-    def _look_at(self, rank: int) -> tuple[bytes | None, str | None]:
-        """Return the newest beat of a rank, and how it ended; None where there is none."""
-        beat = self._get(f"beat/{rank}")
-        ended = self._get(f"ended/{rank}")
-        return beat, None if ended is None else ended.decode(errors="replace")
 
     def _get(self, key: str) -> bytes | None:
         return self._store.get(key) if self._store.check([key]) else None

@@ -39,7 +39,7 @@ _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
 
 
 class Place(NamedTuple):
-    """Say where a rank stands: which of its machine's ranks it is, of how many, and the GPUs that it sees."""
+    """Place of a rank: its number on its machine, the number of ranks there, and the GPUs that it sees."""
 
     local_rank: int
     local_world_size: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class StartedRanks(Protocol):
-    """Know how ranks ended that this process has started."""
+    """Watch over the ranks that this process has started."""
 
     def tell(self, note: Callable[[int, str], None]) -> None:
         """Have `note` called with the rank and how it ended ("was killed by SIGKILL"), of each that has or will."""
@@ -67,7 +67,7 @@ def use_loopback() -> None:
 
 
 def in_environment() -> bool:
-    """Tell whether this process was started as one of several ranks, by torchrun say."""
+    """Return whether this process was started as one of several ranks, by torchrun for example."""
     return all(os.environ.get(name) for name in TORCHRUN)
 
 
@@ -124,7 +124,7 @@ class Pair:
 
 
 class LearnerGroup:
-    """Be one of `world_size` learners that find each other by the file `store`, all on one machine.
+    """Process group of `world_size` learners that find each other by the file `store`, all on one machine.
 
     `from_environment` joins the ranks that torchrun has started. A process can be in one group at a time. Every
     collective is made by all learners, in the same order. Raises CommError, which names the rank that is lost, if one
@@ -134,34 +134,53 @@ class LearnerGroup:
     nccl, and torch's current device is set to this rank's: join before the policy is built.
     """
 
-    _called = "learner rank"
-
     def __init__(
         self,
-        store: str | os.PathLike[str],
+        store: str | os.PathLike[str] | tuple[Store, Store],
         *,
         rank: int,
         world_size: int,
+        place: Place | None = None,  # None: all ranks are on this machine
         timeout_s: float = 60.0,
         join_s: float = 120.0,
         children: StartedRanks | None = None,
+        called: str = "learner rank",
     ) -> None:
-        """Join the others. Ranks that end are named at once, with how they ended, if `children` knows of them."""
-        use_loopback()
-        place = Place(rank, world_size, torch.cuda.device_count())
+        """Join the others. Ranks that end are named at once, with how they ended, if `children` notices it.
+
+        In place of a file `store` may be two connections to the store of all ranks. Messages name a rank as it is
+        `called`.
+        """
+        if not 0 <= rank < world_size:
+            raise ConfigError(f"learner rank {rank} of {world_size} learners: ranks are 0 to {world_size - 1}.")
+        if not 0.0 < timeout_s <= MOST_TIMEOUT_S:
+            raise ConfigError(f"the learners' timeout_s is {timeout_s:g}; give seconds above 0, a year at most.")
+        self.rank, self.world_size = rank, world_size
+        self._timeout_s, self._called = timeout_s, called
+        self._is_open = False
+        self._fault = ""  # the rank that was lost: no collective can follow
+        self._waits_in_vain = False  # gloo does, for a rank that is silent
+        own, beats = store if isinstance(store, tuple) else _file_store(store, world_size)
+        self._store: Store | None = own
+        self._heartbeats = Heartbeats(beats, rank=rank, world_size=world_size)
+        if children is not None:
+            children.tell(self._heartbeats.note_ended)
+        place = place or Place(rank, world_size, torch.cuda.device_count())
         try:
-            files = FileStore(str(store), world_size)
-        except RuntimeError as error:
-            raise CommError(f"the learners cannot find each other by the file {store}: {error}") from error
-        self._join(
-            *(files, files),
-            rank=rank,
-            world_size=world_size,
-            place=place,
-            timeout_s=timeout_s,
-            join_s=join_s,
-            children=children,
-        )
+            self.backend = choose_backend(self._places(place, join_s))
+            if self.backend == GLOO_AND_NCCL:
+                torch.cuda.set_device(place.local_rank)
+                # Else a collective returns at once, and the process is ended where one fails.
+                os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
+            excepthook, timeout = sys.excepthook, timedelta(seconds=timeout_s)
+            dist.init_process_group(self.backend, store=own, rank=rank, world_size=world_size, timeout=timeout)
+            sys.excepthook = excepthook  # torch's puts "[rank0]: " before each line, once more for each group
+        except BaseException as error:
+            self.close(str(error))
+            if isinstance(error, (RuntimeError, ValueError)):  # ValueError: this process is in a group already
+                raise CommError(f"{self._name(rank)} cannot join: {_first_line(error)}") from error
+            raise
+        self._is_open = True
 
     @classmethod
     def from_environment(
@@ -172,121 +191,49 @@ class LearnerGroup:
         num_gpus: int | None = None,
         called: str = "learner rank",
     ) -> LearnerGroup:
-        """Join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT tell of, as torchrun sets them.
+        """Join the ranks that RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT describe, as torchrun sets them.
 
-        `num_gpus` stands in place of the number of GPUs that this process sees.
-
-        Raises ConfigError where one of these is missing or no number.
+        `num_gpus` replaces the number of GPUs that this process sees. Raises ConfigError where one of these is missing
+        or no number.
         """
         missing = [name for name in TORCHRUN if not os.environ.get(name)]
         if missing:
             raise ConfigError(f"{', '.join(missing)} not set; start the learners by torchrun, or give --learners N.")
-        host = os.environ["MASTER_ADDR"]
         rank, world_size, port = (environment_int(name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
         local = environment_int("LOCAL_RANK", rank), environment_int("LOCAL_WORLD_SIZE", world_size)
+        place = Place(*local, torch.cuda.device_count() if num_gpus is None else num_gpus)
+        hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         return cls.over_tcp(
-            *(host, port),
-            rank=rank,
-            world_size=world_size,
-            place=Place(*local, torch.cuda.device_count() if num_gpus is None else num_gpus),
-            hosts_store=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
-            timeout_s=timeout_s,
-            join_s=join_s,
-            called=called,
-        )
+            os.environ["MASTER_ADDR"], port, rank=rank, world_size=world_size, hosts_store=hosts_store, place=place,
+            timeout_s=timeout_s, join_s=join_s, called=called,
+        )  # fmt: skip
 
     @classmethod
     def over_tcp(
-        cls,
-        host: str,
-        port: int,
-        *,
-        rank: int,
-        world_size: int,
-        place: Place,
-        hosts_store: bool,
-        listener: int | None = None,
-        timeout_s: float = 60.0,
-        join_s: float = 120.0,
-        children: StartedRanks | None = None,
-        called: str = "learner rank",
-    ) -> LearnerGroup:
+        cls, host: str, port: int, *, rank: int, world_size: int, hosts_store: bool, listener: int | None = None,
+        join_s: float = 120.0, called: str = "learner rank", **others: Any,
+    ) -> LearnerGroup:  # fmt: skip
         """Join the ranks whose store is at a port; `hosts_store`: this process keeps it, on the socket `listener`.
 
-        Messages name a rank as it is `called`. A listener (None: a socket at all addresses) is a file descriptor, which
-        the store closes.
+        A listener (None: a socket at all addresses) is a file descriptor, which the store closes. `others` are
+        arguments of the class.
         """
         if host in _LOCAL_HOSTS:
             use_loopback()
         try:
-            wait = timedelta(seconds=join_s)
             # A client makes one call at a time: heartbeats need their own.
-            stores = [
+            own, beats = (
                 TCPStore(
-                    host, port, world_size, is_master, wait, wait_for_workers=False,
+                    host, port, world_size, is_master, timedelta(seconds=join_s), wait_for_workers=False,
                     master_listen_fd=listener if is_master else None,
                 )
                 for is_master in (hosts_store, False)
-            ]  # fmt: skip
+            )  # fmt: skip
         except RuntimeError as error:
             raise CommError(
                 f"{called} {rank} of {world_size} cannot reach the store of all at {host}:{port}: {_first_line(error)}"
             ) from error
-        group = cls.__new__(cls)
-        group._called = called
-        group._join(
-            *stores,
-            rank=rank,
-            world_size=world_size,
-            place=place,
-            timeout_s=timeout_s,
-            join_s=join_s,
-            children=children,
-        )
-        return group
-
-    def _join(
-        self,
-        store: Store,
-        heartbeats: Store,
-        *,
-        rank: int,
-        world_size: int,
-        place: Place,
-        timeout_s: float,
-        join_s: float,
-        children: StartedRanks | None = None,
-    ) -> None:
-        if not 0 <= rank < world_size:
-            raise ConfigError(f"learner rank {rank} of {world_size} learners: ranks are 0 to {world_size - 1}.")
-        if not 0.0 < timeout_s <= MOST_TIMEOUT_S:
-            raise ConfigError(f"the learners' timeout_s is {timeout_s:g}; give seconds above 0, a year at most.")
-        self.rank, self.world_size = rank, world_size
-        self._timeout_s = timeout_s
-        self._is_open = False
-        self._fault = ""  # who was lost: no collective can follow
-        self._waits_in_vain = False  # gloo does, for a rank that is silent
-        self._store: Store | None = store
-        self._heartbeats = Heartbeats(heartbeats, rank=rank, world_size=world_size)
-        if children is not None:
-            children.tell(self._heartbeats.note_ended)
-        try:
-            self.backend = choose_backend(self._places(place, join_s))
-            if self.backend == GLOO_AND_NCCL:
-                torch.cuda.set_device(place.local_rank)
-                # Else a collective returns at once, and the process is ended where one fails.
-                os.environ.setdefault("TORCH_NCCL_BLOCKING_WAIT", "1")
-            excepthook = sys.excepthook
-            dist.init_process_group(
-                self.backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout_s)
-            )
-            sys.excepthook = excepthook  # torch's puts "[rank0]: " before each line, once more for each group
-        except BaseException as error:
-            self.close(str(error))
-            if isinstance(error, (RuntimeError, ValueError)):  # ValueError: this process is in a group already
-                raise CommError(f"{self._name(rank)} cannot join: {_first_line(error)}") from error
-            raise
-        self._is_open = True
+        return cls((own, beats), rank=rank, world_size=world_size, join_s=join_s, called=called, **others)
 
     def _places(self, own: Place, join_s: float) -> list[Place]:
         """Return where all ranks stand, once they are here."""
@@ -452,11 +399,11 @@ class LearnerGroup:
 
     @property
     def fault(self) -> str:
-        """Return who was lost, after which nothing follows; "" as long as nobody is."""
+        """Description of the rank that was lost, after which no collective follows; "" as long as none is."""
         return self._fault
 
     def close(self, reason: str = "") -> None:
-        """Leave the group, and tell the others why where something has failed; may be called again."""
+        """Leave the group, and report the reason to the others where something has failed; may be called again."""
         self._heartbeats.close(reason)
         if self._is_open:
             self._is_open = False
@@ -521,16 +468,16 @@ class LearnerGroup:
         self._heartbeats.num_calls += 1
 
     def _lost_rank(self, rank: int) -> str:
-        """Say that a rank which is waited for has ended, or is silent for longer than `timeout_s`; "" if it lives."""
+        """Describe how a rank was lost: it has ended, or is silent for longer than `timeout_s`; "" if it lives."""
         seen = self._heartbeats.seen()[rank]
         is_lost = seen.ended is not None or seen.silent_s > self._timeout_s
         return self._describe({rank: seen}) if is_lost else ""
 
     def _lost(self, error: RuntimeError) -> CommError:
-        self._fault = self._say_who_is_lost(error)
+        self._fault = self._describe_lost(error)
         return CommError(self._fault)
 
-    def _say_who_is_lost(self, error: RuntimeError) -> str:
+    def _describe_lost(self, error: RuntimeError) -> str:
         """Return who did not take part in a collective that failed, waiting until heartbeats tell."""
         patience_s = SILENT_S + 2 * _LOOK_S
         deadline_s = time.monotonic() + patience_s
@@ -568,9 +515,9 @@ class LearnerGroup:
 
 
 class GroupReducer:
-    """Average the gradients of a policy over the learners of a group, between `grad` and `apply`.
+    """Reducer that averages the gradients of a policy over the learners of a group, between `grad` and `apply`.
 
-    `weight` says what this learner's gradient counts: its share of the minibatch.
+    `weight` returns the weight of this learner's gradient: its share of the minibatch.
     """
 
     def __init__(self, group: LearnerGroup, vectors: Sequence[torch.Tensor], *, weight: Callable[[], float]) -> None:
@@ -602,6 +549,16 @@ def gloo_reason(error: Exception) -> str:
     """Return the reason in an error of gloo, without the place in its source and its advice."""
     said = re.sub(r"^\[\S+\] ", "", _first_line(error) or type(error).__name__)
     return said.partition(". This is")[0].rstrip(".") + "."
+
+
+def _file_store(path: str | os.PathLike[str], world_size: int) -> tuple[Store, Store]:
+    """Return the store in a file by which ranks of this machine find each other, for the group and its heartbeats."""
+    use_loopback()
+    try:
+        store = FileStore(str(path), world_size)
+    except RuntimeError as error:
+        raise CommError(f"the learners cannot find each other by the file {path}: {error}") from error
+    return store, store
 
 
 def _is_local(store: Store) -> bool:

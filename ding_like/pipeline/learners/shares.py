@@ -30,18 +30,11 @@ _STORED = (_BATCH_SIZE, "policy.other.replay_buffer.replay_buffer_size")
 
 def check_shares(policy: Any, world_size: int) -> None:
     """Raise ConfigError where `world_size` learners cannot share the batches of a policy, a section of a config."""
-    if callable(getattr(get_policy_cls(policy), "_forward_learn", None)):
-        raise ConfigError(
-            f"policy '{policy.type}' learns in DI-engine's style (_forward_learn), which gives no gradients to "
-            "average: give it grad() and apply(), or system.num_learners=1."
-        )
+    for fault in _faults_of_policy(policy):
+        if fault.path == "policy.type":
+            raise ConfigError(f"{fault.path} {fault.message} (system.num_learners=1).")
     if takes_whole_batches(policy):
         return  # each takes its share of every minibatch, of whatever size
-    if policy.on_policy:
-        raise ConfigError(
-            f"several learners cannot share the rows of policy '{policy.type}', which is on-policy and does not say "
-            "how (takes_whole_batches); give system.num_learners=1."
-        )
     if int(policy.learn.batch_size) % world_size:
         raise ConfigError(
             f"policy.learn.batch_size is {policy.learn.batch_size}, which {world_size} learners cannot share equally: "

@@ -16,7 +16,7 @@ _FINAL_NUMBER = -1
 
 
 class Evaluation(NamedTuple):
-    """Hold what an evaluation of a run found."""
+    """Result of an evaluation of a run."""
 
     stop: bool  # the mean return reached `stop_value`
     returns: Sequence[float]
@@ -26,7 +26,7 @@ class Evaluation(NamedTuple):
 
 
 class EvaluateRole:
-    """Play the episodes of evaluations, each with the weights that it is asked for.
+    """Player of the episodes of evaluations, each with the weights that it is asked for.
 
     `before` is called before each.
     """
@@ -38,9 +38,7 @@ class EvaluateRole:
         *,
         before: Callable[[], None] | None = None,
     ) -> None:
-        self._evaluator = evaluator
-        self.weights = weights
-        self._before = before
+        self._evaluator, self.weights, self._before = evaluator, weights, before or (lambda: None)
 
     def play(self, n_episode: int, *, number: int) -> EvalResult:
         """Return what the `n_episode` episodes of the evaluation `number` gave, with `weights.version`."""
@@ -48,38 +46,37 @@ class EvaluateRole:
         return self._evaluator.play(n_episode, number=number)
 
     def is_due(self, train_iter: int) -> bool:
-        """Tell whether the next evaluation of a run is due."""
+        """Return whether the next evaluation of a run is due."""
         return self._evaluator.should_eval(train_iter)
 
     def evaluate(self, train_iter: int, env_step: int, *, save_checkpoint: Callable[[str], None]) -> Evaluation:
-        """Evaluate what a learner has made until `train_iter`, write it down, and save the model if it is the best."""
+        """Evaluate what a learner has made until `train_iter`, log it, and save the model if it is the best."""
         started = time.perf_counter()
         self._prepare()
         stop, info = self._evaluator.eval(save_checkpoint, train_iter, env_step)
-        duration_s = time.perf_counter() - started
-        returns, metrics = info["eval_episode_return"], info.get("metrics", {})
-        return Evaluation(stop, returns, self._evaluator.best_return, duration_s, metrics)
+        return self._found(started, info["eval_episode_return"], info.get("metrics", {}), stop=stop)
 
     def final(self) -> EvalResult:
         """Return the final evaluation of a run: the last model plays episodes that no stop rule has seen."""
         return self.play(self._final_episodes, number=_FINAL_NUMBER)
 
     def conclude(self, train_iter: int, env_step: int, *, save_checkpoint: Callable[[str], None]) -> Evaluation:
-        """Return the final evaluation; write it down as those before it, and save the model if it is the best.
+        """Return the final evaluation; log it as those before it, and save the model if it is the best.
 
         It ends no run: `stop` is False.
         """
         started = time.perf_counter()
         self._prepare()
         result = self._evaluator.eval_last(
-            self._final_episodes,
-            number=_FINAL_NUMBER,
-            train_iter=train_iter,
-            envstep=env_step,
+            self._final_episodes, number=_FINAL_NUMBER, train_iter=train_iter, envstep=env_step,
             save_ckpt_fn=save_checkpoint,
-        )
-        duration_s = time.perf_counter() - started
-        return Evaluation(False, result.returns, self._evaluator.best_return, duration_s, result.metrics)
+        )  # fmt: skip
+        return self._found(started, result.returns, result.metrics)
+
+    def _found(
+        self, started: float, returns: Sequence[float], metrics: Mapping[str, float], *, stop: bool = False
+    ) -> Evaluation:
+        return Evaluation(stop, returns, self._evaluator.best_return, time.perf_counter() - started, metrics)
 
     @property
     def _final_episodes(self) -> int:
@@ -88,8 +85,7 @@ class EvaluateRole:
 
     def _prepare(self) -> None:
         self.weights.take_asked()
-        if self._before is not None:
-            self._before()
+        self._before()
 
     def close(self) -> None:
         """Close the envs; may be called again."""

@@ -29,7 +29,7 @@ from ding_like.types import State
 from ding_like.utils.files import atomic_write
 
 BEST_CHECKPOINT = "ckpt/ckpt_best.pth.tar"
-# What was best before the closing evaluation; hidden, for nobody but a resumed run asks for it.
+# The best checkpoint before the closing evaluation; hidden, as only a resumed run reads it.
 _EARLIER = "ckpt/.best_before_the_end.pth.tar"
 
 
@@ -46,13 +46,13 @@ def set_best_aside(exp_name: str | Path) -> None:
 
 
 def put_best_back(exp_name: str | Path) -> None:
-    """Have the best checkpoint be what it was before a closing evaluation that a resumed run has never played."""
+    """Restore the best checkpoint from before a closing evaluation, which a resumed run has not played yet."""
     with suppress(FileNotFoundError):  # there is none, or another learner of the run was quicker
         os.replace(Path(exp_name, _EARLIER), Path(exp_name, BEST_CHECKPOINT))
 
 
 def forget_earlier_best(exp_name: str | Path) -> None:
-    """Delete what a run of before kept in a folder in which another one begins."""
+    """Delete what an earlier run left in the folder of a new one."""
     Path(exp_name, _EARLIER).unlink(missing_ok=True)
 
 
@@ -72,7 +72,7 @@ _GIT_TIMEOUT_S = 2.0  # a repository that answers later is not asked again: its 
 
 @dataclass(frozen=True)
 class Origin:
-    """Hold what `result.json` says of how a run came about."""
+    """Origin of a run, as in `result.json`."""
 
     seed: int
     env: str
@@ -149,7 +149,7 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Describe a finished run; it is what `result.json` holds."""
+    """Result of a finished run, as in `result.json`."""
 
     stop: bool  # whether an evaluation reached stop_value
     eval_value: float  # mean return of a fresh evaluation of the last model
@@ -164,7 +164,7 @@ class RunResult:
 
 
 class RunRecord:
-    """Keep the record of a run, in every pipeline; it begins with the run."""
+    """Record of a run, in every pipeline; it begins with the run."""
 
     def __init__(
         self, exp_name: str, *, origin: Origin | None = None, clock: Callable[[], float] = time.perf_counter
@@ -194,38 +194,22 @@ class RunRecord:
         console: RunConsole,
         metrics: Mapping[str, float] | None = None,  # of the env, means over episodes
     ) -> None:
-        """Take note of an evaluation, after which the best mean return is `best`, and say so if it is a better one."""
+        """Record an evaluation, after which the best mean return is `best`, and report a better one on the console."""
         is_better = best > self.best_eval  # not of the first one: no number is above NaN
         self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics or {})
         self._eval_duration_s += duration_s
         if is_better:
             console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
 
-    def progress(
-        self,
-        *,
-        env_step: int,
-        train_iter: int,
-        mean_return: float = math.nan,
-        mean_length: float = math.nan,
-        setting: Mapping[str, Any] | None = None,  # what the commander says, of any kind
-        learn: Mapping[str, float] | None = None,
-        workers: Mapping[str, str] | None = None,
-    ) -> Progress:
-        """Return how far the run is: what the pipeline says, and what is known here."""
+    def progress(self, **more: Any) -> Progress:  # Any: fields of several types
+        """Return how far the run is: `more` are the fields of Progress that the pipeline knows."""
         return Progress(
-            env_step=env_step,
-            train_iter=train_iter,
             duration_s=self.duration_s,
             eval_duration_s=self._eval_duration_s,
-            mean_return=mean_return,
-            mean_length=mean_length,
             eval_returns=self._eval_returns,
             best_eval=self.best_eval,
             eval_metrics=self._eval_metrics,
-            setting=setting or {},
-            learn=learn or {},
-            workers=workers or {},
+            **{name: value for name, value in more.items() if value is not None},
         )
 
     def conclude(
