@@ -7,12 +7,9 @@ import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
-from ding_like.comm.ray.actors import ClusterLoss
 from ding_like.comm.ray.cluster import RayCluster, open_cluster
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.needs import plan_here, plan_on_cluster
@@ -29,7 +26,6 @@ from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.ray.runner import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here, read_ray
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
-from ding_like.pipeline.watched_runner import watched
 from ding_like.policy import Policy
 from ding_like.utils.last_words import last_words
 from ding_like.utils.log import shown_as_by_the_command
@@ -144,7 +140,7 @@ def _run(plan: RayPlan, *, resumes: bool = False) -> Policy:
         if place.watch is not None:
             opened.enter_context(last_words(_ENDED.format(go_on=shlex.join(["ding", "--resume", plan.cfg.exp_name]))))
         if place.logs is not None:
-            opened.push(partial(_keep_logs, place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
+            opened.enter_context(_keep_logs(place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
         with training_process():
             return _train(plan, place, resumes=resumes, on_begin=folder.keep)
 
@@ -169,26 +165,22 @@ def _on_ray(settings: RaySettings) -> Iterator[Place]:
         yield Place(words, cluster.folder, watch)
 
 
-def _keep_logs(
-    cluster: Path,
-    folder: Path,
-    kind: type[BaseException] | None,
-    error: BaseException | None,
-    trace: TracebackType | None,
-) -> None:
-    """Copy what an own cluster's workers wrote into the run's folder, if the run ended by an error."""
-    if error is None or isinstance(error, (KeyboardInterrupt, SystemExit)):
-        return
-    logs = [path for path in cluster.glob("r/session_2*/logs/worker-*") if path.stat().st_size]
+@contextmanager
+def _keep_logs(cluster: Path, folder: Path) -> Iterator[None]:
+    """Copy what an own cluster's workers wrote into the run's folder, if the block ends by an error."""
     try:
-        for path in logs:
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy(path, folder / path.name)
-    except OSError as fault:
-        logger.info("what the workers wrote is lost: %s", fault)
-    else:
-        if logs:
-            logger.info("what the workers wrote is in %s/", folder)
+        yield
+    except Exception:
+        logs = [path for path in cluster.glob("r/session_2*/logs/worker-*") if path.stat().st_size]
+        try:
+            for path in logs:
+                folder.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, folder / path.name)
+            if logs:
+                logger.info("what the workers wrote is in %s/", folder)
+        except OSError as fault:
+            logger.info("what the workers wrote is lost: %s", fault)
+        raise
 
 
 def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[], None]) -> Policy:
@@ -202,16 +194,11 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[],
     )
     with closing(parts):
         if place.watch is not None and isinstance(parts.collector, RemoteCollectors):
-            parts.collector.beside = place.watch.store_numbers
+            watch = place.watch
+            parts.collector.beside = lambda: watch.store().numbers()
         make_runner = ray_runner(
-            cfg,
-            parts,
-            plan.settings,
-            seed=arguments.seed,
-            log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
-            dynamic_seed=arguments.dynamic_seed,
-        )
-        runner = watched(make_runner, place.watch, ClusterLoss.note)
-        said = described(plan, place.words)
-        run_by(plan, parts, runner, said=said, resumes=resumes, on_begin=on_begin)
+            cfg, parts, plan.settings, seed=arguments.seed, log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
+            dynamic_seed=arguments.dynamic_seed, watch=place.watch,
+        )  # fmt: skip
+        run_by(plan, parts, make_runner, said=described(plan, place.words), resumes=resumes, on_begin=on_begin)
     return parts.policy

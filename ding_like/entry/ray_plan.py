@@ -11,12 +11,11 @@ from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
-from ding_like.pipeline.ray.settings import RaySettings, read_ray, wanted
+from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings, read_ray, wanted
 
 RayPlan: TypeAlias = SystemPlan[RaySettings]
 
 NO_CLUSTER = "no cluster: this process does it all"
-_PATTERNS = {"sync": "synchronous", "async": "asynchronous"}
 
 
 def plan_run(
@@ -61,12 +60,12 @@ def described(plan: RayPlan, where: str) -> list[str]:
             part, done = f"{collect.fraction_samples:.0%}", f"{collect.fraction_workers:.0%}"
             ahead = f", ended at {part} of the rows once {done} of the workers are done"
         workers = _number(collect.workers, "worker") + (" for each gradient worker" if grad.workers > 1 else "")
-        lines = [f"collect     {workers}, of {envs} envs each, {_PATTERNS[collect.comm or 'sync']}{ahead}"]
+        lines = [f"collect     {workers}, of {envs} envs each, {COMMUNICATION[collect.comm or 'sync']}{ahead}"]
     kept = "batch" if plan.cfg.policy.on_policy else "replay buffer"
     where_kept = f"each with a {kept} of its own" if grad.workers > 1 else f"which holds the {kept}"
     if not collect.workers and grad.workers > 1:
         lines = [f"collect     in each gradient worker, in {envs} envs"]
-    at = "in this process" if grad.workers < 2 else f"{grad.workers} workers, {_PATTERNS[grad.comm]}"
+    at = "in this process" if grad.workers < 2 else f"{grad.workers} workers, {COMMUNICATION[grad.comm]}"
     applied = "by all of them alike" if update.decentralized else "in this process"
     lines.append(f"gradients   {at}, {where_kept}; applied {applied}")
     return [*lines, f"runs on     {where}"]

@@ -16,8 +16,8 @@ from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.roles.record import RunResult, origin_of
+from ding_like.pipeline.runner import MakeRunner
 from ding_like.pipeline.training_loop import TrainingLoop
-from ding_like.pipeline.watched_runner import MakeRunner
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import closing_lines, opening_lines

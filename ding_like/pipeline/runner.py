@@ -57,6 +57,9 @@ class Runner(Protocol):
         """End what was started, within 10 s; may be called again."""
 
 
+MakeRunner = Callable[[Callable[[], bool]], Runner]  # (is_leaving) -> runner, once its parts have been restored
+
+
 class SerialRunner:
     """Runner that collects and trains in this process; several learners do so in lock step.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,8 @@ class DoublingCWorker(CWorker):
 
     def collect_data(self, *args: Any, **kwargs: Any) -> Any:
         rows, info = super().collect_data(*args, **kwargs)
-        info["Episodes"] = {**info["Episodes"], "TrainReward": 4321.0}
+        segment = info["Segment"]
+        info["Segment"] = replace(segment, stats={**segment.stats, "return": 4321.0})
         return rows, info
 
 

@@ -180,9 +180,7 @@ def open_cluster(needs: Sequence[Need], address: str | None = None, *, allow_ope
     Raises ConfigError for workers that no node has room for, and as RayCluster does.
     """
     if address is None and load_ray().is_initialized():
-        plan = plan_on_cluster(needs)
-        if plan.unplaced:  # others' workers may end: what they use is no reason
-            plan.check()
+        plan_on_cluster(needs, beside_others=False).check()  # others' workers may end
         return None
     if address is None:
         plan = plan_here(needs)

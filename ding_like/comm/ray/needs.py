@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,28 +47,33 @@ class Need:
 
 
 class Plan:
-    """Comparison of needs with nodes: each worker must fit on one node, and all of them beside other programs' workers.
-
-    Workers are placed the largest first, each on the first node with room, as Ray's scheduler is greedy too.
-    """
+    """Comparison of needs with nodes: a worker must fit on one node, and all of them beside other programs' workers."""
 
     def __init__(
         self, needs: Sequence[Need], nodes: Mapping[str, Mapping[str, float]], *,
         free: Mapping[str, float] | None = None, remark: str = "",
     ) -> None:  # fmt: skip
-        """Place `needs` on `nodes` (name -> amounts). `free` is left by others (None: all), `remark` ends the table."""
+        """Compare `needs` with `nodes` (name -> amounts), of which `free` is left; `remark` ends the table."""
         self.needs = [need for need in needs if need.number > 0]
-        self.nodes = nodes
+        self.nodes, self._remark = nodes, remark
         self.free = _total(nodes.values()) if free is None else free
-        self._remark = remark
         self.wanted = _total({k: v * need.number for k, v in need.amounts.items()} for need in self.needs)
-        self.unplaced = self._place()  # kind -> number of its workers without room
-        self._short = [name for name, amount in self.wanted.items() if amount > self.free.get(name, 0.0) + _SLACK]
+        self.faults = [*self._find_faults()]
 
     @property
     def fits(self) -> bool:
         """Whether all workers have room."""
-        return not self.unplaced and not self._short
+        return not self.faults
+
+    def _find_faults(self) -> Iterator[str]:
+        for need in self.needs:
+            if not any(_covers(node, need.amounts) for node in self.nodes.values()):
+                asked = ", ".join(f"{_text(v, k)} {k}" for k, v in need.amounts.items() if v) or "nothing"
+                yield f"{need.number} of {need.number} {need.kind}s ({asked} each): no node has that"
+        for name, amount in self.wanted.items():
+            if not _covers(self.free, {name: amount}):
+                free = _text(self.free.get(name, 0.0), name)
+                yield f"{_text(amount, name)} {name} are wanted in all, and {free} are free"
 
     @property
     def table(self) -> str:
@@ -86,7 +91,7 @@ class Plan:
             rows.append([title, count, *(_text(amounts[k], k) if amounts.get(k) else "-" for k in names)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         text = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
-        verdict = "fits" if self.fits else f"does not fit: {'; '.join(self._faults())}.\n{_FIX}"
+        verdict = "fits" if self.fits else f"does not fit: {'; '.join(self.faults)}.\n{_FIX}"
         return "\n".join([*text, *filter(None, [self._remark]), verdict])
 
     def check(self) -> None:
@@ -95,29 +100,6 @@ class Plan:
             raise ConfigError(
                 f"the workers do not fit on the Ray cluster, which would wait for room without a word.\n{self.table}"
             )
-
-    def _place(self) -> dict[str, int]:
-        rooms = [_room(amounts) for amounts in self.nodes.values()]
-        unplaced: dict[str, int] = {}
-        for need in sorted(self.needs, key=_size, reverse=True):
-            placed = sum(any(_take(room, need.amounts) for room in rooms) for _ in range(need.number))
-            if placed < need.number:
-                unplaced[need.kind] = unplaced.get(need.kind, 0) + need.number - placed
-        return unplaced
-
-    def _faults(self) -> list[str]:
-        faults = []
-        for need in self.needs:
-            if need.kind in self.unplaced:
-                asked = ", ".join(f"{_text(v, k)} {k}" for k, v in need.amounts.items() if v) or "nothing"
-                has_node = any(_take(_room(amounts), need.amounts) for amounts in self.nodes.values())
-                room = "no room is left" if has_node else "no node has that"
-                faults.append(f"{self.unplaced[need.kind]} of {need.number} {need.kind}s ({asked} each): {room}")
-        return faults or [
-            f"{_text(self.wanted[k], k)} {k} are wanted in all and {_text(self.free.get(k, 0.0), k)} are free: "
-            "other programs have the rest"
-            for k in self._short
-        ]
 
 
 def plan_here(needs: Sequence[Need]) -> Plan:
@@ -134,11 +116,11 @@ def plan_here(needs: Sequence[Need]) -> Plan:
     return Plan(needs, {"this machine": node}, remark=remark)
 
 
-def plan_on_cluster(needs: Sequence[Need]) -> Plan:
-    """Return the plan for the cluster that this process is connected to."""
+def plan_on_cluster(needs: Sequence[Need], *, beside_others: bool = True) -> Plan:
+    """Return the plan for the cluster that this process is connected to, beside other programs' workers or alone."""
     ray = load_ray()
     nodes = {str(node["NodeManagerAddress"]): _kinds(node["Resources"]) for node in ray.nodes() if node["Alive"]}
-    return Plan(needs, nodes, free=_kinds(ray.available_resources()))
+    return Plan(needs, nodes, free=_kinds(ray.available_resources()) if beside_others else None)
 
 
 def object_store_bytes(asked: int | None = None) -> int:
@@ -163,27 +145,8 @@ def _kinds(resources: Mapping[str, float]) -> dict[str, float]:
     return {k: float(v) for k, v in resources.items() if ":" not in k and k != "object_store_memory"}
 
 
-def _room(amounts: Mapping[str, float]) -> dict[str, float]:
-    """Return what a node without workers has left, each GPU for itself."""
-    return {**amounts, **{f"GPU {number}": 1.0 for number in range(int(amounts.get("GPU", 0)))}}
-
-
-def _take(room: dict[str, float], wanted: Mapping[str, float]) -> bool:
-    """Take what a worker wants from the room of a node; return whether it was there."""
-    # A fraction of a GPU is of one GPU, and several GPUs are whole ones.
-    share, number = min(wanted["GPU"], 1.0), round(wanted["GPU"]) if wanted["GPU"] > 1 else int(wanted["GPU"] > 0)
-    gpus = [name for name, left in room.items() if name.startswith("GPU ") and left + _SLACK >= share][:number]
-    asked = {**wanted, **dict.fromkeys(gpus, share)}
-    if len(gpus) < number or any(amount > room.get(name, 0.0) + _SLACK for name, amount in asked.items()):
-        return False
-    for name, amount in asked.items():
-        room[name] = room.get(name, 0.0) - amount
-    return True
-
-
-def _size(need: Need) -> tuple[float, ...]:
-    each = need.each
-    return each.num_gpus, sum(each.custom.values()), each.num_cpus, float(each.memory or 0)
+def _covers(amounts: Mapping[str, float], wanted: Mapping[str, float]) -> bool:
+    return all(amount <= amounts.get(name, 0.0) + _SLACK for name, amount in wanted.items())
 
 
 def _total(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from ding_like.comm.ray.cluster import RayCluster, knock
 from ding_like.comm.ray.library import load_ray
-from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
 
@@ -19,16 +18,16 @@ _NEAR = 0.8  # of the object store: beyond it Ray begins to write to disk
 
 
 class StoreUse(NamedTuple):
-    """Bytes in use of a cluster's object stores; `spilled` is on disk, None where it is not seen."""
+    """Bytes in use of a cluster's object stores; `spilled` is on disk, None where it is not known."""
 
     used: int
     total: int
     spilled: int | None
 
     def numbers(self) -> dict[str, float]:
-        """Return them by the names that they have among a run's metrics."""
-        on_disk = {} if self.spilled is None else {"store_spilled_bytes": float(self.spilled)}
-        return {"store_used_bytes": float(self.used), "store_total_bytes": float(self.total), **on_disk}
+        """Return them by their names in a run's metrics."""
+        found = {f"store_{name}_bytes": value for name, value in self._asdict().items()}
+        return {name: float(value) for name, value in found.items() if value is not None}
 
     def __str__(self) -> str:
         on_disk = f", {self.spilled / 2**20:.0f} MiB on disk" if self.spilled else ""
@@ -60,18 +59,13 @@ class ClusterWatch:
             self._lost = f"its head (GCS) has not answered for {self._answer_s:g} s"
         return self._lost
 
-    def check(self) -> None:
-        """Raise CommError if the cluster is lost."""
-        if self.lost is not None:
-            raise CommError(f"the Ray cluster at {self._cluster.address} is lost: {self.lost}")
+    def describe_loss(self) -> str:
+        """Return in words that the cluster is lost, and why."""
+        return f"the Ray cluster at {self._cluster.address} is lost: {self.lost}"
 
     def store(self) -> StoreUse:
         """Return what the object stores held when last asked."""
         return self._store
-
-    def store_numbers(self) -> dict[str, float]:
-        """Return the same for a run's metrics."""
-        return self._store.numbers()
 
     def close(self, *, timeout_s: float = 5.0) -> None:
         """Stop watching; may be called again.
@@ -122,8 +116,8 @@ def _bytes_spilled(folder: Path | None) -> int | None:
     """Return the size of the objects on disk of an own cluster, None for another's."""
     if folder is None:
         return None
-    total = 0
+    sizes = []
     for path in folder.glob("r/session_2*/ray_spilled_objects_*/*"):
         with suppress(OSError):  # deleted meanwhile
-            total += path.stat().st_size
-    return total
+            sizes.append(path.stat().st_size)
+    return sum(sizes)

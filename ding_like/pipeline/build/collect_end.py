@@ -1,27 +1,21 @@
-"""Make what a process that collects is made of: envs, a policy, its collector, and the role over its channels.
-
-Collectors of mode parallel and of schemes are this, with channels of their own.
-"""
+"""Components of a process that collects: envs, a policy, its collector, and the role over its channels."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Order, Rows, RowSink, Segment, Version, WeightReader
-from ding_like.comm.workers.columns import pack_rows, unpack_rows
+from ding_like.comm.channels import Order, RowSink, Segment, WeightReader
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import as_stats
 from ding_like.data.obs import map_obs
 from ding_like.data.rows import adapt_collect_mode
-from ding_like.errors import CommError
 from ding_like.pipeline.build.envs import EnvSetting, build_collect_env
 from ding_like.pipeline.build.parts import Opponents, build_collector, build_evaluator, build_policy, evaluated_env
 from ding_like.pipeline.build.spaces import fit_policy_config
@@ -31,21 +25,10 @@ from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
-from ding_like.types import Array, EnvManager
+from ding_like.types import EnvManager
 from ding_like.worker import SampleSerialCollector
-from ding_like.worker.collector.base import LoopCollector
 from ding_like.worker.collector.stop_rule import EnvSteps, StopRule
 from ding_like.worker.collector.stop_rule import Rows as RowsRule
-
-# What a collector returns beside its rows, by name; Any: numbers, texts, arrays and dicts of these.
-Info = dict[str, Any]
-
-
-class CollectionResult(NamedTuple):
-    """Result of a collection into a storage."""
-
-    col_time: float  # seconds
-    train_perf: float  # mean return of recent episodes, NaN before the first has ended
 
 
 class CollectEnd:
@@ -163,54 +146,23 @@ class CollectEnd:
             self.policy.collect_mode.set_attribute("n_episode", max(order.rows, self.envs.num_lanes))
         return self.role.collect(order, stop=stop)
 
-    def stop_rule(self, order: Order, fraction: float, signals: Sequence[StopRule]) -> StopRule | None:
-        """Return the rule to stop at one of `signals` once `fraction` of an order's rows are there.
-
-        None: there is no signal, or all rows are to be collected.
-        """
-        if fraction >= 1 or not signals:
-            return None
-        collector, least = self.collector, max(math.ceil(fraction * order.rows - 1e-9), 1)  # 0.07 * 100 is over 7
+    def rows_rule(self, least: int) -> StopRule:
+        """Return the rule that is met once a collection that begins now has `least` rows."""
+        collector = self.collector
         if isinstance(collector, SampleSerialCollector):
             first = collector.num_surplus
-            taken: StopRule = RowsRule(least, lambda: first + collector.num_ready(), have=first + collector.num_ready())
-        else:
-            taken = EnvSteps(least * steps_per_row(self._cfg.policy), lambda: self.collector.envstep)
-        return taken & reduce(lambda one, other: one | other, signals)
+            return RowsRule(least, lambda: first + collector.num_ready(), have=first + collector.num_ready())
+        return EnvSteps(least * steps_per_row(self._cfg.policy), lambda: self.collector.envstep)
 
     def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         collector = self.collector
         means = {"return": _finite(collector.mean_return), "length": _finite(collector.mean_length)}
         return {**means, **as_stats(collector.mean_metrics), **setting}
 
-    def info(self, segment: Segment, *, seconds: float, test_return: float | None = None) -> Info:
-        """Return what is said of a segment beside its rows; `segment_of` reads it.
-
-        It took `seconds`; `test_return` is the mean return of an evaluation before. The means of "Episodes" are over
-        the collector's last 100 episodes, NaN before the first has ended; "DroppedSteps" are those of its whole life.
-        """
-        setting = dict(segment.stats)
-        means = {name: setting.pop(key, None) for name, key in (("TrainReward", "return"), ("TrainLength", "length"))}
-        episodes = {name: math.nan if mean is None else mean for name, mean in means.items()}
-        return {
-            "Episodes": episodes if test_return is None else {**episodes, "TestReward": test_return},
-            "Time": {"DataCollection": seconds},
-            "ActorVersion": {"DataCollection": segment.version.update},
-            "NumberSamples": len(segment.batch),
-            "EnvSteps": segment.env_steps,
-            "DroppedSteps": self.collector.dropped_steps if isinstance(self.collector, LoopCollector) else 0,
-            "Version": tuple(segment.version),
-            "Observed": dict(segment.observed),
-            "Setting": setting,
-        }
-
-    def take(
-        self, *, seconds: float, test_return: float | None, compress: bool, device: torch.device | None
-    ) -> tuple[Any, Info]:
-        """Return (rows, info) of the segment that the role's storage holds, as `rows_to_send` does."""
+    def take(self) -> Segment:
+        """Return the segment that the role's storage holds."""
         segment: Segment = self.role.sink.take()  # type: ignore[attr-defined]  # of a collector that returns its rows
-        info = self.info(segment, seconds=seconds, test_return=test_return)
-        return rows_to_send(segment, info, compress=compress, device=device)
+        return segment
 
     @property
     def envstep(self) -> int:
@@ -276,51 +228,15 @@ class CollectEnd:
             self._folder.cleanup()
 
 
-# --- what a collector of a scheme returns
+def segment_of(data: Any, info: Mapping[str, Any]) -> Segment:
+    """Return the segment of the rows and the info that `CWorker.collect_data` returned.
 
-
-def rows_to_send(
-    segment: Segment, info: Info, *, compress: bool, device: torch.device | None = None
-) -> tuple[Any, Info]:
-    """Return (rows, info) as a collector sends them: columns by name, or one frame; a list of what does not stack.
-
-    A frame holds what the envs' wrappers observed, too. Columns are arrays, or with `device` tensors there.
+    `data` are columns by name, or rows that do not stack. Read-only arrays are copied: policies make tensors of them.
     """
-    if not isinstance(segment.batch, TransitionBatch):
-        return segment.batch, info
-    if compress:
-        return pack_rows(segment.batch, segment.observed), {**info, "Observed": {}}
-    return dict((segment.batch if device is None else segment.batch.to(device)).columns), info
-
-
-def segment_of(data: Any, info: Info) -> Segment:
-    """Return the segment that a collector's rows and info are of.
-
-    `data` are columns by name, rows that do not stack, or a frame of `pack_rows`. Arrays that came read-only are
-    copied: policies make tensors of them. Raises CommError for a frame that was changed, or is not of as many rows as
-    the info says.
-    """
-    batch: Rows
-    observed: Mapping[str, Array] = info["Observed"]
-    if isinstance(data, (bytes, bytearray, memoryview)):
-        unpacked, observed = unpack_rows(bytes(data))
-        if not isinstance(unpacked, TransitionBatch):
-            raise CommError("a collector sent windows of rows; expected rows.")
-        batch = unpacked
-    elif isinstance(data, Mapping):
+    batch = data
+    if isinstance(data, Mapping):
         batch = TransitionBatch({name: _own(column) for name, column in data.items()})
-    else:
-        batch = data
-    if len(batch) != info["NumberSamples"]:
-        raise CommError(f"a collector sent {len(batch):,} rows, and says that they are {info['NumberSamples']:,}.")
-    return described_segment(batch, info, observed)
-
-
-def described_segment(batch: Any, info: Mapping[str, Any], observed: Mapping[str, Array]) -> Segment:
-    """Return the segment of rows that `CollectEnd.info` describes."""
-    episodes = info["Episodes"]
-    stats = {"return": _finite(episodes["TrainReward"]), "length": _finite(episodes["TrainLength"]), **info["Setting"]}
-    return Segment(batch, Version(*info["Version"]), info["EnvSteps"], stats, observed)
+    return replace(info["Segment"], batch=batch)
 
 
 def collector_name(index_worker: int | str, index_parent: int) -> str:

@@ -13,7 +13,7 @@ from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd, described_segment
+from ding_like.pipeline.build.collect_end import CollectEnd
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.factories import ATTEMPT, Algorithm, LearnRows, SchemeFactories
 from ding_like.pipeline.build.serial import Components, build_serial
@@ -159,30 +159,6 @@ class DriverEnd:
         return TrainRole(self.parts.learner, self.rows, with_priority=has_priorities(self.cfg, self.parts))
 
 
-class RunRows(LearnRows):
-    """Storage of the gradient worker that a run's learner is in: the run's own rows."""
-
-    def __init__(self, end: DriverEnd, max_policy_lag: int | None) -> None:
-        parts, self._end = end.parts, end
-        has_remote = isinstance(parts.collector, RemoteCollectors)
-        learner, with_priority = parts.learner, has_priorities(end.cfg, parts)
-        super().__init__(
-            end.rows,
-            minibatches=lambda batch: learner.minibatches(batch, end.rows.env_step),
-            priority=lambda: learner.priority_info.get("priority") if with_priority else None,
-            version=lambda: learner.train_iter,
-            intake=end.intake(max_policy_lag=max_policy_lag) if has_remote else None,
-        )
-
-    def note_remote(self, infos: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Count what collectors of other gradient workers did; return what the envs' wrappers have observed by now."""
-        assert self._intake is not None, "the parts were built for remote collectors"
-        for info in infos:
-            segment = described_segment(range(info["NumberSamples"]), info, info["Observed"])  # the rows stay there
-            self._intake.count_elsewhere(info["Worker"], segment, age_s=info["data_age_s"])
-        return self._end.statistics()
-
-
 class RunAlgorithm(Algorithm):
     """Algorithm of a run's local gradient worker: its learner computes and applies, with its hooks and counts."""
 
@@ -191,6 +167,7 @@ class RunAlgorithm(Algorithm):
     def __init__(self, factories: SchemeFactories, end: DriverEnd) -> None:
         self._end = end
         super().__init__(factories, end.parts.policy)
+        self.start_steps = 0  # rows of random actions are collected before the first order
 
     @property
     def num_updates(self) -> int:
@@ -204,7 +181,14 @@ class RunAlgorithm(Algorithm):
 
     def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
         """Return the run's rows."""
-        return RunRows(self._end, max_policy_lag)
+        end, parts = self._end, self._end.parts
+        has_remote = isinstance(parts.collector, RemoteCollectors)
+        intake = end.intake(max_policy_lag=max_policy_lag) if has_remote else None
+        return LearnRows(end.rows, self, intake=intake, with_priority=has_priorities(end.cfg, parts))
+
+    def minibatches(self, batch: Any, env_step: int) -> Iterable[Any]:
+        """Divide a batch as the policy wants it."""
+        return self._end.parts.learner.minibatches(batch, env_step)
 
     def collect_end(
         self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
@@ -222,7 +206,9 @@ class RunAlgorithm(Algorithm):
         """Take the step, and run the learner's hooks."""
         if gradients is not None:
             self.policy.load_gradient(gradients)
-        self._end.parts.learner.apply_gradients(info)
+        learner = self._end.parts.learner
+        learner.apply_gradients(info)
+        self.priority = learner.priority_info.get("priority")
 
     def count_update(self, info: Info) -> None:
         """Count an update that other processes have applied, and run the learner's hooks."""
@@ -264,15 +250,6 @@ class RunCollectEnd(CollectEnd):
     def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
         """Collect what an order wants."""
         return self.role.collect(order, stop=stop)
-
-    @property
-    def random_steps(self) -> int:
-        """0: rows of random actions are collected before the first order."""
-        return 0
-
-    @random_steps.setter
-    def random_steps(self, value: int) -> None:
-        """Keep it."""
 
     def close(self) -> None:
         """Do nothing: the collector is the run's."""

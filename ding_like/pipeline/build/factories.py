@@ -17,9 +17,9 @@ import torch
 
 from ding_like.comm.channels import Order, RowSink, Segment, Version, Weights
 from ding_like.comm.local import BatchOnce, LocalRows, NewestWeights
+from ding_like.comm.ray.packing import pack_state, unpack_state
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
-from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
@@ -83,58 +83,21 @@ class SegmentStorage:
             raise ConfigError("the storage holds no rows: collect_train_data comes first.")
         return segment
 
-    def reset(self) -> None:
-        """Drop what was not taken."""
-        self._segment = None
-
 
 class LearnRows:
     """Storage of a gradient worker: rows, which allow updates in the ratio of the config, and minibatches of them.
 
-    `minibatches` divides a batch that was drawn, `priority` returns the priorities of its rows once it was learned
-    from, and `version` the number of updates. `intake` takes rows of other processes; without it there is one
-    collector, which counts its env steps itself.
+    `intake` takes the rows of other processes; without it there is one collector, which counts its env steps itself.
     """
 
     def __init__(
-        self, rows: LocalRows, *, minibatches: Callable[[Any], Iterable[Any]], priority: Callable[[], Array | None],
-        version: Callable[[], int], intake: Intake | None = None, close: Callable[[], None] = lambda: None,
+        self, rows: LocalRows, algo: Algorithm, *, intake: Intake | None = None, with_priority: bool = False,
+        close: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.rows, self.close = rows, close
-        self._minibatches, self._priority, self._version, self._intake = minibatches, priority, version, intake
+        self._algo, self._intake, self._with_priority = algo, intake, with_priority
         self._parts: list[Collected] = []
-        self.run_env_step = 0  # of all gradient workers, as was last known here
-
-    @classmethod
-    def of(cls, factories: SchemeFactories, algo: Algorithm, index: int, max_policy_lag: int | None) -> LearnRows:
-        """Return the storage of gradient worker `index` in a process of its own: it begins empty."""
-        cfg, policy, folder = factories.cfg, algo.policy, TemporaryDirectory(prefix="ding-like-")
-        buffer = None
-        if not cfg.policy.on_policy:
-            own = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
-            buffer = build_buffer(own, seed=factories.seed, rank=index, env_setting=factories.env_setting)
-
-        def newest() -> Version:
-            return Version(ATTEMPT, algo.num_updates)
-
-        store = BatchOnce() if buffer is None else buffer
-        rows = local_rows(cfg, store, newest=newest, counts_rows=True, batch_size=cfg.policy.learn.batch_size)
-        rng = make_rng(factories.seed, "learner", str(index), *factories.resumed)
-        intake = Intake(
-            rows, RemoteCollectors(), newest=newest, max_policy_lag=max_policy_lag,
-            follows_episodes=buffer is not None and buffer.needs_env,
-        )  # fmt: skip
-        has_priorities = buffer is not None and bool(cfg.policy.priority)
-
-        def close() -> None:
-            if buffer is not None:
-                buffer.close()
-            folder.cleanup()
-
-        return cls(
-            rows, minibatches=lambda batch: policy.learn_mode.minibatches(batch, rng), intake=intake, close=close,
-            priority=lambda: algo.priority if has_priorities else None, version=lambda: algo.num_updates,
-        )  # fmt: skip
+        self.run_env_step = 0  # of all gradient workers, as last reported here
 
     # --- rows in
 
@@ -143,14 +106,9 @@ class LearnRows:
         order = self.rows.order(timeout_s=0.0)
         return order._replace(env_step=max(order.env_step, self.run_env_step))
 
-    def insert_data_slice(self, data: Any, info: Mapping[str, Any]) -> Mapping[str, Array]:
-        """Take the rows that one collector returned; `before_gradients` stores those of a round together.
-
-        Returns what the envs' wrappers observed, by flat name.
-        """
-        segment = segment_of(data, dict(info))
-        self._parts.append(Collected(info["Worker"], segment, info["CameS"], info["Asked"]))
-        return segment.observed
+    def insert_data_slice(self, data: Any, info: Mapping[str, Any]) -> None:
+        """Take the rows that one collector returned; `before_gradients` stores those of a round together."""
+        self._parts.append(Collected(info["Worker"], segment_of(data, info), info["CameS"], info["Asked"]))
 
     def before_gradients(self) -> None:
         """Store the rows that came."""
@@ -167,6 +125,13 @@ class LearnRows:
         assert self._intake is not None, "one collector's random rows are collected by its owner"
         return self._intake.put_random(parts)
 
+    def note_remote(self, infos: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Count the segments of other gradient workers; return the statistics of the envs' wrappers."""
+        assert self._intake is not None, "the parts were built for remote collectors"
+        for info in infos:
+            self._intake.count_elsewhere(info["Worker"], info["Segment"], age_s=info["data_age_s"])
+        return self._intake.statistics()
+
     # --- minibatches out
 
     def generate_batches(self, num_mini_batch: int, mini_batch_size: int, num_epochs: int) -> Iterator[Any]:
@@ -174,9 +139,10 @@ class LearnRows:
 
         The policy's config says how large they are.
         """
+        algo = self._algo
         while (batch := self.rows.next(timeout_s=0.0)) is not None:
-            yield from self._minibatches(batch)
-            self.rows.feedback(self._version(), priority=self._priority(), info=dict)
+            yield from algo.minibatches(batch, self.rows.env_step)
+            self.rows.feedback(algo.num_updates, priority=algo.priority if self._with_priority else None, info=dict)
             yield None
 
 
@@ -441,8 +407,34 @@ class Algorithm:
     # --- what a gradient worker computes with
 
     def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
-        """Return the rows of gradient worker `index_worker`, which begin empty."""
-        return LearnRows.of(self.factories, self, index_worker, max_policy_lag)
+        """Return the rows of gradient worker `index_worker` in a process of its own, which begin empty."""
+        own, cfg, folder = self.factories, self.factories.cfg, TemporaryDirectory(prefix="ding-like-")
+        buffer = None
+        if not cfg.policy.on_policy:
+            apart = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
+            buffer = build_buffer(apart, seed=own.seed, rank=index_worker, env_setting=own.env_setting)
+
+        def newest() -> Version:
+            return Version(ATTEMPT, self.num_updates)
+
+        def close() -> None:
+            if buffer is not None:
+                buffer.close()
+            folder.cleanup()
+
+        store = BatchOnce() if buffer is None else buffer
+        rows = local_rows(cfg, store, newest=newest, counts_rows=True, batch_size=cfg.policy.learn.batch_size)
+        self._rng = make_rng(own.seed, "learner", str(index_worker), *own.resumed)
+        intake = Intake(
+            rows, RemoteCollectors(), newest=newest, max_policy_lag=max_policy_lag,
+            follows_episodes=buffer is not None and buffer.needs_env,
+        )  # fmt: skip
+        with_priority = buffer is not None and bool(cfg.policy.priority)
+        return LearnRows(rows, self, intake=intake, with_priority=with_priority, close=close)
+
+    def minibatches(self, batch: Any, env_step: int) -> Iterable[Any]:  # Any: what the policy learns from
+        """Divide a batch as the policy wants it."""
+        return self.policy.learn_mode.minibatches(batch, self._rng)
 
     def compute_gradients(self, minibatch: Any) -> tuple[State | None, Info]:  # Any: of whatever the policy learns from
         """Return (gradient, what the policy reports) of a minibatch; priorities are kept for the storage."""
@@ -468,15 +460,15 @@ class Algorithm:
         """Return what gradient workers compute with: parameters, targets, running statistics."""
         return self.policy.grad_state()
 
-    def learned_state(self) -> tuple[Any, PackedState]:  # Any: of JSON
+    def learned_state(self) -> tuple[Any, Array]:  # Any: of JSON
         """Return all that was learned, the optimizer's state included."""
         described, flat = pack_learn_state(self.policy.learn_mode.state_dict())
         return described, pack_state(flat)
 
-    def load_learned_state(self, state: tuple[Any, PackedState]) -> None:
+    def load_learned_state(self, state: tuple[Any, Array]) -> None:
         """Take over what `learned_state` returned."""
         described, flat = state
-        self.policy.learn_mode.load_state_dict(restored(described, unpack_state(PackedState(*flat))))
+        self.policy.learn_mode.load_state_dict(restored(described, unpack_state(flat)))
 
     def load_gradient_weights(self, state: State) -> None:
         """Take over what `gradient_weights` of another process returned."""

@@ -8,11 +8,9 @@ from ding_like.utils.lazy_exports import lazy_export
 
 _HERE = "ding_like.pipeline.ray"
 _HOME_OF = {
-    "Learner": "ding_like.pipeline.scheme_learner",
-} | {
     name: f"{_HERE}.{module}"
     for module, names in dict(
-        scheme="Scheme", worker="Worker", worker_set="WorkerSet", c_worker="CWorker", c_worker_set="CWorkerSet",
+        scheme="Learner Scheme", worker="Worker", worker_set="WorkerSet", c_worker="CWorker", c_worker_set="CWorkerSet",
         collector_thread="CollectorThread",
         g_worker="GWorker GWorkerSet", u_worker="UWorker UpdaterThread",
     ).items()

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
 
 import torch
 
-from ding_like.comm.channels import Order
+from ding_like.comm.channels import Order, Segment
+from ding_like.comm.ray.packing import pack_rows
+from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectionResult, Info
 from ding_like.pipeline.build.factories import COMPONENTS, no_envs
 from ding_like.pipeline.ray.step_collector import PlainWeights, StepCollector, mean_test_return
 from ding_like.pipeline.ray.worker import Worker
 from ding_like.policy.device import device_named
 from ding_like.worker.collector.stop_rule import StopSignals, whole_number
+
+# What a collector returns beside its rows, by name; Any: numbers, dicts of these, and a segment.
+Info = dict[str, Any]
+
+
+class CollectionResult(NamedTuple):
+    """Result of a collection into a storage."""
+
+    col_time: float  # seconds
+    train_perf: float  # mean return of recent episodes, NaN before the first has ended
 
 
 class CWorker(Worker):
@@ -93,20 +108,32 @@ class CWorker(Worker):
     def collect_data(
         self, listen_to: Iterable[str | tuple[str, int]] = (), data_to_cpu: bool = True, *, order: Order | None = None
     ) -> tuple[Any, Info]:
-        """Collect what `order` wants, by default `update_every` rows; return (rows, info).
+        """Collect what `order` asks for, by default `update_every` rows; return (rows, info).
 
-        Rows are columns by name, or with `compress_data_to_send` one frame. `listen_to` has the keywords that may stop
-        it, as (keyword, round) or alone: then the round is `iter`. Where there are test envs, and a multiple of
-        `algo.test_every` is among the updates that follow, it evaluates first.
+        Rows are columns by name, with `compress_data_to_send` one frame, or a list of rows that do not stack.
+        `listen_to` has the keywords of signals that may stop it, as (keyword, round), or alone for round `iter`. Where
+        there are test envs, and a multiple of `algo.test_every` is among the updates that follow, it evaluates first.
+        `info["Segment"]` is the segment with None in place of each row.
         """
-        test_return = self.evaluate() if self._is_test_due() else None
-        seconds, _ = self.collect_train_data(None, listen_to, order=order)
+        tested = {"TestReward": self.evaluate()} if self._is_test_due() else {}
+        seconds = self.collect_train_data(None, listen_to, order=order).col_time
         self.iter += 1
-        found: tuple[Any, Info] = self._collecting().take(
-            seconds=seconds, test_return=test_return, compress=self.compress_data_to_send,
-            device=None if data_to_cpu else self.device,
-        )  # fmt: skip
-        return found
+        segment: Segment = self._collecting().take()
+        batch, means = segment.batch, {"TrainReward": "return", "TrainLength": "length"}
+        episodes = {name: segment.stats.get(key) for name, key in means.items()}
+        info = {
+            "Episodes": {**{name: math.nan if it is None else it for name, it in episodes.items()}, **tested},
+            "Time": {"DataCollection": seconds},
+            "ActorVersion": {"DataCollection": segment.version.update},
+            "NumberSamples": len(batch),
+            "EnvSteps": segment.env_steps,
+            "Segment": replace(segment, batch=[None] * len(batch)),
+        }
+        if not isinstance(batch, TransitionBatch):
+            return batch, info
+        if self.compress_data_to_send:
+            return pack_rows(batch), info
+        return dict((batch if data_to_cpu else batch.to(self.device)).columns), info
 
     def _is_test_due(self) -> bool:
         every, updates = int(getattr(self.algo, "test_every", None) or 0), self.updates_per_iter
@@ -116,16 +143,18 @@ class CWorker(Worker):
         self, num_steps: int | None = None, listen_to: Iterable[str | tuple[str, int]] = (), *,
         order: Order | None = None,
     ) -> CollectionResult:  # fmt: skip
-        """Collect `num_steps` rows, or what `order` wants, into `storage`; open episodes go on from call to call."""
+        """Collect `num_steps` rows, or what `order` asks for, into `storage`; open episodes continue between calls."""
         end, started = self._collecting(), time.perf_counter()
         rows = whole_number("num_steps", self.update_every if num_steps is None else num_steps)
         order = order or Order(False, rows, end.envstep, None)
         order = order._replace(rows=min(order.rows, self.storage.max_size or order.rows))
+        signals, stop = self._signals.rules(listen_to, self.iter), None
         with self._weights.in_use():
             end.random_steps = getattr(self.algo, "start_steps", 0)
-            end.collect(
-                order, stop=end.stop_rule(order, self.fraction_samples, self._signals.rules(listen_to, self.iter))
-            )
+            if self.fraction_samples < 1 and signals:
+                least = math.ceil(self.fraction_samples * order.rows - 1e-9)  # 0.07 * 100 is a little more than 7
+                stop = end.rows_rule(max(least, 1)) & reduce(or_, signals)
+            end.collect(order, stop=stop)
         self.samples_collected += end.num_collected
         return CollectionResult(time.perf_counter() - started, end.mean_return)
 

@@ -76,7 +76,7 @@ class CWorkerSet(WorkerSet):
             )  # fmt: skip
 
         if num_workers:
-            make.needs = Need("collector", num_workers, resources_of(resources))  # type: ignore[attr-defined]
+            make.need = Need("collector", num_workers, resources_of(resources))  # type: ignore[attr-defined]
         return make
 
     @property

@@ -1,4 +1,4 @@
-"""Collect for a gradient worker: here or in workers, together or each at its own pace, ahead of updates or in turn."""
+"""Collection for a gradient worker: here or in workers, in rounds or asynchronously."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class CollectorThread(threading.Thread):
         self._order: Order | None = None  # the newest
         self._version: int | None = None  # that was broadcast last
         self._round_id = 0
-        self.round_s = 0.0  # that the last synchronous round took
 
     def step(self, order: Order | None = None, *, listen_to: tuple[tuple[str, int], ...] = ()) -> list[Collected]:
         """Return what was collected: of a round, or what came first; empty if nothing came in time.
@@ -87,7 +86,7 @@ class CollectorThread(threading.Thread):
         """Have all collectors collect their shares of an order with the newest weights; return what came, in order."""
         self._broadcast()
         self._round_id += 1
-        own, began_s = ("round", self._round_id), time.monotonic()
+        own = "round", self._round_id
 
         def share(place: int, number: int) -> Mapping[str, Any] | None:
             if order is None:
@@ -99,7 +98,6 @@ class CollectorThread(threading.Thread):
             "collect_data", listen_to=(own, *listen_to), each=share, quorum=self._fraction,
             on_quorum=lambda: self._c_workers.control("stop_collecting", *reversed(own)),
         )  # fmt: skip
-        self.round_s = time.monotonic() - began_s
         return [self._collected(reply, order) for reply in replies]
 
     def _collected(self, reply: Reply, order: Order | None) -> Collected:

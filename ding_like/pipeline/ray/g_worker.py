@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding_like.comm.ray.needs import Need
-from ding_like.comm.workers.columns import unpack_rows
-from ding_like.comm.workers.states import PackedState, pack_state, unpack_state
+from ding_like.comm.ray.packing import pack_state, unpack_rows, unpack_state
 from ding_like.errors import ConfigError
 from ding_like.pipeline.ray.collector_thread import CollectorThread
-from ding_like.pipeline.ray.rank_group import RankGroup
-from ding_like.pipeline.ray.worker import Worker
-from ding_like.pipeline.ray.worker_set import WorkerSet
+from ding_like.pipeline.ray.rank_group import RankGroup, free_port
+from ding_like.pipeline.ray.worker import COMMUNICATION, EXECUTION, Worker, check_fraction, check_word
+from ding_like.pipeline.ray.worker_set import RemoteWorker, WorkerSet
+from ding_like.types import Array
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ CWorkersFactory = Callable[[Any, Any, int], Any]
 class GradientResult(NamedTuple):
     """Gradient of a minibatch, None where it is in the worker's policy, and what is known of it and its rows."""
 
-    gradients: PackedState | None
+    gradients: Array | None
     info: dict[str, Any]  # numbers in nested mappings, and "Collected": infos of the collections before it
 
 
@@ -53,12 +52,17 @@ class GWorker(Worker):
         super().__init__(index_worker)
         self.col_communication, self.col_execution = col_communication, col_execution
         self.col_fraction_workers, self.compress_grads_to_send = col_fraction_workers, compress_grads_to_send
+        check_word("col_communication", col_communication, COMMUNICATION)
+        check_word("col_execution", col_execution, EXECUTION)
+        check_fraction(col_fraction_workers)
         self.device = device
         self.c_workers = col_workers_factory(device, initial_weights, index_worker)
         try:
             local = self.c_workers.local_worker()
             self.actor, self.algo, self.storage = local.actor, local.algo, local.storage
-            self._check_words()
+            if col_execution == "Central" and self.c_workers.has_remote:
+                number = self.c_workers.num_workers
+                raise ConfigError(f"col_execution is 'Central' with {number} remote collectors: give 'Parallel'.")
             if hasattr(self.algo, "learning_storage"):
                 self.storage = self.algo.learning_storage(index_worker, max_policy_lag)
         except BaseException:
@@ -78,26 +82,6 @@ class GWorker(Worker):
         self._statistics: Mapping[str, Any] = {}  # of the envs' wrappers, as the update worker has merged them
         self._signals: tuple[tuple[str, int], ...] = ()
         self._version, self._ranks, self._is_stopped = 0, RankGroup(), False
-
-    def _check_words(self) -> None:
-        if self.col_communication not in ("synchronous", "asynchronous"):
-            raise ConfigError(
-                f"col_communication is {self.col_communication!r}; expected 'synchronous' or 'asynchronous'."
-            )
-        if self.col_execution not in ("Central", "Parallel", "Parallelised"):
-            raise ConfigError(f"col_execution is {self.col_execution!r}; expected 'Central' or 'Parallel'.")
-        if self.col_execution == "Central" and self.c_workers.has_remote:
-            raise ConfigError(
-                f"col_execution is 'Central', but there are {self.c_workers.num_workers} remote collectors: give "
-                "'Parallel', or num_workers=0."
-            )
-        if not 0 < self.col_fraction_workers <= 1:
-            raise ConfigError(f"col_fraction_workers is {self.col_fraction_workers}; expected more than 0, at most 1.")
-        if self.col_fraction_workers < 1 and (self.col_communication, self.col_execution) != (
-            "synchronous",
-            "Parallel",
-        ):
-            raise ConfigError("col_fraction_workers below 1 ends a round of parallel, synchronous collectors early.")
 
     @property
     def actor_version(self) -> int:
@@ -152,12 +136,8 @@ class GWorker(Worker):
 
     def _insert(self, found: Sequence[Any]) -> None:
         for data, info in found:
-            columns = data
-            if isinstance(data, bytes) and not hasattr(self.algo, "learning_storage"):
-                columns = dict(unpack_rows(data)[0].columns)
-            observed = self.storage.insert_data_slice(columns, info)
-            age_s = time.monotonic() - info["CameS"]
-            self._collected.append({**info, "Observed": observed or {}, "data_age_s": age_s})
+            self.storage.insert_data_slice(unpack_rows(data).columns if isinstance(data, bytes) else data, info)
+            self._collected.append({**info, "data_age_s": time.monotonic() - info["CameS"]})
 
     def collect_random(self, rows: int) -> dict[str, Any]:
         """Collect `rows` rows of random actions into the storage; return their info, with "NumRandom"."""
@@ -210,11 +190,12 @@ class GWorker(Worker):
         found = {name: info[name] for name in kept if name in info}
         return found if self.index_worker == 0 else {**found, "Collected": collected, "Failures": failures}
 
-    def note_remote(self, info: Mapping[str, Any]) -> None:
-        """Count what another gradient worker's collectors did, and the workers that it lost."""
+    def note_remote(self, info: dict[str, Any]) -> None:
+        """Count the collections and failures that another gradient worker reported, and remove them from its info."""
+        collected, failures = info.pop("Collected", ()), info.pop("Failures", ())
         if hasattr(self.storage, "note_remote"):
-            self._statistics = self.storage.note_remote(info.get("Collected", ()))
-        for row in info.get("Failures", ()):
+            self._statistics = self.storage.note_remote(collected)
+        for row in failures:
             self.c_workers.log.note(row.worker, how=row.how, detail=row.detail, rows_lost=row.rows_lost, role=row.role)
 
     # --- weights
@@ -227,8 +208,8 @@ class GWorker(Worker):
 
     def set_weights(self, actor_weights: Mapping[str, Any]) -> None:
         """Take over what `get_weights` of another gradient worker returned; its collectors get it before they act."""
-        if isinstance(actor_weights["weights"], tuple):
-            self.algo.load_gradient_weights(unpack_state(PackedState(*actor_weights["weights"])))
+        if isinstance(actor_weights["weights"], np.ndarray):
+            self.algo.load_gradient_weights(unpack_state(actor_weights["weights"]))
             self.algo.num_updates = actor_weights["version"]
         else:
             self.c_workers.local_worker().set_weights(
@@ -250,7 +231,7 @@ class GWorker(Worker):
 
     def ready(self) -> Mapping[str, Any]:
         """Return where the worker runs, and a port that is free there."""
-        return {**super().ready(), **self._ranks.own_place()}
+        return {**super().ready(), "port": free_port()}
 
     def join_ranks(self, host: str, port: int, rank: int, world_size: int, timeout_s: float) -> None:
         """Join the other gradient workers, which average gradients with one another."""
@@ -272,21 +253,18 @@ class GWorker(Worker):
         self.c_workers.control("stop_collecting", round_id, keyword)
 
     def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `algo` here and in the collectors; return whether all have it."""
-        return self._everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
+        """Set an attribute of `algo`, here and before the next call of each collector; return whether there is one."""
+        return self.c_workers.call_everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
 
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `storage` here and in the collectors; return whether all have it."""
-        return self._everywhere("update_storage_parameter", parameter_name, new_parameter_value)
-
-    def _everywhere(self, method: str, *args: Any) -> bool:
-        is_set = bool(getattr(self.c_workers.local_worker(), method)(*args))
-        return bool(self.c_workers.tell(method, *args)) and is_set
+        """Set an attribute of `storage`, here and before the next call of each collector."""
+        return self.c_workers.call_everywhere("update_storage_parameter", parameter_name, new_parameter_value)
 
     def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
-        """Replace a part of the workers that collect by what a factory makes; return whether all have it."""
+        """Replace a part of the workers that collect by what a factory makes; return False if it cannot be."""
         if self.c_workers.has_remote:
-            return bool(self.c_workers.tell("replace_agent_component", component_name, new_component_factory))
+            self.c_workers.broadcast("replace_agent_component", component_name, new_component_factory)
+            return True
         if getattr(self.algo, "keeps_parts", False) and not component_name.startswith(("envs_", "TrainEnv", "TestEnv")):
             logger.warning("'%s' is what the run learns with: it stays as it is.", component_name)
             return False
@@ -330,28 +308,23 @@ class GWorkerSet(WorkerSet):
             **(worker_options or {}),
         )  # fmt: skip
         local: dict[str, Any] = {"device": local_device, **(local_params or {})}
-        if num_workers:  # it has no collectors
+        each = getattr(col_workers_factory, "need", None)  # of the collectors of one gradient worker
+        if num_workers:  # the local one has no collectors
             local |= dict(col_communication="synchronous", col_execution="Central", col_fraction_workers=1.0)
         super().__init__(
             worker_class, params, num_workers=num_workers, local_params=local, remote_config=grad_worker_resources,
-            kind="gradient", note_restart=_note_empty, also_needs=_needs_of(col_workers_factory, num_workers),
+            kind="gradient", also_needs=[] if each is None else [replace(each, number=num_workers * each.number)],
             **settings,
         )  # fmt: skip
+
+    def _take_back(self, worker: RemoteWorker, info: Any) -> None:
+        super()._take_back(worker, info)
+        logger.warning("%s was restarted: its storage is empty, and the rows of its collectors are lost", worker.name)
 
     @classmethod
     def create_factory(cls, num_workers: int, **settings: Any) -> Callable[[Any, int], GWorkerSet]:
         """Return a function of (device, index of the parent) that makes such sets."""
         return lambda device, index: cls(num_workers, index_parent=index, local_device=device, **settings)
-
-
-def _needs_of(col_workers_factory: CWorkersFactory, num_workers: int) -> list[Need]:
-    """Return what the collectors of so many gradient workers need, where their factory says it."""
-    each = getattr(col_workers_factory, "needs", None)
-    return [] if each is None else [replace(each, number=num_workers * each.number)]
-
-
-def _note_empty(name: str) -> None:
-    logger.warning("%s was restarted: its storage is empty, and what its collectors had brought is lost", name)
 
 
 def merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -363,8 +336,6 @@ def merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             merged[name] = merge_infos(values)
         elif name in ("NumberSamples", "EnvSteps"):
             merged[name] = sum(values)
-        elif isinstance(values[0], list):
-            merged[name] = [each for value in values for each in value]
         elif isinstance(values[0], bool) or not hasattr(values[0], "__truediv__"):
             merged[name] = values[-1]
         else:

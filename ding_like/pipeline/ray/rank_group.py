@@ -1,12 +1,11 @@
-"""Average gradients over gradient workers by torch.distributed, and compare what they have learned."""
+"""Process group of gradient workers: average gradients by torch.distributed, and compare parameters."""
 
 from __future__ import annotations
 
 import os
 import socket
 import zlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
@@ -28,24 +27,16 @@ class RankGroup:
         """Whether there are others."""
         return self._group is not None
 
-    @staticmethod
-    def own_place() -> Mapping[str, Any]:
-        """Return a port that is free on this machine."""
-        with socket.socket() as probe:
-            probe.bind(("", 0))
-            port = probe.getsockname()[1]
-        return {"port": port}
-
     def join(self, host: str, port: int, rank: int, world_size: int, *, timeout_s: float) -> None:
         """Join the others at the first rank's address. Raises CommError if they do not come in time."""
-        told = {"RANK": rank, "WORLD_SIZE": world_size, "MASTER_ADDR": host, "MASTER_PORT": port}
-        told |= {"LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}  # a worker sees the GPUs that are its own
-        os.environ.update({name: str(value) for name, value in told.items()})
+        place = dict(RANK=rank, WORLD_SIZE=world_size, MASTER_ADDR=host, MASTER_PORT=port)
+        place |= dict(LOCAL_RANK=0, LOCAL_WORLD_SIZE=1)  # a worker sees only its own GPUs
+        os.environ.update({name: str(value) for name, value in place.items()})
         self._group = LearnerGroup.from_environment(timeout_s=timeout_s, join_s=timeout_s)
 
     def average(self, vectors: Sequence[torch.Tensor]) -> None:
         """Replace each vector by its mean over all ranks. Raises CommError that names a rank which is lost."""
-        assert self._group is not None, "join_ranks comes first"
+        assert self._group is not None, "call join_ranks first"
         self._group.average(vectors, weight=1.0 / self._group.world_size)
 
     def compare(self, policy: Policy, num_updates: int) -> None:
@@ -56,8 +47,8 @@ class RankGroup:
         if len(set(sums)) > 1:
             differing = [rank for rank, each in enumerate(sums) if each != sums[0]]
             raise TrainingError(
-                f"after update {num_updates:,} the ranks {differing} have other parameters than rank 0: go on from an "
-                "earlier point, and see that all have the same libraries and kind of processor."
+                f"after update {num_updates:,} the ranks {differing} have other parameters than rank 0: resume from an "
+                "earlier point, with the same libraries and kind of processor on all machines."
             )
 
     def close(self) -> None:
@@ -73,3 +64,10 @@ def checksum(policy: Policy) -> int:
     for _, tensor in sorted(policy.get_attribute("model").state_dict().items()):
         total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data, total)
     return total
+
+
+def free_port() -> int:
+    """Return a port that is free on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -15,8 +16,9 @@ from ding_like.pipeline.build.factories import SchemeFactories, no_envs
 from ding_like.pipeline.ray.c_worker_set import CWorkerSet
 from ding_like.pipeline.ray.g_worker import GWorkerSet
 from ding_like.pipeline.ray.settings import RaySettings, wanted, worker_class
-from ding_like.pipeline.ray.u_worker import GradientSettings
 from ding_like.policy.sharing import check_sharing
+
+logger = logging.getLogger(__name__)
 
 _SYNC, _ASYNC = "synchronous", "asynchronous"
 Factory = Callable[..., Any]  # of what a worker is made of: see `CWorker`
@@ -54,6 +56,7 @@ class Scheme:
                 end = DriverEnd.of(factories, collects=collects)
                 opened.callback(end.parts.close)
             self.end = end
+            self.random_rows = 0 if end is None else end.random_rows  # that are still to be collected
             self._check(execution, grad_workers_communication)
             needs = wanted(self.settings, num_col_workers, self._num_parents)
             cluster = open_cluster(needs) if needs else None
@@ -63,17 +66,13 @@ class Scheme:
                 algo_factory=algo_factory, actor_factory=actor_factory, storage_factory=storage_factory,
                 train_envs_factory=train_envs_factory, test_envs_factory=test_envs_factory,
             )  # fmt: skip
-            self.update_worker = worker_class("u_worker", self.settings.u_worker)(
+            self.update_worker = worker_class("u_worker", self.settings)(
                 self._grad_workers_factory(make, col_actor_factory, factories), 0,
-                self._fraction if self._num_parents else 1.0, execution, grad_workers_communication,
-                decentralized_update_execution, local_device, settings=self._gradient_settings(),
+                self.settings.collect.fraction_workers if self._num_parents else 1.0, execution,
+                grad_workers_communication, decentralized_update_execution, local_device, settings=self.settings.grad,
             )  # fmt: skip
             opened.callback(self.update_worker.stop)
             self._opened = opened.pop_all()
-
-    @property
-    def _fraction(self) -> float:
-        return self.settings.collect.fraction_workers
 
     def _check(self, grad_execution: str, grad_communication: str) -> None:
         end, collect = self.end, self.settings.collect
@@ -89,10 +88,6 @@ class Scheme:
         if end is not None and self._num_parents:
             check_sharing(end.parts.policy)
 
-    def _gradient_settings(self) -> GradientSettings:
-        grad = self.settings.grad
-        return GradientSettings(grad.min_workers, grad.round_timeout_s, grad.max_staleness, grad.staleness)
-
     def _grad_workers_factory(
         self, make: Mapping[str, Factory], col_actor_factory: Factory | None, factories: SchemeFactories | None
     ) -> Callable[[Any, int], GWorkerSet]:
@@ -100,7 +95,7 @@ class Scheme:
         collect, grad, end = self.settings.collect, self.settings.grad, self.end
         is_far = self.settings.address is not None
         col_settings: dict[str, Any] = dict(
-            worker_class=worker_class("c_worker", self.settings.c_worker), policy=self.settings.failure,
+            worker_class=worker_class("c_worker", self.settings), policy=self.settings.failure,
             remote_device="cuda" if collect.resources.num_gpus > 0 else None,
             is_apart=self._is_ahead and not self._num_collectors,
         )  # fmt: skip
@@ -133,10 +128,10 @@ class Scheme:
         )  # fmt: skip
         return GWorkerSet.create_factory(
             self._num_parents, col_execution="Parallel" if self._num_collectors else "Central",
-            col_communication=self._communication, col_workers_factory=away, col_fraction_workers=self._fraction,
-            grad_worker_resources=options_of(grad.resources), compress_grads_to_send=grad.compress,
+            col_communication=self._communication, col_workers_factory=away,
+            col_fraction_workers=collect.fraction_workers, grad_worker_resources=options_of(grad.resources), compress_grads_to_send=grad.compress,
             local_params={"col_workers_factory": here}, worker_options=options,
-            worker_class=worker_class("g_worker", self.settings.g_worker), policy=self.settings.failure, log=self.log,
+            worker_class=worker_class("g_worker", self.settings), policy=self.settings.failure, log=self.log,
             is_leaving=self.is_leaving,
         )  # fmt: skip
 
@@ -147,33 +142,14 @@ class Scheme:
 
     def collect_random(self) -> None:
         """Collect the rows of random actions that a run begins with."""
-        end = self.end
-        if end is None:
-            return
-        while self.random_rows > 0 and not self.is_leaving():
-            if end.parts.collector_env is not None:
-                end.collect_at_random()
+        while self.end is not None and self.random_rows > 0 and not self.is_leaving():
+            if self.end.parts.collector_env is not None:
+                self.end.collect_at_random()
                 self.random_rows = 0
             else:
-                self.random_rows -= self.update_worker.collect_random(min(self.random_rows, self._random_share))
-
-    @property
-    def random_rows(self) -> int:
-        """Number of rows of random actions that are still to be collected."""
-        if self._random_rows is None:
-            self._random_rows = 0 if self.end is None else self.end.random_rows
-        return self._random_rows
-
-    @random_rows.setter
-    def random_rows(self, value: int) -> None:
-        self._random_rows = max(0, value)
-
-    _random_rows: int | None = None
-
-    @property
-    def _random_share(self) -> int:
-        assert self.end is not None, "a scheme without a run collects nothing at random"
-        return self.end.random_share * max(self._num_collectors, 1) * max(self._num_parents, 1)
+                share = self.end.random_share * max(self._num_collectors, 1) * max(self._num_parents, 1)
+                came = self.update_worker.collect_random(min(self.random_rows, share))
+                self.random_rows = max(0, self.random_rows - came)
 
     @property
     def has_failed_workers(self) -> bool:
@@ -188,3 +164,39 @@ class Scheme:
     def stop(self) -> None:
         """End all workers, and what else was opened, within 10 s; may be called again."""
         self._opened.close()
+
+
+class Learner:
+    """Trainer by a scheme for `target_steps` env steps, for a loop of one's own. Source: PyTorchRL's Learner."""
+
+    def __init__(self, scheme: Scheme, target_steps: int, log_dir: str | None = None) -> None:
+        """Train nothing before the first `step`; checkpoints go into the experiment's folder."""
+        self.scheme, self.target_steps, self.log_dir = scheme, target_steps, log_dir
+        self._info: Mapping[str, Any] | None = None
+
+    def step(self) -> Mapping[str, Any]:
+        """Run one update and return its info: of episodes, versions, lag, times and losses, by name."""
+        if self._info is None:
+            self.scheme.collect_random()
+        self._info = self.scheme.update_worker.step()
+        return self._info
+
+    def done(self) -> bool:
+        """Return whether `target_steps` env steps were taken."""
+        return self.scheme.env_step >= self.target_steps
+
+    def print_info(self) -> None:
+        """Log the info of the last update."""
+        logger.info("env step %s: %s", f"{self.scheme.env_step:,}", dict(self._info or {}))
+
+    def save_model(self, fname: str = "model.pth.tar") -> None:
+        """Write a checkpoint of the learner, whole or not at all."""
+        self.scheme.update_worker.save_model(fname)
+
+    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
+        """Set an attribute of the algorithm in all workers; return whether all have it."""
+        return self.scheme.update_worker.update_algorithm_parameter(parameter_name, new_parameter_value)
+
+    def stop(self) -> None:
+        """End all workers."""
+        self.scheme.stop()

@@ -18,12 +18,13 @@ from ding_like.pipeline import ray as schemes
 from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
 from ding_like.utils.registry import Registry
 
+COMMUNICATION = {"sync": "synchronous", "async": "asynchronous"}
 _CLASSES = {"c_worker": "CWorker", "g_worker": "GWorker", "u_worker": "UWorker"}
 
 
 @dataclass(frozen=True)
 class CollectSettings:
-    """Say who collects: with 0 workers this process; `comm` None becomes what suits the policy."""
+    """Collectors: with 0 workers this process; `comm` None becomes what suits the policy."""
 
     workers: int = 2
     comm: str | None = None
@@ -37,7 +38,7 @@ class CollectSettings:
 
 @dataclass(frozen=True)
 class GradSettings:
-    """Say who computes gradients: with up to 1 worker this process."""
+    """Gradient workers, with up to 1 this process, and the limits of their gradients."""
 
     workers: int = 1
     comm: str = "sync"
@@ -51,7 +52,7 @@ class GradSettings:
 
 @dataclass(frozen=True)
 class UpdateSettings:
-    """Say where updates are applied: `device` None is what `policy.cuda` says."""
+    """Place where updates are applied: `device` None is that of `policy.cuda`."""
 
     decentralized: bool = False
     device: str | None = None
@@ -59,21 +60,18 @@ class UpdateSettings:
 
 @dataclass(frozen=True)
 class WeightSettings:
-    """Say after how many updates collectors are sent new weights."""
+    """Number of updates after which collectors are sent new weights."""
 
     interval: int = 1
 
 
-@dataclass(frozen=True)
-class ClassSettings:
-    """Class of a worker: "module:Class", a subclass of the documented one; None: that itself."""
-
-    type: str | None = None
+def _class() -> Any:  # Any: a field of a dataclass
+    return field(default_factory=lambda: {"type": None})
 
 
 @dataclass(frozen=True)
 class RaySettings:
-    """Hold the section `ray`; `read_ray` checks it."""
+    """The section `ray`, checked by `read_ray`."""
 
     address: str | None = None
     allow_open: bool = False
@@ -82,9 +80,9 @@ class RaySettings:
     update: UpdateSettings = field(default_factory=UpdateSettings)
     weights: WeightSettings = field(default_factory=WeightSettings)
     failure: FailurePolicy = field(default_factory=FailurePolicy)
-    c_worker: ClassSettings = field(default_factory=ClassSettings)
-    g_worker: ClassSettings = field(default_factory=ClassSettings)
-    u_worker: ClassSettings = field(default_factory=ClassSettings)
+    c_worker: Mapping[str, str | None] = _class()  # type "module:Class": a subclass of the documented one
+    g_worker: Mapping[str, str | None] = _class()
+    u_worker: Mapping[str, str | None] = _class()
 
 
 def read_ray(
@@ -101,27 +99,30 @@ def read_ray(
     if faults:
         raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
     collect["resources"], grad["resources"] = Resources(**collect["resources"]), Resources(**grad["resources"])
-    update, weights = UpdateSettings(**values["update"]), WeightSettings(**values["weights"])
-    groups = CollectSettings(**collect), GradSettings(**grad), update, weights, FailurePolicy(**values["failure"])
-    classes = [ClassSettings(**values[kind]) for kind in _CLASSES]
-    for kind, each in zip(_CLASSES, classes, strict=True):
-        if each.type is not None:
-            worker_class(kind, each)
-    return RaySettings(values["address"], values["allow_open"], *groups, *classes)
+    settings = RaySettings(
+        **{
+            **values, "collect": CollectSettings(**collect), "grad": GradSettings(**grad),
+            "update": UpdateSettings(**values["update"]), "weights": WeightSettings(**values["weights"]),
+            "failure": FailurePolicy(**values["failure"]),
+        }
+    )  # fmt: skip
+    for kind in _CLASSES:
+        worker_class(kind, settings)
+    return settings
 
 
-def worker_class(kind: str, settings: ClassSettings) -> Any:  # Any: a class of the kind's module
+def worker_class(kind: str, settings: RaySettings) -> Any:  # Any: a class of the kind's module
     """Return the class of a kind of workers, "c_worker" say. Raises ConfigError for what is no subclass of it."""
-    base = getattr(schemes, _CLASSES[kind])
-    if settings.type is None:
+    base, name = getattr(schemes, _CLASSES[kind]), getattr(settings, kind)["type"]
+    if name is None:
         return base
     registry: Registry[Any] = Registry(kind, "ding_like.pipeline.ray")
     try:
-        found = registry.get(settings.type)
+        found = registry.get(name)
     except RegistryError as error:
         raise ConfigError(f"system.ray.{kind}.type: {error}") from error
     if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"system.ray.{kind}.type is '{settings.type}', which is no subclass of {_CLASSES[kind]}.")
+        raise ConfigError(f"system.ray.{kind}.type is '{name}', which is no subclass of {_CLASSES[kind]}.")
     return found
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import reduce
 from typing import Any
 
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Order, Version
-from ding_like.comm.workers.columns import pack_rows
+from ding_like.comm.channels import Order, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -92,12 +90,9 @@ class StepCollector:
         """Mean return of the last 100 episodes; NaN before the first."""
         return sum(self._recent) / len(self._recent) if self._recent else math.nan
 
-    def stop_rule(self, order: Order, fraction: float, signals: Sequence[StopRule]) -> StopRule | None:
-        """Return the rule to stop at a signal once `fraction` of an order's rows are collected; None: there is none."""
-        if fraction >= 1 or not signals:
-            return None
-        least = max(math.ceil(fraction * order.rows - 1e-9), 1)  # 0.07 * 100 is a little more than 7
-        return EnvSteps(least, lambda: self.envstep) & reduce(lambda one, other: one | other, signals)
+    def rows_rule(self, least: int) -> StopRule:
+        """Return the rule that is met once a collection that begins now has `least` rows."""
+        return EnvSteps(least, lambda: self.envstep)
 
     def collect(self, order: Order, *, stop: StopRule | None = None) -> None:
         """Collect an order's rows into the storage, one of each env a step, or fewer if `stop` is met before."""
@@ -124,23 +119,11 @@ class StepCollector:
         self._recent.extend(self._returns[ended].tolist())
         self._returns[ended] = 0.0
 
-    def take(
-        self, *, seconds: float, test_return: float | None, compress: bool, device: torch.device | None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Return (rows, info) of the collection: columns, or one compressed frame of them."""
-        data, (rows, version) = self.storage.get_data(), self._last
-        episodes = {"TrainReward": self.mean_return}
-        info = {
-            "Episodes": episodes if test_return is None else {**episodes, "TestReward": test_return},
-            "Time": {"DataCollection": seconds},
-            "ActorVersion": {"DataCollection": version.update},
-            "NumberSamples": rows,
-            "EnvSteps": rows,
-        }
-        if compress:
-            return pack_rows(TransitionBatch({name: _array(column) for name, column in data.items()})), info
-        move: Callable[[Any], Any] = _array if device is None else lambda it: torch.as_tensor(it, device=device)
-        return {name: move(column) for name, column in data.items()}, info
+    def take(self) -> Segment:
+        """Return the rows of the last collection."""
+        columns = {name: _array(column) for name, column in self.storage.get_data().items()}
+        rows, version = self._last
+        return Segment(TransitionBatch(columns), version, rows, {"return": self.mean_return})
 
     def close(self) -> None:
         """Close the envs."""

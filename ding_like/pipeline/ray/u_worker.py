@@ -7,48 +7,22 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from ding_like.comm.workers.states import PackedState, unpack_state
+from ding_like.comm.ray.packing import unpack_state
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.ray.g_worker import GradientResult, GWorker, GWorkerSet, merge_infos
-from ding_like.pipeline.ray.worker import Worker
+from ding_like.pipeline.ray.settings import GradSettings
+from ding_like.pipeline.ray.worker import COMMUNICATION, EXECUTION, Worker, check_fraction, check_word
 from ding_like.pipeline.ray.worker_set import RemoteWorker
 
 logger = logging.getLogger(__name__)
 
-STALENESS = ("drop", "down_weight")
 _LOOK_S = 1.0  # between two looks at whether the thread lives
 _SETTLE_S = 600.0  # for the batch under way
 _STOP_S = 4.0
-
-
-@dataclass(frozen=True)
-class GradientSettings:
-    """Limits of gradients that other workers compute. Raises ConfigError, with every fault, for impossible ones."""
-
-    min_workers: int = 1  # gradients that are enough when a round's time is over
-    round_timeout_s: float = 60.0
-    max_staleness: int | None = None  # updates; None: any number
-    staleness: str = "drop"  # of older gradients; "down_weight": they count 1 / (1 + updates)
-    max_ahead: int = 1  # updates of an asynchronous thread that were not asked for
-
-    def __post_init__(self) -> None:
-        faults = [
-            f"{name} is {value!r}; give {wanted}."
-            for name, value, wanted, is_fine in (
-                ("min_workers", self.min_workers, "at least 1", self.min_workers >= 1),
-                ("round_timeout_s", self.round_timeout_s, "seconds above 0", self.round_timeout_s > 0),
-                ("max_staleness", self.max_staleness, "at least 0, or None", (self.max_staleness or 0) >= 0),
-                ("staleness", self.staleness, f"one of {', '.join(STALENESS)}", self.staleness in STALENESS),
-            )
-            if not is_fine
-        ]
-        if faults:
-            raise ConfigError("the settings of gradients: " + " ".join(faults))
 
 
 class UpdaterThread(threading.Thread):
@@ -63,7 +37,7 @@ class UpdaterThread(threading.Thread):
     def __init__(
         self, local_worker: GWorker, remote_workers: Sequence[RemoteWorker], decentralized_update_execution: bool,
         col_fraction_workers: float = 1.0, grad_execution: str = "Central", grad_communication: str = "synchronous", *,
-        workers: GWorkerSet | None = None, settings: GradientSettings | None = None,
+        workers: GWorkerSet | None = None, settings: GradSettings | None = None,
     ) -> None:  # fmt: skip
         """Start the thread if it is to update by itself; it waits for the first `step`."""
         super().__init__(name="updater", daemon=True)
@@ -71,9 +45,9 @@ class UpdaterThread(threading.Thread):
         self.decentralized_update_execution = decentralized_update_execution
         self.col_fraction_workers = col_fraction_workers
         self.grad_execution, self.grad_communication = grad_execution, grad_communication
-        self.settings = settings or GradientSettings()
+        self.settings = settings or GradSettings()
         self.stopped, self.stale_gradients = False, 0
-        self.outqueue: queue.Queue[Mapping[str, Any] | BaseException] = queue.Queue(self.settings.max_ahead)
+        self.outqueue: queue.Queue[Mapping[str, Any] | BaseException] = queue.Queue(1)
         self._workers, self._round_id, self._has_begun = workers, 0, False
         self._updates_itself = grad_execution == "Central" and grad_communication == "asynchronous"
         self._changed, self._is_held, self._is_idle = threading.Condition(), True, False
@@ -243,8 +217,6 @@ class UpdaterThread(threading.Thread):
 
     def _with_lags(self, info: dict[str, Any]) -> Mapping[str, Any]:
         versions = dict(info.get("ActorVersion", {}))
-        info.pop("Collected", None)
-        info.pop("Failures", None)
         if not info.get("HasGradient") or "GradientCompute" not in versions:
             return {**info, "ActorVersion": {"ActorUpdate": self.local_worker.actor_version}}
         versions.setdefault("ActorUpdate", versions["GradientCompute"])
@@ -264,12 +236,19 @@ class UWorker(Worker):
         self, grad_workers_factory: Callable[[Any, int], GWorkerSet], index_worker: int = 0,
         col_fraction_workers: float = 1.0, grad_execution: str = "Central", grad_communication: str = "synchronous",
         decentralized_update_execution: bool = False, local_device: str | None = None, *,
-        settings: GradientSettings | None = None,
+        settings: GradSettings | None = None,
     ) -> None:  # fmt: skip
         super().__init__(index_worker)
         self.env_step = 0  # of the updates that `step` returned
         self.grad_execution, self.grad_communication = grad_execution, grad_communication
-        _check_words(grad_execution, grad_communication, col_fraction_workers, decentralized_update_execution)
+        check_word("grad_execution", grad_execution, EXECUTION)
+        check_word("grad_communication", grad_communication, COMMUNICATION)
+        check_fraction(col_fraction_workers)
+        if decentralized_update_execution and (grad_execution == "Central" or grad_communication == "asynchronous"):
+            raise ConfigError(
+                "decentralised updates are made by all gradient workers together: they need grad_execution='Parallel' "
+                "and grad_communication='synchronous'."
+            )
         self.grad_workers = grad_workers_factory(local_device, index_worker)
         self.local_worker: GWorker = self.grad_workers.local_worker()
         try:
@@ -348,25 +327,21 @@ class UWorker(Worker):
         return sum(reply.value["NumRandom"] for reply in replies)
 
     def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `algo` in every worker; "lr" sets the optimizers too. Return whether all have it."""
-        return self._everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
+        """Set an attribute of `algo` in every worker; "lr" sets the optimizers too. Return whether there is one."""
+        self.updater.settle()
+        return self.grad_workers.call_everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
 
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `storage` in every worker; return whether all have it."""
-        return self._everywhere("update_storage_parameter", parameter_name, new_parameter_value)
+        """Set an attribute of `storage` in every worker; return whether there is one."""
+        self.updater.settle()
+        return self.grad_workers.call_everywhere("update_storage_parameter", parameter_name, new_parameter_value)
 
     def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
-        """Replace a part of the workers that collect; return whether all have the new one."""
+        """Replace a part of the workers that collect; return False if it cannot be."""
         if self.num_workers:
-            return self.grad_workers.tell(
-                "replace_agent_component", component_name, new_component_factory, in_turn=True
-            )
+            self.grad_workers.broadcast("replace_agent_component", component_name, new_component_factory)
+            return True
         return self.local_worker.replace_agent_component(component_name, new_component_factory)
-
-    def _everywhere(self, method: str, *args: Any) -> bool:
-        self.updater.settle()
-        is_set = bool(getattr(self.local_worker, method)(*args))
-        return self.grad_workers.tell(method, *args, in_turn=True) and is_set
 
     def save_model(self, fname: str) -> None:
         """Write a checkpoint under this name; see `GWorker.save_model`."""
@@ -380,25 +355,11 @@ class UWorker(Worker):
         self.updater.stop(timeout_s=1.0)
 
 
-def _check_words(execution: str, communication: str, fraction: float, decentralized: bool) -> None:
-    if execution not in ("Central", "Parallel", "Parallelised"):
-        raise ConfigError(f"grad_execution is {execution!r}; expected 'Central', or 'Parallel' ('Parallelised').")
-    if communication not in ("synchronous", "asynchronous"):
-        raise ConfigError(f"grad_communication is {communication!r}; expected 'synchronous' or 'asynchronous'.")
-    if not 0 < fraction <= 1:
-        raise ConfigError(f"col_fraction_workers is {fraction!r}; expected more than 0, at most 1.")
-    if decentralized and (execution == "Central" or communication == "asynchronous"):
-        raise ConfigError(
-            "decentralised updates are made by all gradient workers together: they need grad_execution='Parallel' and "
-            "grad_communication='synchronous'."
-        )
-
-
 def _unpacked(result: GradientResult) -> tuple[Any, dict[str, Any]]:
     """Return (gradients, info) of a remote worker's result."""
     gradients, info = result
     assert gradients is not None, "a remote worker sends its gradient"
-    state = unpack_state(PackedState(*gradients))
+    state = unpack_state(gradients)
     return state["gradients"], {**state["losses"], **info}
 
 

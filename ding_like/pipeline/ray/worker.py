@@ -1,22 +1,39 @@
-"""Define what workers that collect and workers that compute gradients share."""
+"""Base class of workers that collect, compute gradients, or update."""
 
 from __future__ import annotations
 
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ding_like import __version__
+from ding_like.errors import ConfigError
 
 _logger = logging.getLogger(__name__)
 
 
-class Worker:
-    """Be a worker of a scheme: a plain object, whatever it runs on.
+EXECUTION = ("Central", "Parallel", "Parallelised")
+COMMUNICATION = ("synchronous", "asynchronous")
 
-    What asks for a change returns whether there is such a thing here; a name that nothing has is warned of.
+
+def check_word(name: str, word: str, allowed: Sequence[str]) -> None:
+    """Raise ConfigError for a word that is not allowed."""
+    if word not in allowed:
+        raise ConfigError(f"{name} is {word!r}; expected {' or '.join(map(repr, allowed))}.")
+
+
+def check_fraction(col_fraction_workers: float) -> None:
+    """Raise ConfigError for what is no fraction of workers."""
+    if not 0 < col_fraction_workers <= 1:
+        raise ConfigError(f"col_fraction_workers is {col_fraction_workers}; expected more than 0, at most 1.")
+
+
+class Worker:
+    """Worker of a scheme: a plain object, in this process or in a Ray actor.
+
+    Methods that change an attribute return whether there is one; a missing one is logged.
     """
 
     def __init__(self, index_worker: int) -> None:

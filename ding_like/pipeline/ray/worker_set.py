@@ -1,4 +1,4 @@
-"""Define a set of equal workers: a local one, and Ray actors, of which failed ones are left out until they are back."""
+"""Set of equal workers: a local one, and Ray actors, of which failed ones are left out until they are restarted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ from ding_like.comm.ray.actors import (
     value_of,
     wait_first,
 )
-from ding_like.comm.ray.cluster import open_cluster
+from ding_like.comm.ray.cluster import RayCluster, open_cluster
 from ding_like.comm.ray.needs import Need
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget, describe_spent
 from ding_like.comm.workers.raised import place_raised
@@ -78,8 +77,7 @@ class WorkerSet:
         self, worker_class: type[Worker], worker_params: Mapping[str, Any], *, num_workers: int = 1,
         remote_config: Mapping[str, Any] | None = None, local_params: Mapping[str, Any] | None = None,
         kind: str = "worker", policy: FailurePolicy | None = None, log: FailureLog | None = None,
-        is_leaving: Callable[[], bool] = lambda: False, note_restart: Callable[[str], None] | None = None,
-        also_needs: Sequence[Need] = (),
+        is_leaving: Callable[[], bool] = lambda: False, also_needs: Iterable[Need] = (),
     ) -> None:  # fmt: skip
         """Make the local worker and start the others.
 
@@ -89,22 +87,24 @@ class WorkerSet:
         self.worker_class, self.worker_params = worker_class, dict(worker_params)
         self.remote_config, self.kind = dict(remote_config or {}), kind
         self.policy, self.log = policy or FailurePolicy(), log if log is not None else FailureLog()
-        self.is_leaving, self._note_restart = is_leaving, note_restart
-        # What nobody is given needs no warning.
-        config = {k: v for k, v in self.remote_config.items() if num_workers or k != "object_store_memory"}
-        self._resources = resources_of(config)
+        self.is_leaving, self.num_asked = is_leaving, num_workers
         self._budget = RestartBudget(self.policy.restarts_per_10min)
         self._workers: list[RemoteWorker] = []
-        self._next_index, self._guard = 1, threading.Lock()
+        self._guard = threading.Lock()  # of what follows, and the outboxes
         self._latest: dict[str, tuple[str, tuple[Any, ...]]] = {}  # what was broadcast, by kind
-        self.num_asked = num_workers
-        needs = [Need(kind, num_workers, self._resources), *also_needs]  # what the workers themselves start, too
-        self._cluster = open_cluster(needs) if num_workers else None
+        self._cluster: RayCluster | None = None
         self._local: Any = None  # of `worker_class`
         self.serving: Any = None  # the worker that is called where there is no remote one
         try:
+            if num_workers:
+                resources = resources_of(self.remote_config)
+                self._cluster = open_cluster([Need(kind, num_workers, resources), *also_needs])
             self._local = self.serving = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
-            self.add_workers(num_workers)
+            for index in range(1, num_workers + 1):
+                make = partial(worker_class, index_worker=index, **self.worker_params)
+                actor = start_actor(make, resources=resources, prepare=prepare_worker)
+                self._workers.append(RemoteWorker(f"{kind}{index}", index, actor))
+            self._await_started()
         except BaseException:
             self.stop()
             raise
@@ -129,25 +129,9 @@ class WorkerSet:
         """Return the handles of the remote workers, unhealthy ones included."""
         return list(self._workers)
 
-    def add_workers(self, num_workers: int) -> list[RemoteWorker]:
-        """Start more remote workers, with indexes that none had before, and return them when they are ready."""
-        started: list[RemoteWorker] = []
-        try:
-            for index in range(self._next_index, self._next_index + num_workers):
-                make = partial(self.worker_class, index_worker=index, **self.worker_params)
-                actor = start_actor(make, resources=self._resources, prepare=prepare_worker)
-                started.append(RemoteWorker(f"{self.kind}{index}", index, actor, outbox=dict(self._latest)))
-                self._next_index += 1
-            self._await_started(started)
-        except BaseException:
-            kill_actors([worker.actor for worker in started], restarts=False)
-            raise
-        self._workers += started
-        return started
-
-    def _await_started(self, started: list[RemoteWorker]) -> None:
+    def _await_started(self) -> None:
         end_s = time.monotonic() + self.policy.start_timeout_s
-        refs = {worker.actor.call.remote("ready"): worker for worker in started}
+        refs = {worker.actor.call.remote("ready"): worker for worker in self._workers}
         while refs and not self.is_leaving():
             for ref in wait_first(list(refs), timeout_s=end_s - time.monotonic()):
                 worker, value = refs.pop(ref), value_of(ref)
@@ -160,15 +144,6 @@ class WorkerSet:
                     f"{names} did not start within failure.start_timeout_s={self.policy.start_timeout_s:g} s: raise "
                     "it, or see what holds them up (imports, envs, a cluster without room)."
                 )
-
-    def remove_workers(self, names: Iterable[str]) -> None:
-        """Stop remote workers, by name. Raises ConfigError for names that none has."""
-        found = {worker.name: worker for worker in self._workers}
-        names = list(names)
-        unknown = [name for name in names if name not in found]
-        if unknown:
-            raise ConfigError(f"no worker is named {', '.join(unknown)}; there are {', '.join(found) or 'none'}.")
-        self._end([found[name] for name in names], timeout_s=5.0)
 
     def stop(self, *, timeout_s: float = 10.0) -> None:
         """Stop all workers, and the cluster that this set has started; may be called again."""
@@ -244,14 +219,14 @@ class WorkerSet:
                 return None
 
     def broadcast(self, method: str, *args: Any) -> None:
-        """Have every worker called before its next call; of several broadcasts of a kind it gets the newest alone.
+        """Have a method of every worker called before its next call; of several of a kind only the newest.
 
-        Workers that are restarted or added get it too. Kinds are told apart by method and, of parameters, name.
+        Restarted workers get it, too. A kind is a method, with its first argument if that is a name.
         """
         self.send(None, method, *args)
 
     def send(self, worker: RemoteWorker | None, method: str, *args: Any) -> None:
-        """Do what `broadcast` does for one worker; others that are restarted or added get it too."""
+        """Do what `broadcast` does for one worker, and for others once they are restarted."""
         if not self.has_remote:
             self._call_local(method, args, {})
             return
@@ -263,31 +238,12 @@ class WorkerSet:
             for each in self._workers if worker is None else [worker]:
                 each.outbox[key] = method, args
 
-    def tell(self, method: str, *args: Any, in_turn: bool = False) -> bool:
-        """Call a method of all workers, beside or (`in_turn`) after the call under way; return whether all said True.
-
-        Workers that are restarted or added are called too, before they work.
-        """
-        if not self.has_remote:
-            return self.serving is self._local or bool(self._call_local(method, args, {}))
-        key = f"{method}/{args[0]}"
-        with self._guard:
-            self._latest[key] = method, args
-            told = [worker for worker in self._workers if worker.is_healthy]
-            for worker in self._workers:
-                if worker not in told:
-                    worker.outbox[key] = method, args
-        refs = [(each.actor.call if in_turn else each.actor.control).remote(method, *args) for each in told]
-        end_s, answers = time.monotonic() + self.policy.step_timeout_s, []
-        while refs and time.monotonic() < end_s:
-            for ref in wait_first(refs, timeout_s=end_s - time.monotonic()):
-                refs.remove(ref)
-                with suppress(WorkerDiedError):  # it is told when it is back
-                    answers.append(value_of(ref))
-        for answer in answers:
-            if isinstance(answer, Raised):
-                raise answer.to_error(self.kind)
-        return not refs and all(answers)
+    def call_everywhere(self, method: str, *args: Any) -> bool:
+        """Call a method of the local worker, and broadcast it to all others; return what the local worker returned."""
+        result = bool(getattr(self._local, method)(*args))
+        if self.has_remote or self.serving is not self._local:
+            self.broadcast(method, *args)
+        return result
 
     def control(self, method: str, *args: Any) -> None:
         """Call a method beside the calls under way; no answer is waited for."""
@@ -332,11 +288,11 @@ class WorkerSet:
             try:
                 value = next((v for v in map(value_of, worker.sent) if isinstance(v, Raised)), None) or value_of(ref)
             except WorkerDiedError as error:
-                self._note_death(worker, str(error))
+                self._handle_death(worker, str(error))
                 continue
             worker.sent = []
             if isinstance(value, Raised):
-                self._note_error(worker, value)
+                self._handle_error(worker, value)
             elif worker.is_healthy:
                 found.append((worker, value))
             else:
@@ -348,7 +304,7 @@ class WorkerSet:
                 kill_actors([worker.actor], restarts=worker.is_killed)
         return found
 
-    def _note_death(self, worker: RemoteWorker, detail: str) -> None:
+    def _handle_death(self, worker: RemoteWorker, detail: str) -> None:
         """Ask a worker whose process has died when it is ready again: Ray restarts it.
 
         Calls may fail until it has, which is no failure of its own before `start_timeout_s` are over.
@@ -358,7 +314,7 @@ class WorkerSet:
             worker.is_killed = False
             worker.pending, worker.begun_s = worker.actor.call.remote("ready"), time.monotonic()
 
-    def _note_error(self, worker: RemoteWorker, raised: Raised) -> None:
+    def _handle_error(self, worker: RemoteWorker, raised: Raised) -> None:
         """Have a worker that raised an error made anew. Raises errors that it would raise again."""
         error = raised.to_error(worker.name)
         if isinstance(error, ConfigError | SchemaError):
@@ -393,5 +349,3 @@ class WorkerSet:
         if failure is not None:
             took_ms = 1000 * (time.monotonic() - worker.failed_s)
             self.log.amend(failure, replaced_by=worker.name, replaced_ms=round(took_ms, 1))
-        if self._note_restart is not None:
-            self._note_restart(worker.name)

@@ -24,8 +24,8 @@ _RECENT = 100  # lags and ages that are averaged
 
 
 @dataclass
-class _Fare:
-    """State of one collector."""
+class _Collector:
+    """Report of one collector."""
 
     mean_return: float = math.nan  # of its last episodes
     mean_length: float = math.nan
@@ -47,67 +47,62 @@ class RemoteCollectors:
         self.beside: Callable[[], Mapping[str, float]] = dict  # what else goes into the metrics with the rates
         self._metrics = metrics
         self._clock = clock
-        self._fares: dict[str, _Fare] = {}
+        self._collectors: dict[str, _Collector] = {}
         self._lags: deque[float] = deque(maxlen=_RECENT)
         self._ages_s: deque[float] = deque(maxlen=_RECENT)
         self._rounds_s: deque[float] = deque(maxlen=_RECENT)
         self._metrics_due = Interval(_METRICS_S)
 
-    # --- taking note
+    # --- recording
 
     def note(self, worker: str, segment: Segment) -> None:
-        """Take note of a segment that a collector returned."""
-        fare = self._fares.setdefault(worker, _Fare())
+        """Record a segment that a collector returned."""
+        each = self._collectors.setdefault(worker, _Collector())
         setting = dict(segment.stats)
         mean_return, mean_length = setting.pop("return", None), setting.pop("length", None)
-        fare.mean_return = fare.mean_return if mean_return is None else float(mean_return)
-        fare.mean_length = fare.mean_length if mean_length is None else float(mean_length)
-        fare.metrics = of_stats(setting) or fare.metrics
-        fare.taken.append((self._clock(), segment.env_steps, len(segment.batch)))
-        while len(fare.taken) > 2 and fare.taken[-1][0] - fare.taken[1][0] >= _WINDOW_S:
-            fare.taken.popleft()
+        each.mean_return = each.mean_return if mean_return is None else float(mean_return)
+        each.mean_length = each.mean_length if mean_length is None else float(mean_length)
+        each.metrics = of_stats(setting) or each.metrics
+        each.taken.append((self._clock(), segment.env_steps, len(segment.batch)))
+        while len(each.taken) > 2 and each.taken[-1][0] - each.taken[1][0] >= _WINDOW_S:
+            each.taken.popleft()
         self.setting = {name: value for name, value in setting.items() if not name.startswith(PREFIX)}
 
-    def note_put(
-        self, *, train_iter: int, version: int, came_s: float | None = None, age_s: float | None = None
-    ) -> None:
-        """Take note of rows that were put, collected by the weights of `version`.
-
-        They came at `came_s`, or, put by another process, are `age_s` old.
-        """
+    def note_put(self, *, train_iter: int, version: int, age_s: float) -> None:
+        """Record rows that were stored, collected by the weights of `version`, and their age."""
         self._lags.append(train_iter - version)
-        self._ages_s.append(self._clock() - (came_s or 0.0) if age_s is None else age_s)
+        self._ages_s.append(age_s)
         if self._metrics is not None and self._metrics_due.pass_s():
             self._metrics.write("collector", self._numbers(), env_step=self.envstep, train_iter=train_iter)
 
     def note_round(self, duration_s: float) -> None:
-        """Take note of how long a synchronous round took."""
+        """Record the duration of a synchronous round."""
         self._rounds_s.append(duration_s)
 
     def keep(self, workers: Collection[str]) -> None:
         """Forget collectors that are no longer there."""
-        self._fares = {name: fare for name, fare in self._fares.items() if name in workers}
+        self._collectors = {name: each for name, each in self._collectors.items() if name in workers}
 
-    # --- what there is to say
+    # --- reporting
 
     @property
     def mean_return(self) -> float:
         """Return the mean over collectors of what their last episodes returned; NaN before the first."""
-        return _mean(fare.mean_return for fare in self._fares.values())
+        return _mean(each.mean_return for each in self._collectors.values())
 
     @property
     def mean_length(self) -> float:
         """Return the mean over collectors of the lengths of their last episodes, in env steps."""
-        return _mean(fare.mean_length for fare in self._fares.values())
+        return _mean(each.mean_length for each in self._collectors.values())
 
     @property
     def mean_metrics(self) -> dict[str, float]:
         """Return the means over collectors of the envs' own metrics."""
-        return mean_metrics(fare.metrics for fare in self._fares.values())
+        return mean_metrics(each.metrics for each in self._collectors.values())
 
     def rates(self) -> dict[str, tuple[float, float]]:
         """Return env steps and rows per second by collector, over the last ten seconds."""
-        return {name: _rates(fare) for name, fare in self._fares.items()}
+        return {name: _rates(each) for name, each in self._collectors.items()}
 
     def describe(self) -> dict[str, str]:
         """Return the rows of a run's panel."""
@@ -121,7 +116,7 @@ class RemoteCollectors:
         return {**said, **{name: f"{steps:,.0f} env steps/s" for name, (steps, _) in rates.items()}}
 
     def _numbers(self) -> dict[str, float]:
-        steps, rows = zip(*self.rates().values(), strict=True) if self._fares else ((), ())
+        steps, rows = zip(*self.rates().values(), strict=True) if self._collectors else ((), ())
         numbers = {
             "reward_mean": self.mean_return,
             "avg_envstep_per_episode": self.mean_length,
@@ -156,12 +151,12 @@ def _mean(values: Any) -> float:  # Any: an iterable of numbers, some of which m
     return sum(finite) / len(finite) if finite else math.nan
 
 
-def _rates(fare: _Fare) -> tuple[float, float]:
+def _rates(each: _Collector) -> tuple[float, float]:
     """Return env steps and rows per second between the first and the last that came."""
-    if len(fare.taken) < 2:
+    if len(each.taken) < 2:
         return 0.0, 0.0
-    seconds = max(fare.taken[-1][0] - fare.taken[0][0], 1e-9)
-    later = list(fare.taken)[1:]
+    seconds = max(each.taken[-1][0] - each.taken[0][0], 1e-9)
+    later = list(each.taken)[1:]
     return sum(steps for _, steps, _ in later) / seconds, sum(rows for _, _, rows in later) / seconds
 
 
@@ -217,7 +212,9 @@ class Intake:
             joined = self._joined(fresh)
             order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
             self.report.envstep = order.env_step
-            self.report.note_put(train_iter=update, version=joined.version.update, came_s=fresh[0].came_s)
+            self.report.note_put(
+                train_iter=update, version=joined.version.update, age_s=time.monotonic() - fresh[0].came_s
+            )
         self.report.envstep = self._rows.env_step
         return order
 
@@ -239,6 +236,10 @@ class Intake:
         self._rows.num_rows += len(segment.batch)
         self.report.envstep = self._rows.env_step
         self.report.note_put(train_iter=self.newest().update, version=segment.version.update, age_s=age_s)
+
+    def statistics(self) -> Mapping[str, Any]:
+        """Return what the envs' wrappers have observed, by wrapper and field."""
+        return {} if self._statistics is None else self._statistics.weights()
 
     def _note(self, worker: str, segment: Segment) -> None:
         self.report.note(worker, segment)

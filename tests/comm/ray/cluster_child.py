@@ -126,11 +126,11 @@ def hold() -> None:
     )  # fmt: skip
     sys.stdin.readline()
     noticed = wait_until(lambda: watch.lost is not None, "the loss of the cluster") is None
-    raised = refusal(watch.check)
+    said = watch.describe_loss()
     ClusterLoss.note(watch.lost or "")
     watch.close()
     cluster.close()
-    say(noticed=noticed, raised=raised)
+    say(noticed=noticed, said=said)
 
 
 def attach(address: str) -> None:

@@ -26,7 +26,7 @@ def plan(wanted: list[Need], *nodes: dict[str, float], free: dict[str, float] | 
 def test_workers_that_fit_are_let_through() -> None:
     found = plan([Need("collector", 3, Resources()), Need("learner", 1, Resources(2.0))], node(2), node(3))
 
-    assert found.fits and found.unplaced == {}
+    assert found.fits
     found.check()
 
 
@@ -38,39 +38,18 @@ def test_a_worker_must_fit_on_one_node() -> None:
     assert "Lower the number of workers" in str(error.value)
 
 
-def test_the_largest_are_placed_first() -> None:
-    wanted = [Need("small", 2, Resources(num_cpus=1)), Need("large", 2, Resources(num_cpus=3))]
-
-    assert plan(wanted, node(4), node(4)).fits
-
-
-def test_it_is_said_how_many_of_a_kind_have_no_room() -> None:
-    found = plan([Need("collector", 5, Resources())], node(3))
-
-    assert found.unplaced == {"collector": 2}
-    with pytest.raises(ConfigError, match=r"2 of 5 collectors \(1 CPU each\): no room is left"):
-        found.check()
-
-
-def test_a_fraction_of_a_gpu_is_of_one_gpu() -> None:
-    wanted = Resources(num_cpus=0, num_gpus=0.6)
-
-    assert plan([Need("learner", 2, wanted)], node(0, gpus=2)).fits
-    assert plan([Need("learner", 3, wanted)], node(0, gpus=2)).unplaced == {"learner": 1}
-
-
 def test_memory_and_kinds_of_the_clusters_own_count() -> None:
     wanted = [Need("learner", 2, Resources(0.0, memory=3 * GIB, custom={"disk": 1}))]
     one = node(0, memory=8 * GIB, disk=1)
 
     assert plan(wanted, one, one, free=node(0, memory=16 * GIB, disk=2)).fits
-    assert plan(wanted, one, free=one).unplaced == {"learner": 1}
+    assert not plan(wanted, one, free=one).fits
 
 
 def test_what_other_programs_have_is_missing() -> None:
     found = plan([Need("collector", 4, Resources())], node(8), free=node(3))
 
-    with pytest.raises(ConfigError, match="4 CPU are wanted in all and 3 are free: other programs have the rest"):
+    with pytest.raises(ConfigError, match="4 CPU are wanted in all, and 3 are free"):
         found.check()
 
 
@@ -111,7 +90,7 @@ def test_more_workers_than_memory_holds_do_not_fit_on_this_machine(monkeypatch: 
 
     assert plan_here([Need("collector", 100, Resources())]).fits
     found = plan_here([Need("collector", 1000, Resources())])
-    with pytest.raises(ConfigError, match=r"887 of 1000 collectors \(1 CPU, 0.176 GiB memory each\): no room") as error:
+    with pytest.raises(ConfigError, match="176 GiB memory are wanted in all, and 20 GiB are free") as error:
         found.check()
     assert "system.ray.collect.workers" in str(error.value)
 
@@ -122,4 +101,4 @@ def test_a_cluster_is_asked_for_what_it_has(ray_cluster: RayCluster) -> None:
 
     found = plan_on_cluster([Need("collector", NUM_CPUS + 1, Resources())])
 
-    assert found.unplaced == {"collector": 1} and ray_cluster.address.split(":")[0] in found.table
+    assert not found.fits and ray_cluster.address.split(":")[0] in found.table

@@ -33,7 +33,6 @@ def test_a_policy_that_makes_no_sense_is_refused() -> None:
     for named, word in (
         ({"restarts_per_10min": -1}, "restarts_per_10min is -1"),
         ({"restarts_per_10min": 1.5}, "restarts_per_10min is 1.5"),
-        ({"restarts_per_10min": True}, "restarts_per_10min is True"),
         ({"start_timeout_s": 0}, "start_timeout_s is 0"),
         ({"step_timeout_s": math.nan}, "step_timeout_s is nan"),
         ({"step_timeout_s": math.inf}, "step_timeout_s is inf"),
@@ -62,16 +61,16 @@ def test_a_budget_slides_with_time() -> None:
 
 def test_a_row_says_who_how_when_and_by_whom_replaced(tmp_path: Path) -> None:
     clock = Clock()
-    log = FailureLog(tmp_path / "failures.jsonl", clock=clock, time_of_day=lambda: 0.0)
+    log = FailureLog(tmp_path / "failures.jsonl", clock=clock)
     clock.now += 12.5
 
-    log.note("collector3", how="process died", replaced_by="collector4", replaced_ms=27.0, rows_lost=64, last="step 7")
+    log.note("collector3", how="process died", replaced_by="collector4", replaced_ms=27.0, rows_lost=64)
 
     (row,) = lines(tmp_path / "failures.jsonl")
-    assert row.pop("time").startswith(("1970", "1969"))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d{4}", row.pop("time"))
     assert row == {
         "worker": "collector3", "kind": "collector", "role": "working", "how": "process died", "detail": "",
-        "rows_lost": 64, "last": "step 7", "replaced_by": "collector4", "replaced_ms": 27.0, "since_start_s": 12.5,
+        "rows_lost": 64, "replaced_by": "collector4", "replaced_ms": 27.0, "since_start_s": 12.5,
     }  # fmt: skip
 
 
@@ -142,15 +141,8 @@ def test_percentiles_are_of_what_was_replaced() -> None:
     for ms in (None, 10.0, 20.0, 30.0, 40.0):
         log.note("collector1", how="process died", replaced_ms=ms, rows_lost=8)
 
-    summary = log.summary()
-
-    assert summary == {"lost": 5, "replaced": 4, "rows_lost": 40, "replaced_p50_ms": 25.0, "replaced_p95_ms": 38.5}
-    assert log.replacement_ms(100) == 40.0
     assert str(log) == "5 lost, 40 rows with them; 4 replaced in 25 ms (p50), 38 ms (p95)"
 
 
-def test_where_nothing_was_replaced_there_are_no_percentiles() -> None:
-    log = FailureLog()
-
-    assert log.summary() == {"lost": 0, "replaced": 0, "rows_lost": 0}
-    assert math.isnan(log.replacement_ms(50)) and str(log) == "none lost"
+def test_a_log_without_failures_is_none_lost() -> None:
+    assert str(FailureLog()) == "none lost"

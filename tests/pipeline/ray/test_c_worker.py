@@ -13,6 +13,7 @@ import torch
 
 from ding_like.comm.channels import Order, Version, Weights
 from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.ray.packing import unpack_rows
 from ding_like.comm.weights.encode import encode
 from ding_like.config import FrozenConfig, compile_config
 from ding_like.data.batch import TransitionBatch
@@ -109,7 +110,7 @@ def test_a_synchronous_worker_gives_the_rows_of_a_serial_collector_bit_for_bit(n
             rows, info = worker.collect_data(order=Order(False, worker.update_every, env_step, LEARNED))
             env_step += info["EnvSteps"]
             columns_equal(rows, expected[turn].columns)
-            assert info["NumberSamples"] == len(expected[turn]) and info["Version"] == LEARNED
+            assert info["NumberSamples"] == len(expected[turn]) and info["Segment"].version == LEARNED
     finally:
         worker.stop()
 
@@ -157,38 +158,33 @@ def test_actions_are_random_until_the_run_has_had_its_start_steps(worker: CWorke
 
     q = worker.actor.get_attribute("model")(torch.from_numpy(greedy["obs"]))["logit"].argmax(1).numpy()
     assert 0.3 < at_random["action"].mean() < 0.7
-    assert (q == greedy["action"]).mean() > 0.7 and info["Setting"]["eps"] < 0.2
+    assert (q == greedy["action"]).mean() > 0.7 and info["Segment"].stats["eps"] < 0.2
 
 
 def test_a_frame_holds_the_rows_that_are_sent_without_compression(factories: SchemeFactories) -> None:
     plain, packed = make_worker(factories), make_worker(factories, compress_data_to_send=True)
     try:
         (rows, info), (frame, packed_info) = plain.collect_data(), packed.collect_data()
-        columns_equal(segment_of(frame, packed_info).batch.columns, rows)
+        columns_equal(unpack_rows(frame).columns, rows)
         assert isinstance(frame, bytes) and packed_info["NumberSamples"] == info["NumberSamples"] == 8
     finally:
         plain.stop()
         packed.stop()
 
 
-def test_what_wrappers_observed_comes_with_the_rows_once_compressed_or_not(tmp_path: Path) -> None:
+def test_what_wrappers_observed_comes_with_the_rows_once(tmp_path: Path) -> None:
     main, create = make_configs(random_collect_size=0)
     main["env"]["wrappers"] = ["obs_norm"]
     cfg = compile_config({**main, "exp_name": str(tmp_path / "exp")}, create, seed=0, save=False)
-    segments = {}
-    for compress in (False, True):
-        worker = make_worker(SchemeFactories.of(cfg, seed=0), compress_data_to_send=compress)
-        segments[compress] = [segment_of(*worker.collect_data()) for _ in range(2)]
-        worker.stop()
-    for plain, packed in zip(*segments.values(), strict=True):
-        columns_equal(packed.observed, plain.observed)
-        assert plain.observed["0.ObsNorm/count"].shape == ()
+    worker = make_worker(SchemeFactories.of(cfg, seed=0), compress_data_to_send=True)
+    segments = [worker.collect_data()[1]["Segment"] for _ in range(2)]
+    worker.stop()
     # Each observation once: the first of each episode, and one a step.
-    first, second = (segment.observed["0.ObsNorm/count"] for segment in segments[False])
-    assert first >= 4 + segments[False][0].env_steps and second < first + 4
+    first, second = (segment.observed["0.ObsNorm/count"] for segment in segments)
+    assert first.shape == () and first >= 4 + segments[0].env_steps and second < first + 4
 
 
-def test_rows_of_a_policy_in_di_engine_style_that_do_not_stack_are_returned_as_they_are(tmp_path: Path) -> None:
+def test_rows_of_a_policy_in_di_engine_style_are_returned(tmp_path: Path) -> None:
     main = dict(
         exp_name=str(tmp_path / "exp"),
         env=dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=10),
@@ -199,7 +195,7 @@ def test_rows_of_a_policy_in_di_engine_style_that_do_not_stack_are_returned_as_t
     )
     di_engine_style.CALLS.update(dict.fromkeys(di_engine_style.CALLS, 0))
     cfg = compile_config(main, create, seed=0, save=False)
-    worker = make_worker(SchemeFactories.of(cfg, seed=0), compress_data_to_send=True)
+    worker = make_worker(SchemeFactories.of(cfg, seed=0))
     try:
         rows, info = worker.collect_data()
         segment = segment_of(rows, info)
@@ -356,7 +352,7 @@ def test_weights_that_do_not_fit_are_refused_and_change_nothing(worker: CWorker,
         with pytest.raises(CommError, match="expected"):
             worker.set_weights(given)
 
-    assert worker.actor_version == 0 and worker.collect_data()[1]["Version"] == (0, 0)
+    assert worker.actor_version == 0 and worker.collect_data()[1]["Segment"].version == (0, 0)
 
 
 def test_of_weights_that_come_during_a_collection_the_newest_act_next_in_whatever_order_they_came(
@@ -371,7 +367,7 @@ def test_of_weights_that_come_during_a_collection_the_newest_act_next_in_whateve
     rows, info = worker.collect_data()
     _, following = worker.collect_data()
 
-    assert info["Version"] == (0, 0) and not rows["policy_version"].any()
+    assert info["Segment"].version == (0, 0) and not rows["policy_version"].any()
     assert following["ActorVersion"] == {"DataCollection": 7} == {"DataCollection": worker.actor_version}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.ray import CWorker
+from ding_like.pipeline.ray import CWorker, CWorkerSet, GWorkerSet, Scheme, UWorker
 
 PAGE = Path(__file__).parents[3] / "docs" / "ray.md"
 
@@ -30,15 +30,19 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     del sys.modules["plain_parts"]
 
 
+def parts_of(plain: Any) -> tuple[Any, ...]:
+    return plain.make_algo, plain.make_actor, plain.make_storage, plain.make_envs
+
+
 def test_it_learns_in_one_process(plain: Any) -> None:
-    worker = plain.make_scheme(num_grad_workers=0, num_col_workers=0)
-    rewards = []
+    scheme = Scheme(*parts_of(plain))
+    worker, rewards = scheme.update_worker, []
     try:
-        while worker.env_step < 12_000:
+        while scheme.env_step < 12_000:
             info = worker.step()
             rewards += [info["Episodes"]["TrainReward"]] if "Episodes" in info else []
     finally:
-        worker.stop()
+        scheme.stop()
 
     assert worker.actor_version == 2 * worker.env_step // 64 - 1  # of the last two, one was made
     assert info["PolicyLag"] in (0, 1) and info["GradientAsynchrony"] == 0
@@ -47,7 +51,7 @@ def test_it_learns_in_one_process(plain: Any) -> None:
 
 def test_a_collector_counts_its_rows_and_evaluates(plain: Any) -> None:
     worker = CWorker(
-        1, 0, lambda device, actor: plain.ActorCritic(actor), plain.make_actor, lambda *_: plain.Storage(64),
+        1, 0, *parts_of(plain)[:3],
         fraction_samples=0.5, train_envs_factory=plain.make_envs, test_envs_factory=plain.make_envs,
     )  # fmt: skip
     try:
@@ -66,8 +70,11 @@ def test_a_collector_counts_its_rows_and_evaluates(plain: Any) -> None:
 
 
 def test_words_that_do_not_fit_are_refused(plain: Any) -> None:
-    from ding_like.pipeline.ray import UWorker
-
+    envs = plain.make_envs
+    collectors = CWorkerSet.create_factory(0, *parts_of(plain)[:3], envs, envs)
+    workers = GWorkerSet.create_factory(
+        0, col_execution="Central", col_communication="synchronous", col_workers_factory=collectors
+    )
     for words, said in (
         (dict(grad_execution="Parallel"), "gradients in parallel need workers"),
         (dict(grad_execution="Centrally"), "grad_execution is 'Centrally'"),
@@ -75,10 +82,4 @@ def test_words_that_do_not_fit_are_refused(plain: Any) -> None:
         (dict(decentralized_update_execution=True), "they need grad_execution='Parallel'"),
     ):
         with pytest.raises(ConfigError, match=said):
-            UWorker(plain.make_scheme(0, 0).grad_workers.create_factory(
-                0, col_execution="Central", col_communication="synchronous",
-                col_workers_factory=plain.CWorkerSet.create_factory(
-                    0, lambda device, actor: plain.ActorCritic(actor), plain.make_actor,
-                    lambda *_: plain.Storage(64), plain.make_envs, plain.make_envs,
-                ),
-            ), **words)  # fmt: skip
+            UWorker(workers, **words)
