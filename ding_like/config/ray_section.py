@@ -1,6 +1,6 @@
-"""Say what the values of `system_config['ray']` may be, which cannot go together, and which change nothing.
+"""Rules for the values of `system_config['ray']`: allowed values, contradictions, and values without effect.
 
-Where each default stands is `pipeline/ray/settings.py`; docs/ray.md says what each key does.
+The defaults are in `pipeline/ray/settings.py`; docs/ray.md describes each key.
 """
 
 from __future__ import annotations

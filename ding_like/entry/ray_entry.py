@@ -146,7 +146,7 @@ def _run(plan: RayPlan, *, resumes: bool = False) -> Policy:
 
 
 class Place(NamedTuple):
-    """Say what a run's workers run on."""
+    """Place that a run's workers run on."""
 
     words: str  # for the console
     logs: Path | None = None  # folder of what the workers wrote, if it goes with the cluster

@@ -1,4 +1,4 @@
-"""Plan a Ray run: read and check its config, and say what will run where."""
+"""Plan of a Ray run: its checked config, and what will run where."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ def _number(number: int, what: str) -> str:
 
 
 def needs_of(settings: RaySettings) -> list[Need]:
-    """Return what the workers of a run ask a cluster for; empty where there are none elsewhere."""
+    """Return what the workers of a run ask a cluster for; empty if there are no remote ones."""
     parents = settings.grad.workers if settings.grad.workers > 1 else 0
     return wanted(settings, settings.collect.workers, parents)

@@ -1,4 +1,4 @@
-"""Run workers as Ray actors, and read what became of a call.
+"""Ray actors around workers, and results of their calls.
 
 A worker is a plain object: the actor around it makes it where it runs, does one call after another, and answers control
 calls beside them. What a method raises is returned, not raised: Ray would give it another type.
@@ -84,7 +84,7 @@ def _raised(error: BaseException, origin: BaseException) -> Raised:
     try:
         return Raised(copy.deepcopy(error), where)
     except Exception as reason:  # copying a user's exception may raise anything; its text is sent
-        return Raised(CommError(f"{type(error).__name__}: {error} (told in words: {reason})"), where)
+        return Raised(CommError(f"{type(error).__name__}: {error} (as text: {reason})"), where)
 
 
 def start_actor(make: Callable[[], object], *, resources: Resources, prepare: Callable[[], None] | None) -> Any:

@@ -40,7 +40,7 @@ def build_driver(
     collects: bool = False,
     device: str | None = None,
 ) -> Components:
-    """Return the parts of a run whose collectors are elsewhere: as a serial run's, but for envs to collect in.
+    """Return the parts of a run with remote collectors: as a serial run's, but for envs to collect in.
 
     The policy, the learner and the buffer draw what those of a serial run draw. With `collects` the run's driver
     collects by itself, and the parts are a serial run's. `device` stands in place of what `policy.cuda` says. Raises
@@ -116,9 +116,9 @@ class DriverEnd:
         self.rows.env_step = self.parts.collector.envstep
 
     def intake(self, *, max_policy_lag: int | None) -> Intake:
-        """Return what takes in the rows of other collectors."""
+        """Return the receiver of the rows of remote collectors."""
         report, statistics = self.parts.collector, self.parts.statistics
-        assert isinstance(report, RemoteCollectors), "the parts were built for collectors elsewhere"
+        assert isinstance(report, RemoteCollectors), "the parts were built for remote collectors"
         return Intake(
             self.rows,
             report,
@@ -131,7 +131,7 @@ class DriverEnd:
     def acting(self, *, with_statistics: bool = True) -> Weights:
         """Return all that an actor needs: the collect mode's state, and by what its envs are normalised.
 
-        Those who only compute actions need no statistics of envs. The tensors are the learner's own.
+        Inference servers need no statistics of envs. The tensors are the learner's own.
         """
         state, merged = self.parts.policy.collect_mode.state_dict(), self.statistics() if with_statistics else {}
         return Weights("policy", self.newest(), state_of({**state, ENV_WRAPPERS: merged} if merged else state))
@@ -142,7 +142,7 @@ class DriverEnd:
         return statistics.weights() if isinstance(statistics, MergedStatistics) else {}
 
     def describe(self) -> dict[str, str]:
-        """Return how collectors elsewhere fare: rows of a run's panel."""
+        """Return the status of remote collectors: rows of a run's panel."""
         return self.parts.collector.describe() if isinstance(self.parts.collector, RemoteCollectors) else {}
 
     # --- learning

@@ -161,7 +161,7 @@ _WORKERS_PER_PARENT = 10_000
 
 @dataclass(frozen=True)
 class SchemeFactories:
-    """Make actors, algorithms, storages and envs as a compiled config says; `of` makes it.
+    """Factories of actors, algorithms, storages and envs of a compiled config; `of` makes them.
 
     Worker 1 of parent 0 has the seeds and the generators of a serial run's collector, and so has worker 0, which
     collects where there is no other. All others are apart from it and from one another. Weights are initialised as a
@@ -175,7 +175,7 @@ class SchemeFactories:
     model: torch.nn.Module | None
     dynamic_seed: bool
     made_in: str
-    begun_at: int = 0  # env steps: a run that goes on from a saved point draws other numbers than it began with
+    begun_at: int = 0  # env steps: a resumed run draws other numbers than it began with
 
     @classmethod
     def of(
@@ -203,19 +203,19 @@ class SchemeFactories:
     # --- the factories
 
     def actor(self, device: str | torch.device = "cpu") -> Policy:
-        """Return a policy that acts and says its settings. Raises ConfigError for a device that is absent."""
+        """Return a policy that acts and returns its settings. Raises ConfigError for a device that is absent."""
         return self._policy(device, ["collect", "eval", "command"])
 
     def learning_actor(self, device: str | torch.device = "cpu") -> Policy:
-        """Return a policy with all its modes, for whoever computes gradients or applies them."""
+        """Return a policy with all its modes, for gradient workers."""
         return self._policy(device, None)
 
     def algo(self, device: str | torch.device, actor: Policy) -> Algorithm:
-        """Return what the config says of training with this policy."""
+        """Return the algorithm of the config for this policy."""
         return Algorithm(self, actor)
 
     def storage(self, device: str | torch.device, actor: Policy, algo: Algorithm) -> SegmentStorage:
-        """Return what keeps the rows of a collection until they are handed over."""
+        """Return the storage of the rows of a collection until they are taken."""
         return SegmentStorage()
 
     def train_envs(self, device: str | torch.device, index_worker: int, index_parent: int) -> EnvManager:
@@ -233,7 +233,7 @@ class SchemeFactories:
 
     @property
     def is_at_home(self) -> bool:
-        """Tell whether this is the process that the factories were made in."""
+        """Whether this is the process that the factories were made in."""
         return self.made_in == _PROCESS
 
     def lane_seed(self, index_worker: int, index_parent: int) -> int:
@@ -246,7 +246,7 @@ class SchemeFactories:
 
     @property
     def resumed(self) -> tuple[str, ...]:
-        """Return what generators of a run that goes on are named by besides; nothing for one that begins."""
+        """Names of generators of a resumed run; empty for one that begins."""
         return ("resumed", str(self.begun_at)) if self.begun_at else ()
 
     def _policy(self, device: str | torch.device, modes: list[str] | None) -> Policy:
@@ -281,7 +281,7 @@ def _fitted(cfg: FrozenConfig, setting: EnvSetting) -> dict[str, Any]:
 
 
 class Algorithm:
-    """Say by the names of PyTorchRL's algorithms what a config says of training; attributes may be set while it runs.
+    """Training of a config, by the names of PyTorchRL's algorithms; attributes may be set while it runs.
 
     `update_every`: rows (of whole episodes: episodes) to collect between two stages of updates. `start_steps`: env
     steps of the run at whose begin actions are random. `test_every`: updates between two evaluations of

@@ -1,4 +1,4 @@
-"""Define the worker that collects: it acts in envs of its own, and returns what it collected to the caller."""
+"""Worker that collects: it acts in envs of its own, and returns the rows to the caller."""
 
 from __future__ import annotations
 

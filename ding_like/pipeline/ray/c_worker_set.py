@@ -1,4 +1,4 @@
-"""Define the set of workers that collect for one gradient worker."""
+"""Set of the workers that collect for one gradient worker."""
 
 from __future__ import annotations
 

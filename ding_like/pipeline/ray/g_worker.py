@@ -1,4 +1,4 @@
-"""Define the worker that computes gradients: it has collectors, a storage of their rows, and a policy."""
+"""Worker that computes gradients: it has collectors, a storage of their rows, and a policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put a training scheme together: an update worker over gradient workers over collectors."""
+"""Training scheme: an update worker over gradient workers over collectors."""
 
 from __future__ import annotations
 
@@ -94,22 +94,19 @@ class Scheme:
         """Return what makes the gradient workers, of which the local one has the run's parts, where there is a run."""
         collect, grad, end = self.settings.collect, self.settings.grad, self.end
         is_far = self.settings.address is not None
-        col_settings: dict[str, Any] = dict(
-            worker_class=worker_class("c_worker", self.settings), policy=self.settings.failure,
+        acting = make["actor_factory"] if factories is None else factories.actor
+        common: dict[str, Any] = dict(
+            **{**make, "actor_factory": col_actor_factory or acting}, total_parent_workers=self._num_parents,
+            col_fraction_samples=collect.fraction_samples,
+            compress_data_to_send=is_far if collect.compress == "auto" else bool(collect.compress),
+            col_worker_resources=options_of(collect.resources), policy=self.settings.failure,
+            worker_class=worker_class("c_worker", self.settings),
             remote_device="cuda" if collect.resources.num_gpus > 0 else None,
             is_apart=self._is_ahead and not self._num_collectors,
         )  # fmt: skip
         local_actor: dict[str, Any] = {"actor_factory": make["actor_factory"]}
-        parts: dict[str, Any] = {**make, "actor_factory": col_actor_factory or make["actor_factory"]}
-        if factories is not None and col_actor_factory is None:
-            parts["actor_factory"] = factories.actor
-        common: dict[str, Any] = dict(
-            total_parent_workers=self._num_parents, col_fraction_samples=collect.fraction_samples,
-            compress_data_to_send=is_far if collect.compress == "auto" else bool(collect.compress),
-            col_worker_resources=options_of(collect.resources), **col_settings,
-        )  # fmt: skip
-        away = CWorkerSet.create_factory(self._num_collectors, **parts, **common, local_params=local_actor)
-        home = {**local_actor}
+        away = CWorkerSet.create_factory(self._num_collectors, **common, local_params=local_actor)
+        home = local_actor
         if end is not None:
             assert factories is not None, "a run has the factories of its config"
             run, policy = RunAlgorithm(factories, end), end.parts.policy
@@ -117,7 +114,7 @@ class Scheme:
             if end.parts.collector_env is not None:
                 home["train_envs_factory"] = lambda *_: end.parts.own_env
         here = CWorkerSet.create_factory(
-            self._num_collectors, **parts, **common, local_params=home, log=self.log, is_leaving=self.is_leaving
+            self._num_collectors, **common, local_params=home, log=self.log, is_leaving=self.is_leaving
         )
         num_workers = max(self._num_collectors, 1)
         options = dict(
@@ -129,8 +126,8 @@ class Scheme:
         return GWorkerSet.create_factory(
             self._num_parents, col_execution="Parallel" if self._num_collectors else "Central",
             col_communication=self._communication, col_workers_factory=away,
-            col_fraction_workers=collect.fraction_workers, grad_worker_resources=options_of(grad.resources), compress_grads_to_send=grad.compress,
-            local_params={"col_workers_factory": here}, worker_options=options,
+            col_fraction_workers=collect.fraction_workers, grad_worker_resources=options_of(grad.resources),
+            compress_grads_to_send=grad.compress, local_params={"col_workers_factory": here}, worker_options=options,
             worker_class=worker_class("g_worker", self.settings), policy=self.settings.failure, log=self.log,
             is_leaving=self.is_leaving,
         )  # fmt: skip
@@ -157,7 +154,7 @@ class Scheme:
         return self.is_decentralized or bool(self.log.rows)
 
     def describe(self) -> dict[str, str]:
-        """Return how the workers fare: rows of a run's panel."""
+        """Return the status of the workers: rows of a run's panel."""
         losses = {"failures": str(self.log)} if self.log.rows else {}
         return {**({} if self.end is None else self.end.describe()), **losses}
 

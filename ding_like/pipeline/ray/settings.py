@@ -1,4 +1,4 @@
-"""Read `system_config['ray']`: what a Ray run is made of. docs/ray.md says what each key does."""
+"""Settings of a Ray run, read from `system_config['ray']`; docs/ray.md describes each key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collect with a user's own parts: actors, algorithms, storages and vector envs. docs/ray.md has their protocol."""
+"""Collection with a user's own actors, algorithms, storages and vector envs; docs/ray.md has their protocol."""
 
 from __future__ import annotations
 

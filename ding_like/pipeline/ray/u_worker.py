@@ -1,4 +1,4 @@
-"""Define the worker that updates the policy, one gradient a step, and the thread that may do so ahead of the caller."""
+"""Worker that updates the policy, one gradient a step, and the thread that may do so ahead of the caller."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class UpdaterThread(threading.Thread):
                 continue  # updates are as far ahead as they may be
 
     def settle(self, *, timeout_s: float = _SETTLE_S) -> None:
-        """Let the batch under way be learned from, and hold the thread until the next `step`."""
+        """Wait until the batch under way is learned from, and hold the thread until the next `step`."""
         if not self._updates_itself:
             return
         end_s = time.monotonic() + timeout_s
@@ -294,7 +294,7 @@ class UWorker(Worker):
 
     @property
     def actor_version(self) -> int:
-        """Number of updates of the actor; a run that goes on counts on."""
+        """Number of updates of the actor, those before a resumption included."""
         return self.local_worker.actor_version
 
     def step(self) -> Mapping[str, Any]:

@@ -63,7 +63,7 @@ class Worker:
         """Release what the worker holds; may be called again."""
 
     def terminate_worker(self) -> None:
-        """Do what `stop` does; whoever started the worker ends its process."""
+        """Do what `stop` does; the set of the worker ends its process."""
         self.stop()
 
     def _set(self, owner: object, name: str, value: Any) -> bool:

@@ -230,7 +230,7 @@ class WorkerSet:
         if not self.has_remote:
             self._call_local(method, args, {})
             return
-        # Arrays are stored once, whoever reads them.
+        # Arrays are stored once for all readers.
         args = tuple(check_cluster().put(arg) if isinstance(arg, tuple | dict) else arg for arg in args)
         key = f"{method}/{args[0]}" if args and isinstance(args[0], str) else method
         with self._guard:

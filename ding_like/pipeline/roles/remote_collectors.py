@@ -42,7 +42,7 @@ class RemoteCollectors:
 
     def __init__(self, metrics: MetricsSink | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.envstep = 0
-        self.setting: Setting = {}  # what a collector was told last
+        self.setting: Setting = {}  # sent to a collector last
         self.dropped_rows = 0  # that were too old
         self.beside: Callable[[], Mapping[str, float]] = dict  # what else goes into the metrics with the rates
         self._metrics = metrics
@@ -135,7 +135,7 @@ class RemoteCollectors:
     # --- what a run asks of its collector
 
     def state_dict(self) -> State:
-        """Return the counts; the collectors' open episodes begin anew in a run that goes on."""
+        """Return the counts; open episodes of collectors begin anew in a resumed run."""
         return {"envstep": self.envstep, "dropped_rows": self.dropped_rows}
 
     def load_state_dict(self, state: State) -> None:
@@ -143,7 +143,7 @@ class RemoteCollectors:
         self.envstep, self.dropped_rows = state["envstep"], state["dropped_rows"]
 
     def close(self) -> None:
-        """Do nothing: the collectors are ended by those who started them."""
+        """Do nothing: the worker set ends the collectors."""
 
 
 def _mean(values: Any) -> float:  # Any: an iterable of numbers, some of which may be NaN
