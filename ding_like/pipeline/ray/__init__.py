@@ -10,7 +10,7 @@ _HERE = "ding_like.pipeline.ray"
 _HOME_OF = {
     name: f"{_HERE}.{module}"
     for module, names in dict(
-        scheme="Learner Scheme", worker="Worker", worker_set="WorkerSet", c_worker="CWorker", c_worker_set="CWorkerSet",
+        scheme="Learner Scheme", worker_set="Worker WorkerSet", c_worker="CWorker CWorkerSet",
         collector_thread="CollectorThread",
         g_worker="GWorker GWorkerSet", u_worker="UWorker UpdaterThread",
     ).items()

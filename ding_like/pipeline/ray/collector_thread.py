@@ -12,7 +12,7 @@ import torch
 
 from ding_like.comm.channels import Order
 from ding_like.errors import CommError
-from ding_like.pipeline.ray.c_worker_set import CWorkerSet
+from ding_like.pipeline.ray.c_worker import CWorkerSet
 from ding_like.pipeline.ray.worker_set import Reply
 from ding_like.pipeline.roles.remote_collectors import shares
 

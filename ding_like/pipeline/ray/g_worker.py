@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,16 +14,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ding_like.comm.learner_group import LearnerGroup
 from ding_like.comm.ray.packing import pack_state, unpack_rows, unpack_state
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.ray.collector_thread import CollectorThread
-from ding_like.pipeline.ray.rank_group import RankGroup, free_port
-from ding_like.pipeline.ray.worker import COMMUNICATION, EXECUTION, Worker, check_fraction, check_word
-from ding_like.pipeline.ray.worker_set import RemoteWorker, WorkerSet
+from ding_like.pipeline.ray.worker_set import (
+    COMMUNICATION,
+    EXECUTION,
+    RemoteWorker,
+    Worker,
+    WorkerSet,
+    check_fraction,
+    check_word,
+)
+from ding_like.policy import Policy
 from ding_like.types import Array
 
 logger = logging.getLogger(__name__)
 
+COMPARE_EVERY = 1_000  # updates between two comparisons of the ranks' parameters
 _END = object()  # of minibatches
 
 # (device, initial weights, index of the parent) -> CWorkerSet
@@ -81,7 +93,8 @@ class GWorker(Worker):
         self._failures_told = 0
         self._statistics: Mapping[str, Any] = {}  # of the envs' wrappers, as the update worker has merged them
         self._signals: tuple[tuple[str, int], ...] = ()
-        self._version, self._ranks, self._is_stopped = 0, RankGroup(), False
+        self._version, self._is_stopped = 0, False
+        self._ranks: LearnerGroup | None = None  # of gradient workers that apply updates themselves
 
     @property
     def actor_version(self) -> int:
@@ -112,9 +125,11 @@ class GWorker(Worker):
             return GradientResult(None, {**self._info_of_collections(), "HasGradient": False})
         found = self.get_grads()
         if distribute_gradients:
-            self._ranks.average(self.actor.grad_vectors())
+            assert self._ranks is not None, "call join_ranks first"
+            self._ranks.average(self.actor.grad_vectors(), weight=1.0 / self._ranks.world_size)
             self.apply_gradients()
-            self._ranks.compare(self.actor, self.actor_version)
+            if self.actor_version % COMPARE_EVERY == 0:
+                compare_parameters(self._ranks, self.actor, self.actor_version)
             return GradientResult(None, found.info)
         return found
 
@@ -164,7 +179,7 @@ class GWorker(Worker):
         info = {**losses, **self._info_of_collections(), "HasGradient": True}
         info["Time"] = {**info.get("Time", {}), "GradientCompute": time.monotonic() - began_s}
         info["ActorVersion"] = {"DataCollection": _mean_version(batch, version), "GradientCompute": version}
-        if self.index_worker == 0 or self._ranks.is_joined:
+        if self.index_worker == 0 or self._ranks is not None:
             self._gradients = gradients
             return GradientResult(None, info)
         packed = pack_state({"gradients": gradients, "losses": dict(losses)}, compress=self.compress_grads_to_send)
@@ -234,8 +249,11 @@ class GWorker(Worker):
         return {**super().ready(), "port": free_port()}
 
     def join_ranks(self, host: str, port: int, rank: int, world_size: int, timeout_s: float) -> None:
-        """Join the other gradient workers, which average gradients with one another."""
-        self._ranks.join(host, port, rank, world_size, timeout_s=timeout_s)
+        """Join the other gradient workers at the first rank's address. Raises CommError if they do not come in time."""
+        place = dict(RANK=rank, WORLD_SIZE=world_size, MASTER_ADDR=host, MASTER_PORT=port)
+        place |= dict(LOCAL_RANK=0, LOCAL_WORLD_SIZE=1)  # a worker sees only its own GPUs
+        os.environ.update({name: str(value) for name, value in place.items()})
+        self._ranks = LearnerGroup.from_environment(timeout_s=timeout_s, join_s=timeout_s)
 
     def learned_state(self) -> Any:  # Any: of JSON, and packed bytes
         """Return all that was learned, the optimizer's state included."""
@@ -277,7 +295,8 @@ class GWorker(Worker):
     def stop(self) -> None:
         """End the collectors and leave the ranks; may be called again."""
         self._is_stopped = True
-        self._ranks.close()
+        if self._ranks is not None:
+            self._ranks.close()
         self.collector.stop()
         self.c_workers.stop()
         if hasattr(self.storage, "close"):
@@ -325,6 +344,32 @@ class GWorkerSet(WorkerSet):
     def create_factory(cls, num_workers: int, **settings: Any) -> Callable[[Any, int], GWorkerSet]:
         """Return a function of (device, index of the parent) that makes such sets."""
         return lambda device, index: cls(num_workers, index_parent=index, local_device=device, **settings)
+
+
+def compare_parameters(ranks: LearnerGroup, policy: Policy, num_updates: int) -> None:
+    """Raise TrainingError if the parameters of the ranks differ in a bit."""
+    sums = ranks.all_gather_bytes(checksum(policy).to_bytes(4, "big"))
+    if len(set(sums)) > 1:
+        differing = [rank for rank, each in enumerate(sums) if each != sums[0]]
+        raise TrainingError(
+            f"after update {num_updates:,} the ranks {differing} have other parameters than rank 0: resume from an "
+            "earlier point, with the same libraries and kind of processor on all machines."
+        )
+
+
+def checksum(policy: Policy) -> int:
+    """Return the crc32 of a policy's parameters."""
+    total = 0
+    for _, tensor in sorted(policy.get_attribute("model").state_dict().items()):
+        total = zlib.crc32(tensor.detach().cpu().contiguous().numpy().data, total)
+    return total
+
+
+def free_port() -> int:
+    """Return a port that is free on this machine."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def merge_infos(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

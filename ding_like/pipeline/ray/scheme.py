@@ -13,7 +13,7 @@ from ding_like.comm.workers.resources import options_of
 from ding_like.pipeline.build.checks import check_patterns
 from ding_like.pipeline.build.driver_end import DriverEnd, RunAlgorithm
 from ding_like.pipeline.build.factories import SchemeFactories, no_envs
-from ding_like.pipeline.ray.c_worker_set import CWorkerSet
+from ding_like.pipeline.ray.c_worker import CWorkerSet
 from ding_like.pipeline.ray.g_worker import GWorkerSet
 from ding_like.pipeline.ray.settings import RaySettings, wanted, worker_class
 from ding_like.policy.sharing import check_sharing

@@ -15,8 +15,7 @@ from ding_like.comm.ray.packing import unpack_state
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.ray.g_worker import GradientResult, GWorker, GWorkerSet, merge_infos
 from ding_like.pipeline.ray.settings import GradSettings
-from ding_like.pipeline.ray.worker import COMMUNICATION, EXECUTION, Worker, check_fraction, check_word
-from ding_like.pipeline.ray.worker_set import RemoteWorker
+from ding_like.pipeline.ray.worker_set import COMMUNICATION, EXECUTION, RemoteWorker, Worker, check_fraction, check_word
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ import pytest
 
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.ray.worker import Worker
-from ding_like.pipeline.ray.worker_set import RemoteWorker, WorkerSet
+from ding_like.pipeline.ray.worker_set import RemoteWorker, Worker, WorkerSet
 from tests.support import wait_until
 
 MakeSet = Callable[..., WorkerSet]
