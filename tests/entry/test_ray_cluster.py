@@ -182,4 +182,4 @@ def test_with_its_token_a_cluster_that_runs_is_asked_what_it_has(ray_cluster: Ra
     )  # fmt: skip
 
     assert run.returncode == 1, run.stderr
-    assert "collectors (1 CPU each): no room is left" in run.stdout and "wanted in all" in run.stdout
+    assert "does not fit: 20 CPU are wanted in all, and" in run.stdout
