@@ -170,7 +170,7 @@ def _keep_logs(cluster: Path, folder: Path) -> Iterator[None]:
     """Copy what an own cluster's workers wrote into the run's folder, if the block ends by an error."""
     try:
         yield
-    except Exception:
+    except Exception:  # whatever ended the run is raised again
         logs = [path for path in cluster.glob("r/session_2*/logs/worker-*") if path.stat().st_size]
         try:
             for path in logs:
