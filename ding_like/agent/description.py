@@ -20,10 +20,10 @@ import torch
 
 import ding_like
 from ding_like.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
-from ding_like.agent.space_json import Space, space_from_json, space_to_json
 from ding_like.agent.trust import allow_code, allow_saved_config, missing_wrappers
 from ding_like.agent.wrappers import WrapperSplit, split_at, split_wrappers
 from ding_like.config import compile_config, to_plain
+from ding_like.data.space_json import Space, space_from_json, space_to_json
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.hybrid import HybridRows, as_lane_env

@@ -26,11 +26,11 @@ from ding_like.agent.export_check import Compared, compare, draw_observations, p
 from ding_like.agent.export_module import ExportedAgent, Port, can_be_exported
 from ding_like.agent.layers import layers_of
 from ding_like.agent.loaded import Agent
-from ding_like.agent.space_json import space_to_json
 from ding_like.agent.trust import allow_saved_config
 from ding_like.agent.weights import find_checkpoint, run_folder
 from ding_like.agent.wrappers import AgentWrappers, rows_split
 from ding_like.config import compile_config
+from ding_like.data.space_json import space_to_json
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.factory import make_lane_env
 from ding_like.errors import ConfigError, DingError

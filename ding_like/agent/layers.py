@@ -15,8 +15,8 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers as gym
 
-from ding_like.agent.space_json import Space
 from ding_like.data.obs import ACTION_MASK
+from ding_like.data.space_json import Space
 from ding_like.envs.hybrid import hybrid_rows
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers import find_wrapper, wrap

@@ -1,4 +1,4 @@
-"""Register gymnasium-robotics' environments on import, and mend what keeps them from running with a newer mujoco.
+"""Registration of gymnasium-robotics' environments on import, and a fix that lets them run with a newer mujoco.
 
 Raises ImportError where the package is not installed.
 """
@@ -18,7 +18,7 @@ _ENUMS = ("mjtEq", "mjtJoint", "mjtObj")
 
 
 class _WithPlainEnums:
-    """Be the module mujoco, with enums that are plain numbers.
+    """The module mujoco, with enums that are plain numbers.
 
     gymnasium-robotics 1.4.2 looks for entries of a model's arrays (int32) among them. With mujoco 3.17, whose enums
     equal no numpy number, none is found, and an assertion ends the making of every env with a joint.

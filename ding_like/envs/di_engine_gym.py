@@ -1,4 +1,4 @@
-"""Stand at the base of gymnasium envs whose section of a config has DI-engine's keys."""
+"""Base class of gymnasium envs whose section of a config has DI-engine's keys."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _DRAW_NOTHING = ("envpool", "ale_vector")  # managers whose envs are a library's
 
 
 class SameEnv(NamedTuple):
-    """Name the id that plays the part of one that gymnasium no longer has, and what makes it the same env."""
+    """Id that replaces one that gymnasium no longer has, and what makes it the same env."""
 
     env_id: str
     max_episode_steps: int | None = None  # None: as the id has it
 
 
 class DiEngineGymEnv(GymnasiumEnv):
-    """Make an env of gymnasium from a section with DI-engine's keys, each of which stands for a wrapper of ours.
+    """Env of gymnasium, made from a section with DI-engine's keys, each of which stands for a wrapper of ours.
 
     A sub-class gives a default for each key that its envs have, in `config`: of those here, and of `use_act_scale` and
-    `frame_stack`. It says in `ids` which ids stand for others, and may extend `key_wrappers` and `own_kwargs`.
+    `frame_stack`. It lists in `ids` which ids stand for others, and may extend `key_wrappers` and `own_kwargs`.
     Managers that make envs of an id themselves do so for a sub-class too, where no wrapper is asked for.
     """
 

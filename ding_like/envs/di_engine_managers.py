@@ -51,6 +51,8 @@ class DiEngineEnvManager:
     it itself. A timestep with `info["abnormal"]` means that the env broke and its episode is void.
     """
 
+    _auto_reset = True
+
     def __init__(self, manager: ArrayEnvManager, *, episode_num: float = math.inf) -> None:
         self._made: ArrayEnvManager | None = manager
         self._count_from_0(manager.num_lanes, episode_num)
@@ -60,6 +62,8 @@ class DiEngineEnvManager:
         self._finished = np.zeros(env_num, np.int64)
         self._return = np.zeros(env_num)
         self._seeds: dict[int, int] = {}  # for the next reset of these envs
+        self._waits_for_reset = np.zeros(env_num, bool)
+        self._is_launched = False
 
     @property
     def array_manager(self) -> ArrayEnvManager:
@@ -95,18 +99,22 @@ class DiEngineEnvManager:
     @property
     def ready_obs(self) -> dict[int, Any]:
         """Return {env id: observation} of the envs that wait for an action; empty when `done`."""
-        if self.done:
+        if self.done or self._waits_for_reset.all():
             return {}
-        waiting = self._waiting()
-        while not len(waiting):
-            # Nobody can be asked yet, in a dummy autoreset step for instance: let the envs go on.
+        while not len(waiting := self._waiting()):
+            # No env takes an action yet, in a dummy autoreset step for instance: let the envs go on.
             self.array_manager.step(_NOTHING, _NOTHING)
-            waiting = self._waiting()
         obs = copy_obs(self.array_manager.obs)
         return {int(lane): _row(obs, lane) for lane in waiting}
 
     def _waiting(self) -> Array:
-        return np.flatnonzero(self.array_manager.ready & (self._finished < self._episode_num))
+        is_open = (self._finished < self._episode_num) & ~self._waits_for_reset
+        return np.flatnonzero(self.array_manager.ready & is_open)
+
+    @property
+    def ready_obs_id(self) -> list[int]:
+        """Return the ids of `ready_obs`."""
+        return [] if self.done else self._waiting().tolist()
 
     def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
         """Step the envs in `actions`, which must be among `ready_obs`."""
@@ -129,6 +137,7 @@ class DiEngineEnvManager:
                 info.setdefault("TimeLimit.truncated", bool(batch.truncated[row] and not batch.terminated[row]))
                 self._finished[lane] += 1
                 self._return[lane] = 0.0
+                self._waits_for_reset[lane] = not self._auto_reset
             obs = _row(batch.next_obs, row)
             timesteps[lane] = BaseEnvTimestep(obs, batch.reward[row : row + 1].copy(), is_done, info)
         current = copy_obs(self.array_manager.obs) if len(batch.dropped) else {}
@@ -151,6 +160,8 @@ class DiEngineEnvManager:
         if not param:
             self._finished[:] = 0
         chosen = sorted(param) or list(range(self.env_num))
+        self._is_launched = True
+        self._waits_for_reset[chosen] = False
         self._return[chosen] = 0.0
         seeds = {**self._seeds, **{index: own.pop("seed") for index, own in param.items() if "seed" in own}}
         self._seeds = {index: seed for index, seed in self._seeds.items() if index not in chosen}
@@ -205,11 +216,9 @@ class BaseEnvManager(DiEngineEnvManager):
         self._array_cfg = _array_config(self.manager_type, given)
         self._auto_reset = bool(given.get("auto_reset", True))
         self._seeding: tuple[int, bool] | None = None
-        self._is_launched = False
         self._made: ArrayEnvManager | None = None
         self._games: ArrayEnvManager | None = None
         self._count_from_0(len(self._env_fn), given.get("episode_num", math.inf))
-        self._waits_for_reset = np.zeros(self.env_num, bool)
 
     @property
     def array_manager(self) -> ArrayEnvManager:
@@ -240,39 +249,6 @@ class BaseEnvManager(DiEngineEnvManager):
         if self._games is not None:
             self._games.close()
         super().close()
-
-    @property
-    def ready_obs_id(self) -> list[int]:
-        """Return the ids of `ready_obs`."""
-        return [] if self.done else self._waiting().tolist()
-
-    def _waiting(self) -> Array:
-        waiting = super()._waiting()
-        return waiting[~self._waits_for_reset[waiting]]
-
-    @property
-    def ready_obs(self) -> dict[int, Any]:
-        """Return {env id: observation} of the envs that wait for an action."""
-        return {} if self._waits_for_reset.all() else super().ready_obs
-
-    def step(self, actions: Mapping[int, Any]) -> dict[int, Any]:
-        """Step the envs in `actions`, which must be among `ready_obs`, and return {env id: timestep}."""
-        timesteps = super().step(actions)
-        if not self._auto_reset:
-            for index, timestep in timesteps.items():
-                self._waits_for_reset[index] = timestep.done
-        return timesteps
-
-    def launch(self, reset_param: ResetParam | None = None) -> None:
-        """Reset every env for the first time."""
-        self._is_launched = True
-        super().launch(reset_param)
-
-    def reset(self, reset_param: ResetParam | None = None) -> None:
-        """Begin new episodes: in all envs, or in those that `reset_param` names; see `DiEngineEnvManager.reset`."""
-        self._is_launched = True
-        self._waits_for_reset[sorted(reset_param) if reset_param else slice(None)] = False
-        super().reset(reset_param)
 
     def _seed_all(self, seed: int, is_dynamic: bool) -> None:
         self._seeding = (seed, is_dynamic)

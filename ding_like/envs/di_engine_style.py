@@ -21,7 +21,7 @@ SEED_LIMIT = 2**31 - 1
 
 
 class BaseEnvTimestep(NamedTuple):
-    """Carry what one `BaseEnv.step` returns."""
+    """Result of one `BaseEnv.step`."""
 
     obs: Any
     reward: Any
@@ -30,7 +30,7 @@ class BaseEnvTimestep(NamedTuple):
 
 
 class BaseEnv(Configurable, ABC):
-    """Stand at the base of envs written in DI-engine's style.
+    """Base class of envs written in DI-engine's style.
 
     Such an env knows only `done`, which is read as terminated; `info["TimeLimit.truncated"] = True` marks an episode
     that a time limit cut. New envs are better written as `gymnasium.Env`, which tells the two apart.
@@ -87,7 +87,7 @@ class BaseEnv(Configurable, ABC):
 
 
 class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
-    """Show an env in DI-engine's style as a gymnasium env; `env` is any object with its methods.
+    """Gymnasium env over one in DI-engine's style; `env` is any object with its methods.
 
     Every reset seeds the env, from the seed it is given or from a generator that the last given seed started, so that
     an episode depends on seeds and actions alone, whatever the env does with `dynamic_seed`.
@@ -114,7 +114,7 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
         obs, reward, done, info = self.env.step(np.asarray(action))
         truncated = False
         if done:
-            self._say_once_what_done_means()
+            self._warn_of_done()
             truncated = bool(info.get("TimeLimit.truncated", False))
         return obs, self._number(reward), bool(done) and not truncated, truncated, info
 
@@ -125,7 +125,7 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
             raise EnvError(f"{self.env!r} returned reward {reward!r}; expected one number.")
         return float(np.asarray(reward).reshape(-1)[0])
 
-    def _say_once_what_done_means(self) -> None:
+    def _warn_of_done(self) -> None:
         one_time_warning(
             f"{type(self.env).__name__} reports only `done`: it is read as terminated. Where a time limit ends an "
             "episode, set info['TimeLimit.truncated'] = True, so that the value of the last state is still counted."

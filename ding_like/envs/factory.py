@@ -104,7 +104,7 @@ def _check_kwargs(make: Callable[..., Any], cfg: EnvConfig) -> None:
 
 
 class EnvFactory:
-    """Make one lane's environment when called; can be pickled if `env_fn` can.
+    """Callable that makes one lane's environment; can be pickled if `env_fn` can.
 
     `env_fn` takes the config, as in DI-engine's `env_setting`: a class, a function, or by default `make_env`.
     """

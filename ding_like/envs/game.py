@@ -17,7 +17,7 @@ from ding_like.errors import EnvError
 
 
 class GameStep(NamedTuple):
-    """Hold the result of one step of a game."""
+    """Result of one step of a game."""
 
     obs: Sequence[Any]  # N; what counts are those of players who move next and of players who are done
     reward: Sequence[float]  # N, of this step alone
@@ -28,7 +28,7 @@ class GameStep(NamedTuple):
 
 
 class Game(Protocol):
-    """Play one game after another; all players share the spaces."""
+    """Env of several players, who share the spaces; plays one game after another."""
 
     num_players: int
     observation_space: Space[Any]  # of one player
@@ -38,7 +38,7 @@ class Game(Protocol):
         """Begin a game; return the players' observations [N] and who moves first."""
 
     def step(self, actions: Mapping[int, Any]) -> GameStep:
-        """Take the actions of those who are to move, by player."""
+        """Take the actions of the players who are to move, by player."""
 
     def close(self) -> None: ...
 

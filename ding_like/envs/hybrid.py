@@ -21,7 +21,7 @@ Space = spaces.Space[Any]
 
 
 class _Form(NamedTuple):
-    """Describe how an env takes its hybrid actions."""
+    """How an env takes its hybrid actions."""
 
     discrete: spaces.Discrete
     boxes: list[spaces.Box]
@@ -30,7 +30,7 @@ class _Form(NamedTuple):
 
 
 class HybridRows(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Take rows of a `HybridSpace` and hand the env the action that they stand for, its parameters within their bounds.
+    """Wrapper that takes rows of a `HybridSpace` and passes the env's own action on, with parameters within bounds.
 
     Taken are the action spaces
 

@@ -19,7 +19,7 @@ _ROW_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBi
 
 
 class Leaf(NamedTuple):
-    """Describe one array of an observation."""
+    """One array of an observation."""
 
     path: tuple[str, ...]  # keys from the outer dict to this value; empty where the observation is one array
     shape: tuple[int, ...]
@@ -34,7 +34,7 @@ class Leaf(NamedTuple):
 
 
 class ObsLayout:
-    """Hold the arrays that an observation space needs: one, or one per leaf of a dict space.
+    """Arrays that an observation space needs: one, or one per leaf of a dict space.
 
     Floats become float32, integers stay; those of Discrete and MultiDiscrete spaces count from 0. A nested dict becomes
     flat keys: `{"arm": {"angle": ...}}` is "arm/angle".
@@ -191,7 +191,7 @@ def _as_held(space: Space) -> Space:
 
 
 class ActionLayout:
-    """Turn actions [R, A...] into what an env's `step` takes.
+    """Conversion of actions [R, A...] into what an env's `step` takes.
 
     Discrete actions count from 0 for all who use a manager; where an env's own count starts elsewhere, `start` is
     added here. `space` is what callers see. Raises EnvError for an action space that is not one array.

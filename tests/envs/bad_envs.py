@@ -13,10 +13,10 @@ class GoodEnv(gymnasium.Env[Any, Any]):
     """Walk on a line at random: over at its ends, cut after 50 steps."""
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    observation_space: Any = spaces.Box(-10.0, 10.0, (3,), np.float32)
+    action_space: Any = spaces.Discrete(2)
 
     def __init__(self, limit: int = 50, render_mode: str | None = None) -> None:
-        self.observation_space: Any = spaces.Box(-10.0, 10.0, (3,), np.float32)
-        self.action_space: Any = spaces.Discrete(2)
         self.render_mode = render_mode
         self._limit = limit
 
@@ -39,9 +39,7 @@ class GoodEnv(gymnasium.Env[Any, Any]):
 
 
 class NoSpace(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = None
+    action_space = None
 
 
 class ShapeOfTwo(GoodEnv):
@@ -70,48 +68,37 @@ class NanObs(GoodEnv):
 
 
 class DictWithoutKey(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        box = spaces.Box(-10.0, 10.0, (3,), np.float32)
-        self.observation_space = spaces.Dict({"arm": box, "leg": box})
+    observation_space = spaces.Dict({"arm": GoodEnv.observation_space, "leg": GoodEnv.observation_space})
 
     def _obs(self) -> Any:
         return {"arm": super()._obs(), "lag": super()._obs()}
 
 
 class DiscreteObs(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Discrete(3)
+    observation_space = spaces.Discrete(3)
 
     def _obs(self) -> Any:
         return int(self._t)
 
 
 class TupleSpace(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Tuple([self.observation_space])
+    observation_space = spaces.Tuple([GoodEnv.observation_space])
 
     def _obs(self) -> Any:
         return (super()._obs(),)
 
 
 class ChannelsLast(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
+    observation_space = spaces.Box(0, 255, (8, 8, 3), np.uint8)
 
     def _obs(self) -> Any:
         return np.full((8, 8, 3), min(int(100 + 10 * self._x), 255), np.uint8)
 
 
 class FlatBox(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(
-            np.array([-10, -10, 0], np.float32), np.array([10, 10, 0], np.float32), dtype=np.float32
-        )
+    observation_space = spaces.Box(
+        np.array([-10, -10, 0], np.float32), np.array([10, 10, 0], np.float32), dtype=np.float32
+    )
 
 
 class ActionsFromOne(GoodEnv):
@@ -126,19 +113,13 @@ class ActionsFromOne(GoodEnv):
 class StartsAtOne(ActionsFromOne):
     """Declare what it takes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = spaces.Discrete(2, start=1)
+    action_space = spaces.Discrete(2, start=1)
 
 
 class Steered(GoodEnv):
     """Take a Box."""
 
-    low, high = -1.0, 1.0
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = spaces.Box(self.low, self.high, (1,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
     def step(self, action: Any) -> Any:
         return super().step(action[0] > 0)
@@ -152,11 +133,11 @@ class BreaksAtTheBound(Steered):
 
 
 class Unbounded(Steered):
-    low, high = -np.inf, np.inf
+    action_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
 
 
 class Doubled(Steered):
-    low, high = -2.0, 2.0
+    action_space = spaces.Box(-2.0, 2.0, (1,), np.float32)
 
 
 class WritesIntoAction(Steered):
@@ -294,9 +275,7 @@ class RendersFloats(GoodEnv):
 class OneNumber(GoodEnv):
     """Keep the rules, with an observation without an axis."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(-10.0, 10.0, (), np.float32)
+    observation_space = spaces.Box(-10.0, 10.0, (), np.float32)
 
     def _obs(self) -> Any:
         return super()._obs()[0]

@@ -26,22 +26,14 @@ def step_until_over(env: DiEngineStyleEnv, action: int = 1) -> Any:
             return answer
 
 
-def test_done_means_terminated() -> None:
-    env = walk()
-    env.reset(seed=0)
+def test_done_means_terminated_and_a_time_limit_in_info_truncated() -> None:
+    for env, ends in [(walk(), (True, False)), (walk(width=9, limit=2), (False, True))]:
+        env.reset(seed=0)
+        _, reward, *answer = step_until_over(env)
+        env.close()
 
-    _, _, terminated, truncated, _ = step_until_over(env)
-
-    assert terminated is True and truncated is False
-
-
-def test_a_time_limit_in_info_means_truncated() -> None:
-    env = walk(width=9, limit=2)
-    env.reset(seed=0)
-
-    _, _, terminated, truncated, _ = step_until_over(env)
-
-    assert terminated is False and truncated is True
+        assert tuple(answer[:2]) == ends and env.env.is_closed
+        assert reward == 0.5 and type(reward) is float
 
 
 def test_what_done_means_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,15 +47,6 @@ def test_what_done_means_is_said_once(caplog: pytest.LogCaptureFixture, monkeypa
 
     assert caplog.text.count("reports only `done`") == 1
     assert "TimeLimit.truncated" in caplog.text
-
-
-def test_a_reward_of_one_number_becomes_a_float() -> None:
-    env = walk()
-    env.reset(seed=0)
-
-    _, reward, *_ = env.step(1)
-
-    assert reward == 0.5 and type(reward) is float
 
 
 def test_a_reward_of_many_numbers_is_an_env_error() -> None:
@@ -121,14 +104,6 @@ def test_an_env_without_spaces_is_refused() -> None:
 
     with pytest.raises(EnvError, match="observation_space of Spaceless is None"):
         DiEngineStyleEnv(Spaceless({}))
-
-
-def test_closing_closes_the_env() -> None:
-    env = walk()
-
-    env.close()
-
-    assert env.env.is_closed
 
 
 def test_a_di_engine_style_env_runs_in_a_manager_and_resumes_exactly() -> None:

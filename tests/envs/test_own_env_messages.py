@@ -38,14 +38,11 @@ class BadInit(GoodEnv):
 
 
 class NoActions(GoodEnv):
-    def __init__(self) -> None:
-        self.observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    action_space = None
 
 
 class NumberOfActions(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = 2
+    action_space = 2
 
 
 class OldReset(GoodEnv):
@@ -64,9 +61,7 @@ class LongStep(GoodEnv):
 
 
 class Halves(GoodEnv):
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(0, 255, (3,), np.uint8)
+    observation_space = spaces.Box(0, 255, (3,), np.uint8)
 
     def _obs(self) -> Any:
         return np.full(3, 0.5)

@@ -1,4 +1,4 @@
-"""What every env manager does alike: seeds, launch, reset, saving, closing."""
+"""Base class of env managers: what all of them do alike: seeds, launch, reset, saving, closing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Self = TypeVar("Self", bound="ArrayEnvManager")
 
 
 class ArrayEnvManager(Configurable, ABC):
-    """Run E lanes of an environment behind arrays; `types.EnvManager` says what callers rely on.
+    """Base class of managers: E lanes of an environment behind arrays; see `types.EnvManager` for what callers rely on.
 
     The first reset of lane i gets seed + i; every later seeded reset draws from the lane's own generator, or repeats
     seed + i if seeds are not dynamic. A sub-class makes the envs, sets the spaces with `_set_spaces`, and steps.
@@ -277,7 +277,7 @@ class ArrayEnvManager(Configurable, ABC):
             logger.warning("%s", text)
 
     def _nonfinite(self, lane: int, what: str) -> FloatingPointError:
-        """Return the error that a NaN or an infinity counts as; raise TrainingError if the config says so."""
+        """Return the error that a NaN or an infinity counts as; raise TrainingError with `nonfinite="raise"`."""
         message = f"the {what} of env {lane} holds a NaN or an infinity"
         if self._cfg["nonfinite"] == "raise":
             raise TrainingError(f"{message}. Fix the env, or set env.manager.nonfinite='drop' to drop such episodes.")

@@ -100,11 +100,9 @@ class BaseEnvManager(ArrayEnvManager):
         except (TypeError, ValueError):
             _check_rewards(rewards)
             raise
-        if not self._has_stepped:
+        if reward_row.ndim != 1 or not self._has_stepped:
             self._has_stepped = True
             _check_rewards(rewards)
-        if reward_row.ndim != 1:
-            raise EnvError(f"rewards have shape {reward_row.shape[1:]}, expected one number; return float(reward).")
         if not (math.isfinite(sum(reward_row.tolist())) and self._layout.all_finite(after)):
             self._find_nonfinite(chosen, after, reward_row, failed)
         if ended or failed:

@@ -1,4 +1,4 @@
-"""Run games of N players, here or in processes of their own: a lane is one (game, player); env manager 'game'."""
+"""Games of N players, here or in processes of their own: a lane is one (game, player); env manager 'game'."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @ENV_MANAGER_REGISTRY.register("game")
 class GameEnvManager(ArrayEnvManager):
-    """Step E games of N players; lane e * N + p is player p of game e.
+    """Manager of E games of N players; lane e * N + p is player p of game e.
 
     `ready` are the lanes whose players are to move; all of a game that are must be stepped together. A lane answers
     when its player sees the game again, at its next move or its end: in a turn-based game its reward is then the sum
@@ -145,30 +145,26 @@ class GameEnvManager(ArrayEnvManager):
     ) -> None:
         """Note what a game's step gave: who sees it again closes a row. Raises ValueError for what is not finite."""
         first = game * self.num_players
-        sees = set(answer.to_move)
+        lanes = slice(first, first + self.num_players)
+        terminated, truncated = np.array(answer.terminated, bool), np.array(answer.truncated, bool)
+        is_to_move = np.isin(np.arange(self.num_players), answer.to_move)
+        is_over = (terminated | truncated) & ~self._is_done[lanes]
+        self._has_moved[[first + player for player in move]] = True
+        self._reward[lanes] += answer.reward
         mine: list[tuple[int, bool, bool]] = []
-        for player in range(self.num_players):
+        for player in np.flatnonzero(is_to_move | is_over).tolist():
             lane = first + player
-            self._has_moved[lane] |= player in move
-            self._reward[lane] += answer.reward[player]
-            terminated, truncated = bool(answer.terminated[player]), bool(answer.truncated[player])
-            is_over = (terminated or truncated) and not self._is_done[lane]
-            if not (player in sees or is_over):
-                continue
             self._write_next(lane, answer.obs[player])
             self._check_finite(lane)
             if self._has_moved[lane]:
-                mine.append((lane, terminated, truncated))
+                mine.append((lane, terminated[player], truncated[player]))
                 if answer.info:
                     infos[lane] = answer.info[player]
         closed += mine
-        self._ready[first : first + self.num_players] = False
-        for player in range(self.num_players):
-            lane = first + player
-            self._is_done[lane] |= bool(answer.terminated[player] or answer.truncated[player])
-            if player in sees:
-                self._write(lane, answer.obs[player])
-                self._ready[lane] = True
+        self._is_done[lanes] |= terminated | truncated
+        self._ready[lanes] = is_to_move
+        for player in answer.to_move:
+            self._write(first + player, answer.obs[player])
 
     def _check_finite(self, lane: int) -> None:
         if not np.isfinite(self._reward[lane]):

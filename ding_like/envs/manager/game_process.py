@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
+from ding_like.data.space_json import space_from_json, space_to_json
 from ding_like.envs.game import GameStep, as_game
-from ding_like.envs.manager.message import describe_failure, describe_space, failure_of, space_of
+from ding_like.envs.manager.message import describe_failure, failure_of
 from ding_like.envs.manager.process import WorkerProcess, serve, stop_all
 
 # Of importing what the game needs and making it; a reset's deadline may be much shorter.
@@ -41,7 +42,7 @@ class GameProcess:
             self.close()
             raise
         self.num_players = int(made["num_players"])
-        self.observation_space, self.action_space = map(space_of, made["spaces"])
+        self.observation_space, self.action_space = map(space_from_json, made["spaces"])
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
         self._process.send({"do": "reset", "seed": seed})
@@ -91,7 +92,7 @@ class GameWorker:
         self._game = as_game(ForkingPickler.loads(start.make)())
 
     def made(self) -> dict[str, Any]:
-        spaces = [describe_space(self._game.observation_space), describe_space(self._game.action_space)]
+        spaces = [space_to_json(self._game.observation_space), space_to_json(self._game.action_space)]
         return {"num_players": self._game.num_players, "spaces": spaces}
 
     def carry_out(self, command: dict[str, Any]) -> dict[str, Any]:

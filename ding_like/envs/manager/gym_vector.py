@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +31,7 @@ _MODES = [mode.value for mode in AutoresetMode]
 
 @ENV_MANAGER_REGISTRY.register("gym_vector")
 class GymVectorEnvManager(ArrayEnvManager):
-    """Step a vector env: the id's vectorised entry point where there is one, else gymnasium's SyncVectorEnv.
+    """Manager of a vector env: the id's vectorised entry point where there is one, else gymnasium's SyncVectorEnv.
 
     A lane is not ready while it is in the dummy step of next-step autoreset, which never appears as a transition.
     A vector env steps all its lanes or none: a ready lane that is left out of `step` drifts on with random actions
@@ -81,7 +82,9 @@ class GymVectorEnvManager(ArrayEnvManager):
         if entry is not None:
             return gymnasium.make_vec(num_envs=self.num_envs, **entry)
         mode = _parse_mode(self._cfg["autoreset_mode"] or AutoresetMode.DISABLED)
-        return SyncVectorEnv([_adapted(make) for make in self._env_fn], copy=False, autoreset_mode=mode)
+        return SyncVectorEnv(
+            [functools.partial(make_lane_env, make) for make in self._env_fn], copy=False, autoreset_mode=mode
+        )
 
     def _read_obs(self, obs: Any) -> Obs:
         """Return the vector env's observations as memory that it does not write into later."""
@@ -129,7 +132,12 @@ class GymVectorEnvManager(ArrayEnvManager):
         try:
             obs, reward, terminated, truncated, info = self._vector.step(taken)
         except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
-            return self._counted(self._recover(error, chosen, broken_off), has_ended=False)
+            self._is_open[chosen] = True
+            dropped = np.union1d(np.flatnonzero(self._is_open), broken_off)
+            self._recreate(error)
+            no_obs, no_flags = take_lanes(self._obs, NO_LANES), np.zeros(0, bool)
+            batch = StepBatch(NO_LANES, no_obs, np.zeros(0, np.float32), no_flags, no_flags, {}, dropped)
+            return self._counted(batch, has_ended=False)
         self._is_open[chosen] = True
         done = (terminated | truncated) & ~self._in_dummy_step
         ended = np.flatnonzero(done).tolist()
@@ -199,8 +207,7 @@ class GymVectorEnvManager(ArrayEnvManager):
                 self._reset_some({index: self._lanes[index].seed_after_episode() for index in ended})
             except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
                 failed = sorted({*failed, *np.flatnonzero(self._is_open).tolist()})
-                self._crashes.record_crash(error)
-                self._reset_anew()
+                self._recreate(error)
         self._is_adrift &= ~begun
         self._update_ready()
         return failed
@@ -236,25 +243,18 @@ class GymVectorEnvManager(ArrayEnvManager):
         if bad:
             self._replace(bad)
 
-    def _recover(self, error: Exception, chosen: Array, broken_off: Array) -> StepBatch:
-        """Recreate the vector env after a crash; every open episode is dropped."""
-        self._is_open[chosen] = True
-        dropped = np.union1d(np.flatnonzero(self._is_open), broken_off)
-        self._crashes.record_crash(error)
-        self._reset_anew()
-        no_obs, no_flags = take_lanes(self._obs, NO_LANES), np.zeros(0, bool)
-        return StepBatch(NO_LANES, no_obs, np.zeros(0, np.float32), no_flags, no_flags, {}, dropped)
-
-    def _reset_anew(self) -> None:
+    def _recreate(self, error: Exception) -> None:
+        """Count a crash and recreate the vector env; all lanes begin new episodes."""
         while True:
+            self._crashes.record_crash(error)
             try:
                 states = self.wrapper_states()
                 self._close_envs()
                 self._vector = self._make()
                 self._load_wrapper_states(dict(enumerate(states)))
                 return self._reset_vector(self._all)
-            except Exception as error:  # an env may raise anything; record_crash ends a crash loop
-                self._crashes.record_crash(error)
+            except Exception as again:  # an env may raise anything; record_crash ends a crash loop
+                error = again
 
     def _reset_lanes(self, lanes: list[int]) -> None:
         if any(self._lanes[index].options for index in lanes):
@@ -264,8 +264,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         except EnvError:
             raise
         except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
-            self._crashes.record_crash(error)
-            self._reset_anew()
+            self._recreate(error)
 
     def _reset_vector(self, lanes: list[int]) -> None:
         """Begin new episodes in `lanes`, with the seeds that they draw."""
@@ -371,10 +370,6 @@ def _parse_mode(value: Any) -> AutoresetMode:
         raise ConfigError(f"autoreset mode is {value!r}; expected one of {_MODES}.") from error
 
 
-def _adapted(make: Callable[[], Any]) -> Callable[[], gymnasium.Env[Any, Any]]:
-    return lambda: make_lane_env(make)
-
-
 def _vector_entry(env_fn: Sequence[Callable[[], Any]]) -> dict[str, Any] | None:
     """Return the arguments of `gymnasium.make_vec` if all lanes have one config, whose class knows an entry point."""
     first, *others = [config_of(make) for make in env_fn]
@@ -394,14 +389,9 @@ def _at(value: Any, index: int) -> Any:
 
 def _infos(info: Mapping[str, Any], lanes: Sequence[int], done: Array) -> dict[int, Mapping[str, Any]]:
     """Take a vector env's info apart: `{key: array, "_key": mask}` becomes `{lane: {key: value}}`."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for lane in lanes:
-        # With same-step autoreset the outer info of an ended lane is that of its next episode's reset.
-        own = info.get("final_info", info) if done[lane] else info
-        mine = _info_of(own, lane)
-        if mine:
-            found[lane] = mine
-    return found
+    # With same-step autoreset the outer info of an ended lane is that of its next episode's reset.
+    found = {lane: _info_of(info.get("final_info", info) if done[lane] else info, lane) for lane in lanes}
+    return {lane: mine for lane, mine in found.items() if mine}
 
 
 def _info_of(info: Mapping[str, Any], lane: int) -> dict[str, Any]:

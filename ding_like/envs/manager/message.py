@@ -1,4 +1,4 @@
-"""Messages between an env manager and its worker processes: JSON that knows arrays, failures and spaces.
+"""Messages between an env manager and its worker processes: JSON that knows arrays, and failures as texts.
 
 Nothing that a worker process sends is unpickled: what an env puts in `info` beyond plain Python and numpy arrives as
 its `repr`.
@@ -15,11 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from ding_like import errors
-from ding_like.data.hybrid_space import HybridSpace
-from ding_like.envs.spaces import Space
 from ding_like.errors import EnvError
 from ding_like.utils.user_code import raised_at
 
@@ -145,37 +142,3 @@ def failure_of(described: dict[str, str]) -> Exception:
     error.__cause__ = RemoteError(described["trace"])
     vars(error)["raised_at"] = described["at"]  # read by `utils/user_code.py`
     return error
-
-
-def describe_space(space: Space) -> dict[str, Any]:
-    """Return the class and arguments of a space that fits in arrays; `space_of` makes an equal one of them."""
-    if isinstance(space, spaces.Dict):
-        return {"type": "Dict", "spaces": [[key, describe_space(inner)] for key, inner in space.spaces.items()]}
-    if isinstance(space, HybridSpace):
-        own = {"low": space.parameter_low, "high": space.parameter_high, "parameter_mask": space.parameter_mask}
-        return {"type": "HybridSpace", "num_choices": space.num_choices, **own}
-    names = {
-        spaces.Box: ("low", "high", "dtype"),
-        spaces.Discrete: ("n", "start"),
-        spaces.MultiDiscrete: ("nvec", "start", "dtype"),
-        spaces.MultiBinary: ("n",),
-    }
-    kind = next(kind for kind in names if isinstance(space, kind))  # ObsLayout and ActionLayout refuse all others
-    fields = {name: getattr(space, name) for name in names[kind]}
-    if "dtype" in fields:
-        fields["dtype"] = np.dtype(fields["dtype"]).str
-    return {"type": kind.__name__, **fields}
-
-
-def space_of(described: dict[str, Any]) -> Space:
-    """Return the space that was described."""
-    fields = dict(described)
-    kind = fields.pop("type")
-    if kind == "Dict":
-        return spaces.Dict({key: space_of(inner) for key, inner in fields["spaces"]})
-    if kind == "HybridSpace":
-        return HybridSpace(**fields)
-    if "dtype" in fields:
-        fields["dtype"] = np.dtype(fields["dtype"]).type
-    space: Space = getattr(spaces, kind)(**fields)
-    return space

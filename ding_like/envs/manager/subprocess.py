@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
+from ding_like.data.space_json import space_from_json
 from ding_like.envs.factory import check_command
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal
-from ding_like.envs.manager.message import failure_of, space_of
+from ding_like.envs.manager.message import failure_of
 from ding_like.envs.manager.process import WorkerProcess, pickle_env_fns, preparation, stop_all
 from ding_like.envs.manager.subprocess_worker import ASK, MAKE, RESET, STEP, Doing, LaneMemory, Start, anonymous_file
 from ding_like.envs.spaces import check_equal_spaces
@@ -162,7 +163,7 @@ class SubprocessEnvManager(ArrayEnvManager):
                 start = Start(number, group, self.num_lanes, len(groups), makers, None, shared, is_first and not number)
                 self._processes.append(self._started(EnvProcess(start, self._memory_file, None)))
             self._pump(lambda: not self._num_busy)
-            found = {lane: list(map(space_of, own)) for lane, own in sorted(self._spaces.items())}
+            found = {lane: list(map(space_from_json, own)) for lane, own in sorted(self._spaces.items())}
             envs = {lane: SimpleNamespace(observation_space=own[0], action_space=own[1]) for lane, own in found.items()}
             check_equal_spaces(envs[0], envs)
             self._set_spaces(*found[0])

@@ -21,9 +21,10 @@ import numpy as np
 
 from ding_like.data.obs import columns_to_obs, obs_to_columns
 from ding_like.data.schema import Field, Schema
+from ding_like.data.space_json import space_from_json, space_to_json
 from ding_like.envs.factory import make_lane_env
 from ding_like.envs.manager.lane import close_envs, first_obs_fault, play_again, recreate, reward_fault
-from ding_like.envs.manager.message import check_arrives, describe_failure, describe_space, space_of
+from ding_like.envs.manager.message import check_arrives, describe_failure
 from ding_like.envs.manager.process import serve
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
@@ -159,9 +160,9 @@ class EnvWorker:
             envs = self._envs.values()
             first = self._envs[self._lanes[0]]
             self._layout, self._actions = ObsLayout(first.observation_space), ActionLayout(first.action_space)
-            self._spaces = [[describe_space(env.observation_space), describe_space(env.action_space)] for env in envs]
+            self._spaces = [[space_to_json(env.observation_space), space_to_json(env.action_space)] for env in envs]
         else:
-            observation_space, action_space = map(space_of, start.spaces)
+            observation_space, action_space = map(space_from_json, start.spaces)
             self._layout, self._actions = ObsLayout(observation_space), ActionLayout(action_space)
         numbers = {"num_lanes": start.num_lanes, "num_processes": start.num_processes}
         self._memory = LaneMemory(memory_file, self._layout, self._actions, **numbers)
@@ -186,7 +187,7 @@ class EnvWorker:
             self._step([lane for (lane,) in command["lanes"]])
         else:
             methods: dict[str, Callable[..., None]] = {
-                "begin": self._begin_as_told,
+                "begin": self._begin_episode,
                 "replay": self._replay,
                 "ask": self._answer,
             }
@@ -244,7 +245,7 @@ class EnvWorker:
         except Exception as error:  # an env may raise anything; the manager has it recreated
             self._report(lane, "unbegun", describe_failure(error))
 
-    def _begin_as_told(self, lane: int, options: Any, wrappers: list[State], seed: int, make_anew: bool) -> None:
+    def _begin_episode(self, lane: int, options: Any, wrappers: list[State], seed: int, make_anew: bool) -> None:
         """Reset a lane; a recreated env gets the states of its predecessor's wrappers, or else `wrappers`."""
         self._options[lane] = options
         if make_anew or lane not in self._envs:

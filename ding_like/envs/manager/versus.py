@@ -230,7 +230,7 @@ class SoloEnv(gymnasium.Env[Any, Any]):
         return step, reward
 
     def _moves_beside(self) -> dict[int, Any]:
-        """Return the moves of those who move at once with us."""
+        """Return the moves of the players who move at once with ours."""
         obs, players = self._beside
         return self._act(obs, players) if players else {}
 

@@ -69,7 +69,7 @@ def atari(
 
 @ENV_WRAPPER_REGISTRY.register("fire_reset")
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Press FIRE once at an episode's begin, in games whose action 1 is FIRE."""
+    """Wrapper that presses FIRE once at an episode's begin, in games whose action 1 is FIRE."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin an episode, with the ball in play."""
@@ -83,7 +83,7 @@ class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("noop_reset")
 class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Begin each episode with 1 to `noop_max` steps of action 0, so that games do not all begin alike."""
+    """Wrapper that begins each episode with 1 to `noop_max` steps of action 0, so that games do not all begin alike."""
 
     def __init__(self, env: AnyEnv, noop_max: int = 30) -> None:
         super().__init__(env)
@@ -103,7 +103,7 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("episodic_life")
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """End an episode with each lost life of an Atari game; the game itself begins anew only when it is over.
+    """Wrapper that ends an episode with each lost life of an Atari game; the game goes on until it is over.
 
     A reset with a seed begins a new game as well. Managers seed the reset of an episode that begins
     `env.manager.reseed_after` steps after the last seeded one, 1,000 by default: with 0 a second life is never seen.

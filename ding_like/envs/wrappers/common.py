@@ -31,7 +31,7 @@ ENV_WRAPPER_REGISTRY.alias("ClipReward", "clip_reward")
 
 @ENV_WRAPPER_REGISTRY.register("eval_episode_return")
 class EpisodeReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Put the sum of an episode's rewards into `info["eval_episode_return"]` at its end, unless it is there already.
+    """Wrapper that puts an episode's sum of rewards into `info["eval_episode_return"]` at its end, unless it is there.
 
     Placed inside a wrapper that changes rewards, it keeps reports and `stop_value` in the env's own currency.
     """
@@ -130,7 +130,7 @@ def act_scale(env: AnyEnv) -> AnyEnv:
 
 @ENV_WRAPPER_REGISTRY.register("discrete_action")
 class DiscreteAction(gymnasium.ActionWrapper[Any, Any, Any]):
-    """Take the number of one of `num_actions` values, evenly spaced over the env's Box [1], both bounds among them.
+    """Wrapper whose action is one of `num_actions` values, evenly spaced over the env's Box [1], both bounds included.
 
     Raises ConfigError for other action spaces, and for fewer than two values.
     """
@@ -153,7 +153,7 @@ class DiscreteAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("delay_reward")
 class DelayReward(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Give the sum of the last `steps` rewards at every `steps`-th step and at an episode's end, and 0 between.
+    """Wrapper that pays the sum of the last `steps` rewards at every `steps`-th step and at an episode's end, else 0.
 
     Source: Zheng et al. 2018, delayed MuJoCo tasks. Raises ConfigError for less than one step.
     """
@@ -182,7 +182,7 @@ class DelayReward(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("action_repeat")
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Take each action `action_repeat` times, or until the episode ends, and give the sum of the rewards.
+    """Wrapper that takes each action `action_repeat` times, or until the episode ends, and sums up the rewards.
 
     Raises ConfigError for less than once.
     """
@@ -231,7 +231,7 @@ _MISSION_LENGTH = 96
 
 @ENV_WRAPPER_REGISTRY.register("flat_mission")
 class FlatMission(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Show a MiniGrid observation as one vector, uint8: the view, then the mission's letters one-hot.
+    """Wrapper that shows a MiniGrid observation as one vector, uint8: the view, then the mission's letters one-hot.
 
     96 letters of 27 kinds follow the view of 7 x 7 x 3: [2739], as DI-engine's configs have it. Other signs, commas for
     instance, are left out. Raises ConfigError for an env without an image and a mission.
@@ -276,7 +276,7 @@ def _one_hot_letters(text: str) -> Array:
 
 @ENV_WRAPPER_REGISTRY.register("encode_text")
 class EncodeText(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Show each Text, alone or an entry of a Dict, as the numbers of its characters, [max_length].
+    """Wrapper that shows each Text, alone or an entry of a Dict, as the numbers of its characters, [max_length].
 
     Characters count from 1 in the order of their space, 0 fills up. A model sees them one-hot. Raises ConfigError for
     an env without text.

@@ -27,7 +27,7 @@ ENV_WRAPPER_REGISTRY.alias("NormalizeReward", "reward_norm")
 
 @ENV_WRAPPER_REGISTRY.register("obs_norm")
 class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
-    """Shift and scale each number of an observation to mean 0 and variance 1, as far as they are known by now.
+    """Wrapper that normalises each number of an observation to mean 0 and variance 1, by running statistics.
 
     What is then beyond `clip` is cut: early on, with little known, a number can be far out.
     An observation with a NaN or an infinity passes unchanged and is not learned from: one of them would spoil the
@@ -74,7 +74,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("reward_norm")
 class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
-    """Divide rewards by the standard deviation of the discounted return, as far as it is known by now.
+    """Wrapper that divides rewards by the standard deviation of the discounted return, by running statistics.
 
     What is then beyond `clip` is cut: the first reward of a run would be 100 times the later ones.
     The discounted return starts from 0 with every episode, also after a truncation. `info["eval_episode_return"]`
@@ -124,12 +124,12 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
 
 
 class _Observed:
-    """Keep what a wrapper observes apart from what it normalises by, for whoever merges it with that of others.
+    """Observations of a wrapper, apart from what it normalises by, for the run that merges those of several.
 
     Off until a state with `round` is loaded. A `round` that is not the present one closes that: what was observed in it
     is `taken` and stays so until the next is closed, and observing begins anew. As the closing is one message, nothing
-    is lost or counted twice, whatever an env does before the state with `taken` is asked for; and a state as it was
-    told, which an env that is made anew gets, holds both.
+    is lost or counted twice, whatever an env does before the state with `taken` is asked for; and a state that
+    `state_dict` returned, which a recreated env gets, holds both.
     """
 
     def __init__(self) -> None:
@@ -151,7 +151,7 @@ class _Observed:
         }
 
     def load_state_dict(self, state: State, *, shape: tuple[int, ...]) -> None:
-        """Go on from a state as it was told, or begin the round that a state names."""
+        """Load a state that `state_dict` returned, or begin the round that a state names."""
         if "round" not in state:
             return
         if not self.is_on:

@@ -31,7 +31,7 @@ _MIN_FRAME_MS = 20
 
 @ENV_WRAPPER_REGISTRY.register("record_gif")
 class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Write every episode to `{folder}/{name}_{number}.gif`, from 0; numbers that are taken are passed over.
+    """Wrapper that writes every episode to `{folder}/{name}_{number}.gif`, from 0; taken numbers are passed over.
 
     The env must have been made with `render_mode="rgb_array"`. An episode of over 300 frames is thinned out and plays
     as fast as a short one. One that is broken off is written by the next reset, or by `close`. With `episodes="cubic"`
@@ -126,7 +126,7 @@ def _is_in_schedule(episode: int) -> bool:
 
 
 class RecordedEnv:
-    """Make the env that `make` makes, with a GIF of each episode in `folder`; can be pickled if `make` can.
+    """Callable that makes the env of `make`, with a GIF of each episode in `folder`; can be pickled if `make` can.
 
     An env that has `enable_save_replay`, as DI-engine's have, records itself. Another that does not render RGB arrays
     is made again with `render_mode="rgb_array"`: from its config, where `make` is a partial function of one, or by its

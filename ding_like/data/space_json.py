@@ -1,7 +1,8 @@
-"""Write gymnasium spaces as JSON, and read them again."""
+"""Gymnasium spaces as JSON."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ Json = dict[str, Any]
 
 
 class OtherSpace(spaces.Space[Any]):
-    """Stand for a space that no policy takes, a Text say; `text` is what it printed as."""
+    """Placeholder for a space that no policy takes, such as a Text; `text` is its repr."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ def _multi_binary(told: Json) -> Space:
     return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
 
 
-_READ = {
+_READ: dict[str, Callable[[Json], Space]] = {
     "Hybrid": lambda told: HybridSpace(told["n"], told["low"], told["high"], parameter_mask=told["mask"]),
     "Box": _box,
     "Discrete": _discrete,
