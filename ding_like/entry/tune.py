@@ -17,8 +17,7 @@ import click
 
 from ding_like.entry.options import OnceCommand
 from ding_like.errors import ConfigError
-from ding_like.study.plan import PLAN_FILE, StudyPlan, read_study_plan
-from ding_like.study.space import FORMS, Param, parse_params
+from ding_like.study.plan import FORMS, PLAN_FILE, Param, StudyPlan, parse_params, read_study_plan
 from ding_like.utils.extras import pip_line
 
 if TYPE_CHECKING:
@@ -98,8 +97,7 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
 def _run(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     from ding_like.entry.seeds import checked_jobs
     from ding_like.pipeline.interrupt import StopSignal
-    from ding_like.study.journal import open_study
-    from ding_like.study.trial_runs import TrialRuns
+    from ding_like.study.trials import TrialRuns, open_study
     from ding_like.utils.folder_lock import FolderLock
 
     jobs = checked_jobs(jobs, plan.mode, plan.trials)
@@ -133,16 +131,14 @@ def _opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> l
 def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
     """Write table, picture and the best config of what there is, and show the table."""
     from ding_like.study import results
-    from ding_like.study.picture import save_study_picture
 
     rows = results.table_rows(study, plan)
     if len(rows) == 1:
         return
     written = [results.write_table(study, plan, folder).name]
     results.write_summary(study, plan, folder)
-    drawn = results.picture(study, plan, folder)
-    if drawn is not None and save_study_picture(drawn, folder / "study.png") is not None:
-        written.append("study.png")
+    drawn = results.save_picture(study, plan, folder)
+    written += [] if drawn is None else [drawn.name]
     best = results.write_best_config(study, plan, folder)
     written += [] if best is None else [best.name]
     lines = ["", *results.table_lines(rows, most=_SHOWN), "", f"wrote   {folder}/", f"        {'  '.join(written)}"]

@@ -1,8 +1,10 @@
-"""Run `ding` commands as child processes, a few at a time, each with its output in a file of its own."""
+"""Runs as child processes: `ding` commands, a few at a time, each with its output in a file, and what they report."""
 
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
 import shlex
 import signal
@@ -11,21 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ding_like.pipeline.interrupt import StopSignal
 from ding_like.utils.parent import start_child
 from ding_like.utils.processes import describe_status, end_processes
 
-_WATCH_S = 5.0  # for the thread of a process that has ended to end
+logger = logging.getLogger(__name__)
 
-# Arguments of a command, or what makes them when it is started.
-Arguments = Sequence[str] | Callable[[], Sequence[str]]
+_GRACE_S = 60.0  # to save a point; a large replay buffer takes a while
+_WATCH_S = 5.0  # for the thread of a process that has ended to end
+_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Ended(NamedTuple):
-    """Say how a child ended."""
+    """End of a child."""
 
     name: str
     status: int  # Popen's: below 0 the signal
@@ -33,68 +37,56 @@ class Ended(NamedTuple):
 
     @property
     def how(self) -> str:
-        """Return how it ended in words."""
-        return describe_status(self.status)
+        """How it ended, in words."""
+        return describe_status(self.status) if self.status else "ended without a result"
 
     @property
     def was_asked(self) -> bool:
-        """Tell whether it left because it was asked to, by SIGTERM, SIGINT or SIGHUP."""
-        asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-        return self.status in {sign * number + base for number in asked for sign, base in ((-1, 0), (1, 128))}
+        """Whether it left because it was asked to, by SIGTERM, SIGINT or SIGHUP."""
+        return -self.status in _ASKED or self.status - 128 in _ASKED
 
 
 @dataclass
 class _Child:
-    name: str
-    arguments: Arguments
-    log: Path
-    process: subprocess.Popen[bytes] | None = None
-    started_s: float = 0.0
-    watch: threading.Thread | None = field(default=None, repr=False)
+    process: subprocess.Popen[bytes]
+    watch: threading.Thread
     is_asked: bool = False  # to leave
 
 
 class ChildRuns:
-    """Run `ding ARGUMENTS` in child processes, at most `limit` at a time; use it with `with`.
+    """Runs of `ding ARGUMENTS` in child processes, at most `limit` at a time; used with `with`.
 
     Each computes in one thread unless OMP_NUM_THREADS says otherwise, finds modules where this process does, is in a
     session of its own, so that Ctrl-C is for the parent, and saves a point and leaves when it is asked to stop or when
     this process has ended, in whatever way. At the block's end all are asked to leave, and killed `grace_s` later.
     """
 
-    def __init__(self, limit: int, *, grace_s: float = 60.0) -> None:
+    def __init__(self, limit: int, *, grace_s: float = _GRACE_S) -> None:
         self._limit = limit
         self._grace_s = grace_s
-        self._waiting: list[_Child] = []
+        self._waiting: dict[str, tuple[Callable[[], Sequence[str]], Path]] = {}
         self._started: dict[str, _Child] = {}
         self._changed = threading.Condition()
         self._ended: list[Ended] = []  # that `wait` has not returned yet
 
-    def start(self, name: str, arguments: Arguments, *, log: Path) -> None:
-        """Have a command run as soon as there is room; what it says goes to the end of the file `log`."""
-        self._waiting.append(_Child(name, arguments, log))
+    def start(self, name: str, arguments: Callable[[], Sequence[str]], *, log: Path) -> None:
+        """Run a command as soon as there is room; `arguments` makes it then, and its output is appended to `log`."""
+        self._waiting[name] = arguments, log
         self._fill()
 
     @property
     def running(self) -> list[str]:
-        """Return the names of those at work."""
-        return [name for name, child in self._started.items() if child.process and child.process.poll() is None]
-
-    @property
-    def waiting(self) -> list[str]:
-        """Return the names of those that are not started yet."""
-        return [child.name for child in self._waiting]
+        """Names of the children at work."""
+        return [name for name, child in self._started.items() if child.process.poll() is None]
 
     @property
     def is_over(self) -> bool:
-        """Tell whether all have ended, and `wait` has returned them."""
+        """Whether all have ended, and `wait` has returned them."""
         return not self._waiting and not self._started
 
     def pid(self, name: str) -> int:
-        """Return the process id of one at work."""
-        process = self._started[name].process
-        assert process is not None, "it has been started"
-        return process.pid
+        """Return the process id of a child at work."""
+        return self._started[name].process.pid
 
     def wait(self, timeout_s: float) -> list[Ended]:
         """Return those that have ended since, waiting at most `timeout_s` for one; start others in their place."""
@@ -103,32 +95,61 @@ class ChildRuns:
                 self._changed.wait(timeout_s)
             ended, self._ended = self._ended, []
         for each in ended:
-            self._release(self._started.pop(each.name))
+            _release(self._started.pop(each.name))
         self._fill()
         return ended
 
+    def supervise(
+        self,
+        signals: StopSignal,
+        *,
+        what: str,
+        end: Callable[[Ended, bool], None],
+        look: Callable[[], None],
+        fill: Callable[[], bool] = lambda: False,
+        every_s: float = 0.5,
+    ) -> None:
+        """Run until all have ended; once `signals` has received one, ask all to save a point and leave.
+
+        `fill` starts more where there is room, and returns whether some still wait for another process. `end` gets each
+        that has ended, and whether all are leaving; `look` is called between.
+        """
+        is_leaving = waits = False
+        while True:
+            if signals.received is not None and not is_leaving:
+                is_leaving = True
+                logger.info("interrupted: %d %s save a point and leave", len(self.running), what)
+                self.stop_all()
+            if not is_leaving:
+                waits = fill()
+            if self.is_over and (is_leaving or not waits):
+                return
+            for ended in self.wait(every_s):
+                is_asked = is_leaving or signals.received is not None
+                end(ended, is_asked)
+            if not is_leaving:
+                look()
+
     def stop(self, name: str) -> None:
-        """Ask one to save a point and leave, or forget it if it has not been started."""
-        self._waiting = [child for child in self._waiting if child.name != name]
+        """Ask a child to save a point and leave, or forget it if it has not been started."""
+        self._waiting.pop(name, None)
         child = self._started.get(name)
-        if child is not None and child.process is not None and child.process.poll() is None and not child.is_asked:
+        if child is not None and child.process.poll() is None and not child.is_asked:
             child.is_asked = True  # once: a second signal would end it before it has saved its point
             child.process.terminate()
-            child.process.send_signal(signal.SIGCONT)  # one that was stopped hears it too
+            child.process.send_signal(signal.SIGCONT)  # one that was stopped receives it too
 
     def stop_all(self) -> None:
         """Ask all to leave, and start no more."""
-        self._waiting = []
-        for name in list(self._started):
+        for name in [*self._waiting, *self._started]:
             self.stop(name)
 
     def close(self) -> None:
         """End all that is left; may be called again."""
         self.stop_all()
-        processes = [child.process for child in self._started.values() if child.process is not None]
-        end_processes(processes, own_s=self._grace_s, asked_s=0.0)
+        end_processes([child.process for child in self._started.values()], own_s=self._grace_s, asked_s=0.0)
         for child in self._started.values():
-            self._release(child)
+            _release(child)
         self._started = {}
 
     def __enter__(self) -> ChildRuns:
@@ -139,40 +160,83 @@ class ChildRuns:
 
     def _fill(self) -> None:
         while self._waiting and len(self._started) < self._limit:
-            self._launch(self._waiting.pop(0))
+            name = next(iter(self._waiting))
+            arguments, log = self._waiting.pop(name)
+            self._launch(name, arguments(), log)
 
-    def _launch(self, child: _Child) -> None:
+    def _launch(self, name: str, arguments: Sequence[str], log: Path) -> None:
         environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
-        child.log.parent.mkdir(parents=True, exist_ok=True)
-        arguments = child.arguments() if callable(child.arguments) else child.arguments
-        said = json.dumps({"path": sys.path, "arguments": list(arguments)})
-        with open(child.log, "ab") as output:
-            child.process = start_child(
-                [sys.executable, "-m", "ding_like.entry.child_run", said],
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = json.dumps({"path": sys.path, "arguments": list(arguments)})
+        with open(log, "ab") as output:
+            process = start_child(
+                [sys.executable, "-m", "ding_like.entry.child_run", command],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
                 start_new_session=True,
             )
-        child.started_s = time.monotonic()
-        child.watch = threading.Thread(target=self._watch, args=(child, child.process), daemon=True)
-        self._started[child.name] = child
-        child.watch.start()
+        watch = threading.Thread(target=self._watch, args=(name, process, time.monotonic()), daemon=True)
+        self._started[name] = _Child(process, watch)
+        watch.start()
 
-    def _watch(self, child: _Child, process: subprocess.Popen[bytes]) -> None:
+    def _watch(self, name: str, process: subprocess.Popen[bytes], started_s: float) -> None:
         status = process.wait()
         with self._changed:
-            self._ended.append(Ended(child.name, status, time.monotonic() - child.started_s))
+            self._ended.append(Ended(name, status, time.monotonic() - started_s))
             self._changed.notify_all()
 
-    @staticmethod
-    def _release(child: _Child) -> None:
-        if child.process is not None:
-            end_processes([child.process], own_s=0.0, asked_s=0.0)
-        if child.watch is not None:
-            child.watch.join(_WATCH_S)
+
+def _release(child: _Child) -> None:
+    end_processes([child.process], own_s=0.0, asked_s=0.0)
+    child.watch.join(_WATCH_S)
 
 
 def command_line(arguments: Sequence[str]) -> str:
     """Return a command as it is typed: `ding` and its arguments, quoted where the shell needs it."""
     return shlex.join(["ding", *arguments])
+
+
+class MetricsTail:
+    """Newest numbers of a run's `metrics.jsonl`, which another process writes; NaN where there are none yet."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._begin()
+
+    def _begin(self) -> None:
+        self._offset = self.env_step = self.train_iter = 0
+        self.train_return = self.eval_return = self.best_eval = math.nan
+
+    def read(self) -> None:
+        """Read the whole lines that were written since; a file that is shorter than before is read from its start."""
+        try:
+            with open(self._path, "rb") as file:
+                if file.seek(0, 2) < self._offset:
+                    self._begin()
+                file.seek(self._offset)
+                whole = file.read().rpartition(b"\n")[0]
+        except OSError:
+            return  # the run has not begun
+        if whole:
+            self._offset += len(whole) + 1
+        for line in whole.splitlines():
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            report: dict[str, Any] = json.loads(line)
+            env_step, train_iter = int(report.get("env_step", -1)), int(report.get("train_iter", 0))
+        except (ValueError, TypeError, AttributeError):
+            return  # readers of the whole file report what is wrong with it
+        source, value = report.get("source"), report.get("reward_mean")
+        if 0 <= env_step < self.env_step and source == "collector":
+            self.env_step = env_step  # resumed from an earlier point
+        self.env_step, self.train_iter = max(self.env_step, env_step), max(self.train_iter, train_iter)
+        if not isinstance(value, (int, float)):
+            return
+        if source == "evaluator":
+            self.eval_return = float(value)
+            self.best_eval = float(value) if math.isnan(self.best_eval) else max(self.best_eval, float(value))
+        elif source == "collector":
+            self.train_return = float(value)

@@ -1,20 +1,68 @@
-"""Hold what a study runs: `STUDY/study.json`."""
+"""Plan of a study: what it varies (`--param KEY=RANGE`) and what its trials run, kept in `STUDY/study.json`."""
 
 from __future__ import annotations
 
+import ast
+import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from ding_like.study.space import Param, parse_params
+from ding_like.config.override import parse_value
+from ding_like.errors import ConfigError
 from ding_like.utils.plan_file import load_plan, save_plan
+
+if TYPE_CHECKING:
+    from optuna import Trial
 
 PLAN_FILE = "study.json"
 FORMAT = 1  # of that file
+Kind = Literal["float", "log", "int", "logint", "choice"]
+
+_NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
+_RANGE = re.compile(rf"(?:(?P<kind>[a-z]+):)?(?P<low>{_NUMBER})\.\.(?P<high>{_NUMBER})(?::(?P<step>{_NUMBER}))?")
+FORMS = "LOW..HIGH, log:LOW..HIGH, int:LOW..HIGH (with :STEP at its end), logint:LOW..HIGH, or [VALUE, VALUE...]"
+
+
+@dataclass(frozen=True)
+class Param:
+    """Setting that a study varies: a range of numbers, or choices."""
+
+    key: str  # of the config
+    kind: Kind
+    low: float = 0.0
+    high: float = 0.0
+    step: float | None = None
+    choices: tuple[str, ...] = ()  # as they are typed on the command line
+
+    def suggest(self, trial: Trial) -> None:
+        """Draw a value for a trial, if it has none yet."""
+        if self.kind == "choice":
+            trial.suggest_categorical(self.key, self.choices)
+        elif self.kind in ("int", "logint"):
+            step = 1 if self.step is None else int(self.step)
+            trial.suggest_int(self.key, int(self.low), int(self.high), log=self.kind == "logint", step=step)
+        else:
+            trial.suggest_float(self.key, self.low, self.high, log=self.kind == "log", step=self.step)
+
+    def override(self, value: Any) -> str:
+        """Return the argument of `ding` that sets a value which was drawn."""
+        return f"{self.key}={value if self.kind == 'choice' else repr(value)}"
+
+    def samples(self) -> list[str]:
+        """Return overrides with the ends of the range, or with every choice: what the config must take."""
+        values: Sequence[Any] = self.choices
+        if self.kind != "choice":
+            is_int = self.kind in ("int", "logint")
+            values = [int(end) if is_int else end for end in (self.low, self.high)]
+        return [self.override(value) for value in values]
 
 
 @dataclass(frozen=True)
 class StudyPlan:
-    """Hold what a study runs, beside the format what `study.json` holds."""
+    """Plan of a study, as `study.json` holds it beside its format."""
 
     config: str  # the file that all trials run
     config_sha256: str  # of its text when the study began
@@ -33,7 +81,7 @@ class StudyPlan:
 
     @property
     def space(self) -> list[Param]:
-        """Return what is varied."""
+        """Settings that are varied."""
         return parse_params(self.params)
 
     def save(self, folder: Path) -> None:
@@ -58,3 +106,78 @@ def trial_folder(folder: Path, number: int) -> Path:
 def trial_log(folder: Path, number: int) -> Path:
     """Return where a trial's output goes."""
     return folder / "log" / f"trial{number}.txt"
+
+
+def parse_params(texts: Sequence[str]) -> list[Param]:
+    """Return what `--param` arguments say; raises ConfigError with everything that is wrong with them."""
+    if not texts:
+        raise ConfigError("a study needs something to vary: --param policy.learn.learning_rate=log:1e-5..1e-2, say.")
+    params, faults = [], []
+    for text in texts:
+        try:
+            params.append(parse_param(text))
+        except ConfigError as error:
+            faults.append(str(error))
+    keys = [param.key for param in params]
+    faults += [
+        f"--param {key} is given twice; give one range or one list."
+        for key in dict.fromkeys(keys)
+        if keys.count(key) > 1
+    ]
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return params
+
+
+def parse_param(text: str) -> Param:
+    """Return what one `--param` argument says; raises ConfigError for one that cannot be read."""
+    key, equals, said = (part.strip() for part in text.partition("="))
+    if not equals or not key or not said:
+        raise ConfigError(f"--param {text!r} is no KEY=RANGE; give {FORMS}, as in policy.nstep=int:1..5.")
+    if said.startswith(("[", "(")):
+        return Param(key, "choice", choices=_choices(key, said))
+    found = _RANGE.fullmatch(said)
+    if found is None:
+        raise ConfigError(f"--param {key}: {said!r} is no range; give {FORMS}.")
+    return _checked(_range(key, said, found), said)
+
+
+def _choices(key: str, said: str) -> tuple[str, ...]:
+    try:
+        values = ast.literal_eval(said)
+    except (ValueError, SyntaxError):
+        values = [parse_value(each.strip()) for each in said[1:-1].split(",") if each.strip()]  # words without quotes
+    choices = tuple(dict.fromkeys(each if isinstance(each, str) else repr(each) for each in values))
+    if len(choices) < 2:
+        raise ConfigError(f"--param {key}: {said} has fewer than two values to choose from.")
+    return choices
+
+
+def _range(key: str, said: str, found: re.Match[str]) -> Param:
+    kind: Any = found["kind"]  # checked below
+    numbers = found["low"], found["high"], found["step"]
+    if kind is None:
+        if not any("." in each or "e" in each.lower() for each in numbers if each):  # whole numbers, or not?
+            raise ConfigError(f"--param {key}: is {said} of whole numbers? Give int:{said}, or float:{said}.")
+        kind = "float"
+    if kind not in ("float", "log", "int", "logint"):
+        raise ConfigError(f"--param {key}: unknown kind of range '{kind}'; give {FORMS}.")
+    low, high, step = (None if each is None else float(each) for each in numbers)
+    assert low is not None and high is not None, "the pattern has both"
+    return Param(key, kind, low, high, step)
+
+
+def _checked(param: Param, said: str) -> Param:
+    """Return a range that can be drawn from; raises ConfigError otherwise."""
+    low, high, step = param.low, param.high, param.step
+    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+        raise ConfigError(f"--param {param.key}: {said} goes from {low:g} to {high:g}; give the smaller number first.")
+    if param.kind in ("log", "logint") and low <= 0:
+        raise ConfigError(f"--param {param.key}: {said} is logarithmic and begins at {low:g}; begin above 0.")
+    if param.kind in ("int", "logint") and not all(each is None or each == int(each) for each in (low, high, step)):
+        raise ConfigError(f"--param {param.key}: {said} is of whole numbers; give whole ones, or float:LOW..HIGH.")
+    if step is not None and (step <= 0 or param.kind in ("log", "logint")):
+        raise ConfigError(
+            f"--param {param.key}: {said} has the step {step:g}; steps are above 0, and of int and float."
+        )
+    return param

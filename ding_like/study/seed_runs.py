@@ -1,4 +1,4 @@
-"""Run the seeds of an experiment: start each or let it go on, show all, and say what became of each."""
+"""Seeds of an experiment: each is started or resumed, all are shown, and how each ended is reported."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checkpoint import resume_store
@@ -20,11 +19,11 @@ from ding_like.pipeline.interrupt import StopSignal
 from ding_like.pipeline.parallel.reopen import STATE_FILE
 from ding_like.report.experiment import SeedsPlan, seed_folder, seed_log
 from ding_like.report.progress import Limits
-from ding_like.report.runs import last_lines, read_result
+from ding_like.report.run_console import log_terminal
+from ding_like.report.runs import METRICS_FILE, last_lines, read_result
 from ding_like.report.text import measure
 from ding_like.study.child_runs import ChildRuns, Ended
-from ding_like.study.seeds_view import choose_seeds_view
-from ding_like.study.standing import SeedStanding, Standings
+from ding_like.study.seeds_view import SeedsStatus, SeedStatus, SeedsView, State
 from ding_like.utils.files import retry
 from ding_like.utils.folder_lock import FolderLock, is_held
 
@@ -33,12 +32,12 @@ logger = logging.getLogger(__name__)
 _LOOK_S = 0.5  # between two looks at what the seeds have written
 _LAST_LINES = 5  # of a failed seed's output that are shown
 _SERIAL = ("serial", "serial_onpolicy")
-_GRACE_S = 60.0  # to save a point; a large replay buffer takes a while
+_FOLDER_S = 60.0  # for the process of a killed command to save its point and leave the folder
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Say which seed failed, and how."""
+    """Seed that failed, and how."""
 
     seed: int
     how: str
@@ -47,7 +46,7 @@ class Failure:
 
 
 class SeedRuns:
-    """Run the seeds of a plan that have not ended, `jobs` at a time.
+    """Seeds of a plan that have not ended, run `jobs` at a time.
 
     One that fails leaves the others alone. The first SIGINT or SIGTERM has all of them save a point and leave.
     """
@@ -69,7 +68,7 @@ class SeedRuns:
         self.failures: list[Failure] = []
 
     def run(self, signals: StopSignal) -> None:
-        """Run to the end, or until `signals` has received one; whoever opened it lets it act then.
+        """Run to the end, or until `signals` has received one.
 
         Raises ConfigError if a seed that has ended is to go on and saved no point to go on from.
         """
@@ -79,17 +78,17 @@ class SeedRuns:
             self._reopen(ended)
             ended = set()
         limits = Limits(plan.max_env_step, plan.max_train_iter)
-        standings = Standings(
-            plan.seeds, lambda seed: seed_folder(folder, seed) / "metrics.jsonl", limits, clock=self._clock
+        status = SeedsStatus(
+            plan.seeds, lambda seed: seed_folder(folder, seed) / METRICS_FILE, limits, clock=self._clock
         )
         self._wait_until_free(ended, signals)
-        with ChildRuns(self._jobs, grace_s=_GRACE_S) as children:
+        with ChildRuns(self._jobs) as children:
             for seed in plan.seeds:
                 if seed in ended:
-                    self._settle(standings.seeds[seed], "ended", _ending(folder, seed))
+                    self._settle(status.seeds[seed], "ended", _ending(folder, seed))
                 else:
                     children.start(str(seed), partial(self._command, seed), log=seed_log(folder, seed))
-            self._watch(children, standings, signals)
+            self._watch(children, status, signals)
 
     def _reopen(self, ended: Iterable[int]) -> None:
         """Take back the results of seeds that are to go on: they have not ended any more."""
@@ -109,52 +108,51 @@ class SeedRuns:
                 raise BlockingIOError("held")
 
         with suppress(BlockingIOError):  # the new process says who holds it
-            retry(look, BlockingIOError, timeout_s=_GRACE_S, max_wait_s=0.5)
+            retry(look, BlockingIOError, timeout_s=_FOLDER_S, max_wait_s=0.5)
 
-    def _watch(self, children: ChildRuns, standings: Standings, signals: StopSignal) -> None:
-        view, is_leaving = choose_seeds_view(str(self._folder)), False
+    def _watch(self, children: ChildRuns, status: SeedsStatus, signals: StopSignal) -> None:
+        view = SeedsView(log_terminal(logger), str(self._folder))
         shown_s = self._clock()
+
+        def look() -> None:
+            nonlocal shown_s
+            for name in children.running:
+                status.seeds[int(name)].state = "runs"
+            status.look()
+            if self._clock() - shown_s >= view.every_s:
+                view.show(status)
+                shown_s = self._clock()
+
+        def end(ended: Ended, is_leaving: bool) -> None:
+            self._end(ended, status.seeds[int(ended.name)], is_leaving=is_leaving)
+
         try:
-            while not children.is_over:
-                if signals.received is not None and not is_leaving:
-                    is_leaving = True
-                    logger.info("interrupted: %d seeds save a point and leave", len(children.running))
-                    children.stop_all()
-                for ended in children.wait(min(_LOOK_S, view.every_s)):
-                    asked = is_leaving or signals.received is not None
-                    self._note(ended, standings.seeds[int(ended.name)], is_leaving=asked)
-                for name in children.running:
-                    standings.seeds[int(name)].state = "runs"
-                standings.look()
-                if self._clock() - shown_s >= view.every_s:
-                    view.show(standings)
-                    shown_s = self._clock()
-            view.show(standings)
+            children.supervise(signals, what="seeds", end=end, look=look, every_s=min(_LOOK_S, view.every_s))
+            view.show(status)
         finally:
             view.close()
 
-    def _note(self, ended: Ended, standing: SeedStanding, *, is_leaving: bool) -> None:
-        """Take note of how a seed's process ended."""
-        seed = standing.seed
-        standing.look(self._clock())
+    def _end(self, ended: Ended, status: SeedStatus, *, is_leaving: bool) -> None:
+        """Record how a seed's process ended."""
+        seed = status.seed
+        status.tail.read()
         if ended.status == 0 and read_result(seed_folder(self._folder, seed)):
-            self._settle(standing, "ended", _ending(self._folder, seed))
-            logger.info("seed %d ended: %s", seed, standing.note)
+            self._settle(status, "ended", _ending(self._folder, seed))
+            logger.info("seed %d ended: %s", seed, status.note)
             return
         if is_leaving and (ended.was_asked or ended.status == 0):
             has_saved = has_point(seed_folder(self._folder, seed))
-            self._settle(standing, "stopped", "saved" if has_saved else "")
+            self._settle(status, "stopped", "saved" if has_saved else "")
             return
         log = seed_log(self._folder, seed)
-        how = ended.how if ended.status else "ended without a result"
         lines = tuple(last_lines(log, _LAST_LINES))
-        self.failures.append(Failure(seed, how, log, lines))
-        self._settle(standing, "failed", lines[-1] if lines else how)
-        logger.error("seed %d %s; the others go on. Its output is in %s", seed, how, log)
+        self.failures.append(Failure(seed, ended.how, log, lines))
+        self._settle(status, "failed", lines[-1] if lines else ended.how)
+        logger.error("seed %d %s; the others go on. Its output is in %s", seed, ended.how, log)
 
     @staticmethod
-    def _settle(standing: SeedStanding, state: Any, note: str) -> None:  # Any: a State
-        standing.state, standing.note = state, note
+    def _settle(status: SeedStatus, state: State, note: str) -> None:
+        status.state, status.note = state, note
 
     def _command(self, seed: int) -> list[str]:
         """Return the arguments of `ding` by which a seed begins, or goes on where it has saved a point."""

@@ -1,112 +1,179 @@
-"""Show all seeds of an experiment at once: a line each on a terminal, one line now and then elsewhere."""
+"""Status of all seeds of an experiment: on a terminal a panel with a line for each, elsewhere a line of the log."""
 
 from __future__ import annotations
 
 import logging
+import math
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
-from rich.logging import RichHandler
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ding_like.report.progress import Limits, Progress, Speed
 from ding_like.report.run_console import framed
-from ding_like.report.text import clock
-from ding_like.study.standing import SeedStanding, Standings, returns_text
-from ding_like.utils.log import PACKAGE_LOGGER
+from ding_like.report.text import clock as clock_text
+from ding_like.report.text import measure
+from ding_like.study.child_runs import MetricsTail
 
 logger = logging.getLogger(__name__)
 
+State = Literal["waits", "runs", "ended", "failed", "stopped"]
+# In words, in this order, and the colours of each.
+_WORDS: dict[State, str] = {
+    "ended": "ended",
+    "runs": "at work",
+    "waits": "waiting",
+    "stopped": "stopped",
+    "failed": "failed",
+}
+_STYLES = {"waits": "dim", "runs": "cyan", "ended": "green", "failed": "bold red", "stopped": "yellow"}
 _WIDTHS = (40, 110)  # of the panel, the least and the most
 _BAR_WIDTH = 16
-_STYLES = {"waits": "dim", "runs": "cyan", "ended": "green", "failed": "bold red", "stopped": "yellow"}
 
 
-class SeedsView(Protocol):
-    """Show how the seeds stand."""
+@dataclass
+class SeedStatus:
+    """Status of one seed."""
 
-    every_s: float  # how often it wants news
+    seed: int
+    tail: MetricsTail
+    speed: Speed
+    state: State = "waits"
+    note: str = ""  # how it ended
 
-    def show(self, standings: Standings) -> None:
-        """Show it."""
-
-    def close(self) -> None:
-        """Give the terminal back; may be called again."""
-
-
-def choose_seeds_view(title: str) -> SeedsView:
-    """Return a panel where the command line logs to a terminal through rich, lines of the log everywhere else."""
-    consoles = [handler.console for handler in PACKAGE_LOGGER.handlers if isinstance(handler, RichHandler)]
-    return SeedsPanel(consoles[0], title) if consoles and logger.isEnabledFor(logging.INFO) else SeedsLines()
-
-
-class SeedsLines:
-    """Log one line every ten seconds."""
-
-    every_s = 10.0
-
-    def show(self, standings: Standings) -> None:
-        """Log it."""
-        logger.info("%s", standings.line())
-
-    def close(self) -> None:
-        """Do nothing: lines need no end."""
+    @property
+    def returns(self) -> str:
+        """Newest evaluation, or before there is one the return of training episodes."""
+        tail = self.tail
+        if not math.isnan(tail.eval_return):
+            return f"eval {measure(tail.eval_return)} (best {measure(tail.best_eval)})"
+        is_known = not math.isnan(tail.train_return)
+        return f"return {measure(tail.train_return)}" if is_known else "no episode has ended yet"
 
 
-class SeedsPanel:
-    """Keep a panel with a line for each seed at the bottom of a terminal."""
+class SeedsStatus:
+    """Status of all seeds of an experiment, read from the metrics that they write."""
 
-    every_s = 0.5
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        metrics: Callable[[int], Path],
+        limits: Limits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._began_s = clock()
+        self.seeds = {seed: SeedStatus(seed, MetricsTail(metrics(seed)), Speed(limits)) for seed in seeds}
+        self.look()
+        self._at_first = self.fraction
 
-    def __init__(self, console: Console, title: str) -> None:
-        self._console = console
+    def look(self) -> None:
+        """Read what the seeds have written since."""
+        for each in self.seeds.values():
+            if each.state in ("waits", "runs"):
+                each.tail.read()
+                each.speed.add(Progress(each.tail.env_step, each.tail.train_iter, self.duration_s))
+
+    def fraction_of(self, each: SeedStatus) -> float | None:
+        """Return how much of its budget a seed has used, None without a budget."""
+        if each.state == "ended":
+            return 1.0
+        used = self._limits.nearest(each.tail.env_step, each.tail.train_iter)
+        return None if used is None else used[0]
+
+    @property
+    def fraction(self) -> float:
+        """How much of all budgets is used, NaN without a budget."""
+        parts = [self.fraction_of(each) for each in self.seeds.values() if each.state != "failed"]
+        known = [part for part in parts if part is not None]
+        return sum(known) / len(known) if known and len(known) == len(parts) else math.nan
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds since this command began."""
+        return self._clock() - self._began_s
+
+    @property
+    def eta_text(self) -> str:
+        """Time that is left as h:mm:ss, "?" while it is not known; seeds that stop early make it less."""
+        gained = self.fraction - self._at_first
+        return clock_text(self.duration_s * (1 - self.fraction) / gained) if gained > 0 else "?"
+
+    def counts(self) -> str:
+        """Return how many seeds are in each state, in words."""
+        states = [each.state for each in self.seeds.values()]
+        words = [f"{states.count(state)} {word}" for state, word in _WORDS.items() if state in states]
+        return f"{len(states)} seeds: {', '.join(words)}"
+
+    def line(self) -> str:
+        """Return the status in one line."""
+        parts = [self.counts()]
+        for each in self.seeds.values():
+            if each.state == "runs":
+                done = self.fraction_of(each)
+                share = "" if done is None else f" ({done:.0%})"
+                parts.append(f"seed {each.seed} at {each.tail.env_step:,}{share} {each.returns}")
+        return " | ".join([*parts, f"{self.eta_text} left"])
+
+
+class SeedsView:
+    """Panel at the bottom of a terminal, or without one a line of the log."""
+
+    def __init__(self, console: Console | None, title: str) -> None:
+        self.every_s = 10.0 if console is None else 0.5
         self._title = title
-        self._live = Live(console=console, auto_refresh=False, transient=False)
-        self._live.start()
+        self._console = console
+        self._live = None if console is None else Live(console=console, auto_refresh=False, transient=False)
+        if self._live is not None:
+            self._live.start()
 
-    def show(self, standings: Standings) -> None:
-        """Draw it; a terminal that has gone away is left alone."""
+    def show(self, status: SeedsStatus) -> None:
+        """Show the status; a terminal that has gone away is left alone."""
+        if self._live is None or self._console is None:
+            logger.info("%s", status.line())
+            return
         with suppress(OSError):
-            self._live.update(self._panel(standings), refresh=True)
+            self._live.update(self._panel(status, self._console), refresh=True)
 
     def close(self) -> None:
-        """Leave the panel as it stands."""
+        """Give the terminal back, the panel as it is; may be called again."""
         with suppress(OSError):
-            self._live.stop()
+            if self._live is not None:
+                self._live.stop()
 
-    def _panel(self, standings: Standings) -> Panel:
+    def _panel(self, status: SeedsStatus, console: Console) -> Panel:
         table = Table.grid(padding=(0, 2, 0, 0))
         for style in ("bold", "", ""):
             table.add_column(style=style, no_wrap=True)
         table.add_column(no_wrap=True, justify="right")
         table.add_column(no_wrap=True, overflow="ellipsis")
-        room = self._console.height - 4  # a panel that is higher than the terminal cannot be drawn over
-        shown = list(standings.seeds.values())
-        shown = sorted(shown, key=_is_settled)[: max(room, 1)] if len(shown) > room else shown
-        for standing in shown:
-            table.add_row(*_cells(standing, standings))
-        subtitle = f"{standings.counts()}   {clock(standings.duration_s)}   {standings.eta_text} left"
-        return framed(table, self._console, title=self._title, subtitle=subtitle, widths=_WIDTHS)
+        room = max(console.height - 4, 1)  # a panel that is higher than the terminal cannot be drawn over
+        shown = list(status.seeds.values())
+        if len(shown) > room:
+            shown = sorted(shown, key=lambda each: each.state not in ("runs", "waits"))[:room]
+        for each in shown:
+            table.add_row(*_cells(each, status.fraction_of(each)))
+        subtitle = f"{status.counts()}   {clock_text(status.duration_s)}   {status.eta_text} left"
+        return framed(table, console, title=self._title, subtitle=subtitle, widths=_WIDTHS)
 
 
-def _is_settled(standing: SeedStanding) -> bool:
-    return standing.state not in ("runs", "waits")
-
-
-def _cells(standing: SeedStanding, standings: Standings) -> tuple[str, Text, ProgressBar | str, str, str]:
-    done = standings.fraction_of(standing)
+def _cells(each: SeedStatus, done: float | None) -> tuple[str, Text, ProgressBar | str, str, str]:
     bar: ProgressBar | str = ""
     if done is not None:
         bar = ProgressBar(total=1.0, completed=done, width=_BAR_WIDTH, complete_style="cyan", finished_style="green")
-    state = Text(standing.state, style=_STYLES[standing.state])
-    steps = f"{standing.tail.env_step:,}" if standing.tail.env_step else ""
-    if standing.state == "waits":
-        return f"seed {standing.seed}", state, bar, steps, ""
-    if standing.note:
-        return f"seed {standing.seed}", state, bar, steps, standing.note
-    speed = f"   {standing.speed:,.0f}/s" if standing.speed > 0 else ""
-    return f"seed {standing.seed}", state, bar, steps, f"{returns_text(standing)}{speed}"
+    steps = f"{each.tail.env_step:,}" if each.tail.env_step else ""
+    per_s = each.speed.speeds[0]
+    speed = f"   {per_s:,.0f}/s" if per_s > 0 else ""
+    note = "" if each.state == "waits" else each.note or f"{each.returns}{speed}"
+    return f"seed {each.seed}", Text(each.state, style=_STYLES[each.state]), bar, steps, note

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +11,21 @@ import pytest
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.report.experiment import SeedsPlan
 from ding_like.study import seed_runs as seeds_run
+from ding_like.study.child_runs import ChildRuns
 from ding_like.study.seed_runs import SeedRuns
 from ding_like.utils.resume import ResumeStore
 
 
-class Children:
-    """Stand in for child processes: take note of what they would run."""
+class Children(ChildRuns):
+    """Child processes that are not started: it records what they would run."""
 
-    def __init__(self, limit: int, *, grace_s: float) -> None:
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
         self.commands: dict[str, list[str]] = {}
-        self.is_over, self.running = True, []  # type: ignore[var-annotated]
         started.append(self)
 
-    def __enter__(self) -> Children:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def start(self, name: str, arguments: Callable[[], list[str]], *, log: Path) -> None:
-        self.commands[name] = arguments()
+    def start(self, name: str, arguments: Callable[[], Sequence[str]], *, log: Path) -> None:
+        self.commands[name] = list(arguments())
 
 
 started: list[Children] = []

@@ -15,29 +15,29 @@ import pytest
 from ding_like.entry.tune import resume_study
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
-from ding_like.study.child_runs import Ended
+from ding_like.study.child_runs import ChildRuns, Ended
 from ding_like.study.plan import StudyPlan, read_study_plan, trial_folder
 from ding_like.study.seed_runs import text_hash
 
 optuna = pytest.importorskip("optuna")
 
 from ding_like.study import results  # noqa: E402
-from ding_like.study import trial_runs as module  # noqa: E402
-from ding_like.study.journal import ask, open_study  # noqa: E402
+from ding_like.study import trials as module  # noqa: E402
+from ding_like.study.trials import ask, open_study  # noqa: E402
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STUDY = Path("study")
 # A child's name and its arguments -> how its process ended.
 Play = Callable[[str, list[str]], int]
 
 
-class PlayedChildren:
-    """Stand for child processes: each has ended at once, as `play` says."""
+class PlayedChildren(ChildRuns):
+    """Child processes that are played: each has ended at once, as `play` returns."""
 
     play: Play
     started: list[tuple[str, list[str]]]
 
-    def __init__(self, limit: int, *, grace_s: float) -> None:
+    def __init__(self, limit: int) -> None:
         self.ended: list[Ended] = []
         self.stopped: list[str] = []
 

@@ -1,34 +1,37 @@
-"""Run the trials of a study: each is a run in a process of its own, whose last model is what it is worth."""
+"""Trials of a study: optuna's journal keeps them, and each is a run in a process of its own."""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
+import os
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from ding_like.errors import TrainingError
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.report.experiment import seed_folder
-from ding_like.report.runs import PLAN_FILE, last_lines, read_result
+from ding_like.report.runs import METRICS_FILE, PLAN_FILE, last_lines, read_result
 from ding_like.report.text import measure
-from ding_like.study.child_runs import ChildRuns, Ended
-from ding_like.study.journal import ask, overrides_of, running
+from ding_like.study.child_runs import ChildRuns, Ended, MetricsTail
 from ding_like.study.plan import StudyPlan, trial_folder, trial_log
 from ding_like.study.seed_runs import has_point, set_aside, text_hash
-from ding_like.study.tail import MetricsTail
 from ding_like.utils.folder_lock import is_held
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S = 0.5  # between two looks at what the trials have written
-_GRACE_S = 60.0  # to save a point; a large replay buffer takes a while
+JOURNAL_FILE = "journal.log"
+_NAME = "study"
+_RANDOM_TRIALS = 5  # that are drawn before there is something to learn from
+_FOLDER_S = 60.0  # for the process of a killed study to save its point and leave the folder
 _MAX_RESTARTS = 3  # of a trial whose process was killed
 _MAX_FAILURES = 3  # trials that fail before one has succeeded: then it is the config
 _STRETCHES = 10  # of a budget; at the end of each trials are compared
@@ -38,7 +41,7 @@ FAILED = "failed"  # of a trial that failed: how
 
 
 class TrialRuns:
-    """Run a study's trials, `jobs` at a time, until it has as many as its plan says.
+    """Trials of a study, run `jobs` at a time until it has as many as its plan says.
 
     A trial that was under way when the study was stopped goes on from its saved point. One whose process is killed is
     started again; one that fails by itself is noted as failed, and the others go on.
@@ -57,30 +60,23 @@ class TrialRuns:
         self._has_changed = False  # the config file, which was said
 
     def run(self, signals: StopSignal) -> None:
-        """Run to the end, or until `signals` has received one; whoever opened it lets it act then.
+        """Run to the end, or until `signals` has received one.
 
         Raises TrainingError if the first trials fail, one like the other.
         """
-        self._wait_ends_s = time.monotonic() + _GRACE_S
-        with ChildRuns(self._jobs, grace_s=_GRACE_S) as children:
+        self._wait_ends_s = time.monotonic() + _FOLDER_S
+        with ChildRuns(self._jobs) as children:
             self._waits = [trial for trial in running(self._study, self._plan) if not self._is_settled(trial)]
-            is_leaving = False
-            while True:
-                if signals.received is not None and not is_leaving:
-                    is_leaving = True
-                    logger.info("interrupted: %d trials save a point and leave", len(children.running))
-                    children.stop_all()
-                if not is_leaving:
-                    self._fill(children)
-                if children.is_over and (is_leaving or not self._waits):
-                    return
-                for ended in children.wait(_LOOK_S):
-                    self._note(ended, children, is_leaving=is_leaving or signals.received is not None)
-                if self._plan.prune and not is_leaving:
-                    self._prune(children)
+            children.supervise(
+                signals,
+                what="trials",
+                fill=lambda: self._fill(children),
+                end=lambda ended, is_leaving: self._end(ended, children, is_leaving=is_leaving),
+                look=lambda: self._prune(children) if self._plan.prune else None,
+            )
 
     def _is_settled(self, trial: optuna.Trial) -> bool:
-        """Tell a study what became of a trial that ended while nobody looked; False if it is to go on."""
+        """Record how a trial ended while no process of the study ran; return False if it is to be resumed."""
         if PRUNED_AT in trial.user_attrs:
             self._study.tell(trial, state=TrialState.PRUNED)
             return True
@@ -89,26 +85,27 @@ class TrialRuns:
             self._complete(trial, value)
         return value is not None
 
-    def _fill(self, children: ChildRuns) -> None:
-        """Start what there is room for: first the trials that were under way, then new ones."""
+    def _fill(self, children: ChildRuns) -> bool:
+        """Start trials while there is room, first those under way; return whether one waits for its folder."""
         for trial in list(self._waits):
             if len(self._trials) >= self._jobs:
-                return
+                return True
             if is_held(trial_folder(self._folder, trial.number)) and time.monotonic() < self._wait_ends_s:
                 continue  # its process of before saves a point
             self._waits.remove(trial)
             if not self._is_settled(trial):
                 self._start(trial, children)
-        while len(self._trials) + len(self._waits) < self._jobs and self._num_trials() < self._plan.trials:
+        while len(self._trials) + len(self._waits) < self._jobs and self._study_size() < self._plan.trials:
             self._start(ask(self._study, self._plan), children)
+        return bool(self._waits)
 
-    def _num_trials(self) -> int:
+    def _study_size(self) -> int:
         return len(self._study.get_trials(deepcopy=False))
 
     def _start(self, trial: optuna.Trial, children: ChildRuns) -> None:
         name = str(trial.number)
         self._trials[name] = trial
-        self._tails[name] = MetricsTail(trial_folder(self._folder, trial.number) / "metrics.jsonl")
+        self._tails[name] = MetricsTail(trial_folder(self._folder, trial.number) / METRICS_FILE)
         logger.info("trial %s begins: %s", name, "  ".join(overrides_of(trial, self._plan)))
         children.start(name, partial(self._command, trial), log=trial_log(self._folder, trial.number))
 
@@ -130,8 +127,8 @@ class TrialRuns:
         words += ["-j", "1"] if plan.seeds > 1 else []
         return [*words, *plan.limits, *plan.overrides, *overrides_of(trial, plan)]
 
-    def _note(self, ended: Ended, children: ChildRuns, *, is_leaving: bool) -> None:
-        """Take note of how a trial's process ended."""
+    def _end(self, ended: Ended, children: ChildRuns, *, is_leaving: bool) -> None:
+        """Record how a trial's process ended."""
         trial = self._trials.pop(ended.name)
         value = self._value(trial.number)
         if value is not None:
@@ -156,10 +153,9 @@ class TrialRuns:
     def _fail(self, trial: optuna.Trial, ended: Ended) -> None:
         log = trial_log(self._folder, trial.number)
         lines = last_lines(log, _LAST_LINES)
-        how = ended.how if ended.status else "ended without a result"
-        trial.set_user_attr(FAILED, lines[-1] if lines else how)
+        trial.set_user_attr(FAILED, lines[-1] if lines else ended.how)
         self._study.tell(trial, state=TrialState.FAIL)
-        logger.error("trial %d %s; the others go on. Its output is in %s", trial.number, how, log)
+        logger.error("trial %d %s; the others go on. Its output is in %s", trial.number, ended.how, log)
         states = [each.state for each in self._study.get_trials(deepcopy=False)]
         if states.count(TrialState.FAIL) >= _MAX_FAILURES and TrialState.COMPLETE not in states:
             said = "\n".join(f"    {line}" for line in lines)
@@ -179,7 +175,8 @@ class TrialRuns:
         folders = [folder]
         if plan.seeds > 1:
             folders = [seed_folder(folder, seed) for seed in range(plan.first_seed, plan.first_seed + plan.seeds)]
-        return mean_value([read_result(each) for each in folders])
+        results = [read_result(each) for each in folders]
+        return sum(float(each["eval_value"]) for each in results) / len(results) if all(results) else None
 
     def _prune(self, children: ChildRuns) -> None:
         """End trials that are behind the median of the others at the same stretch of the budget."""
@@ -198,7 +195,75 @@ class TrialRuns:
                 children.stop(name)
 
 
-def mean_value(results: Sequence[Any]) -> float | None:
-    """Return the mean of what runs' results say that their last models return; None while one has not ended."""
-    values = [float(result["eval_value"]) for result in results if result]
-    return sum(values) / len(values) if len(values) == len(results) else None
+class _OwnedLock:
+    """Lock of nothing: the study's folder is held by one process, and a lock file would outlive a killed one."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
+def open_study(folder: Path, plan: StudyPlan) -> optuna.Study:
+    """Return the study of a folder that this process holds, begun or as far as it is."""
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    path = folder / JOURNAL_FILE
+    _cut_torn_line(path)
+    lock: Any = _OwnedLock()  # optuna exports no type for it
+    backend = JournalFileBackend(str(path), lock_obj=lock)
+    return optuna.create_study(
+        storage=JournalStorage(backend),
+        study_name=_NAME,
+        direction="maximize",
+        load_if_exists=True,
+        sampler=sampler_of(plan, 0),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=2),
+    )
+
+
+def sampler_of(plan: StudyPlan, number: int) -> optuna.samplers.BaseSampler:
+    """Return the sampler of one trial: what it draws depends on the study's seed, the number and what is known.
+
+    A resumed study draws as if it had not been stopped.
+    """
+    words = hashlib.sha256(f"{plan.sampler_seed}/{number}".encode()).digest()
+    return optuna.samplers.TPESampler(seed=int.from_bytes(words[:4], "little"), n_startup_trials=_RANDOM_TRIALS)
+
+
+def ask(study: optuna.Study, plan: StudyPlan) -> optuna.Trial:
+    """Begin the next trial of a study."""
+    study.sampler = sampler_of(plan, len(study.get_trials(deepcopy=False)))
+    return _with_values(study.ask(), plan)
+
+
+def running(study: optuna.Study, plan: StudyPlan) -> list[optuna.Trial]:
+    """Return the trials that have begun and not ended; of one whose beginning was cut off the rest is drawn."""
+    states = (optuna.trial.TrialState.RUNNING,)
+    found = [(each.number, each._trial_id) for each in study.get_trials(deepcopy=False, states=states)]
+    trials = []
+    for number, trial_id in found:
+        study.sampler = sampler_of(plan, number)
+        trials.append(_with_values(optuna.Trial(study, trial_id), plan))
+    return trials
+
+
+def _with_values(trial: optuna.Trial, plan: StudyPlan) -> optuna.Trial:
+    for param in plan.space:
+        param.suggest(trial)
+    return trial
+
+
+def overrides_of(trial: Any, plan: StudyPlan) -> list[str]:
+    """Return the settings of a trial, a Trial or a FrozenTrial, as arguments of `ding`."""
+    return [param.override(trial.params[param.key]) for param in plan.space]
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Take away half a line, which a process that was killed as it wrote may have left at the end."""
+    if not path.is_file():
+        return
+    data = path.read_bytes()
+    whole = len(data.rpartition(b"\n")[0]) + 1 if b"\n" in data else 0
+    if whole != len(data):
+        os.truncate(path, whole)

@@ -8,7 +8,7 @@ import pytest
 
 from ding_like.config.override import parse_value
 from ding_like.errors import ConfigError
-from ding_like.study.space import Param, parse_param, parse_params
+from ding_like.study.plan import Param, parse_param, parse_params
 
 
 def test_a_range_is_read() -> None:

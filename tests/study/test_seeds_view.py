@@ -11,9 +11,8 @@ import pytest
 from rich.console import Console
 
 from ding_like.report.progress import Limits
-from ding_like.study.seeds_view import SeedsLines, SeedsPanel
-from ding_like.study.standing import Standings
-from ding_like.study.tail import MetricsTail
+from ding_like.study.child_runs import MetricsTail
+from ding_like.study.seeds_view import SeedsStatus, SeedsView
 from tests.report.run_folder import report
 from tests.support import Clock
 
@@ -81,12 +80,12 @@ def clock() -> Clock:
     return Clock(0.0)
 
 
-def standings(folder: Path, clock: Clock, *, seeds: int = 3) -> Standings:
-    return Standings(range(seeds), lambda seed: folder / str(seed), Limits(max_env_step=1000), clock=clock)
+def status_of(folder: Path, clock: Clock, *, seeds: int = 3) -> SeedsStatus:
+    return SeedsStatus(range(seeds), lambda seed: folder / str(seed), Limits(max_env_step=1000), clock=clock)
 
 
 def test_the_line_says_who_is_where_and_what_is_left(tmp_path: Path, clock: Clock) -> None:
-    found = standings(tmp_path, clock)
+    found = status_of(tmp_path, clock)
     found.seeds[0].state, found.seeds[1].state = "ended", "runs"
     add(tmp_path / "1", report("collector", 500, 7.0))
     clock.now = 60.0
@@ -98,7 +97,7 @@ def test_the_line_says_who_is_where_and_what_is_left(tmp_path: Path, clock: Cloc
 
 def test_time_left_counts_from_where_the_seeds_were_resumed(tmp_path: Path, clock: Clock) -> None:
     add(tmp_path / "0", report("collector", 800, 7.0))
-    found = standings(tmp_path, clock, seeds=1)
+    found = status_of(tmp_path, clock, seeds=1)
     found.seeds[0].state = "runs"
     assert found.eta_text == "?"
 
@@ -106,11 +105,11 @@ def test_time_left_counts_from_where_the_seeds_were_resumed(tmp_path: Path, cloc
     clock.now = 30.0
     found.look()
 
-    assert found.eta_text == "0:00:30" and found.seeds[0].speed == pytest.approx(100 / 30)
+    assert found.eta_text == "0:00:30" and found.seeds[0].speed.speeds[0] == pytest.approx(100 / 30)
 
 
 def test_without_a_budget_nothing_is_left_to_say(tmp_path: Path, clock: Clock) -> None:
-    found = Standings([0], lambda seed: tmp_path / "0", Limits(), clock=clock)
+    found = SeedsStatus([0], lambda seed: tmp_path / "0", Limits(), clock=clock)
     found.seeds[0].state = "runs"
 
     assert found.line().endswith("seed 0 at 0 no episode has ended yet | ? left")
@@ -119,12 +118,12 @@ def test_without_a_budget_nothing_is_left_to_say(tmp_path: Path, clock: Clock) -
 def test_the_panel_has_a_line_for_each_seed(tmp_path: Path, clock: Clock) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=30, color_system=None)
-    found = standings(tmp_path, clock)
+    found = status_of(tmp_path, clock)
     found.seeds[0].state, found.seeds[0].note = "failed", "ConfigError: no"
     found.seeds[1].state = "runs"
     add(tmp_path / "1", report("evaluator", 500, 30.0))
     found.look()
-    panel = SeedsPanel(console, "exp")
+    panel = SeedsView(console, "exp")
 
     panel.show(found)
     panel.close()
@@ -138,10 +137,10 @@ def test_the_panel_has_a_line_for_each_seed(tmp_path: Path, clock: Clock) -> Non
 def test_a_panel_of_many_seeds_fits_the_terminal_and_shows_those_at_work(tmp_path: Path, clock: Clock) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=12, color_system=None)
-    found = standings(tmp_path, clock, seeds=50)
+    found = status_of(tmp_path, clock, seeds=50)
     for seed in range(45):
         found.seeds[seed].state = "ended"
-    panel = SeedsPanel(console, "exp")
+    panel = SeedsView(console, "exp")
 
     panel.show(found)
     panel.close()
@@ -153,9 +152,9 @@ def test_a_panel_of_many_seeds_fits_the_terminal_and_shows_those_at_work(tmp_pat
 def test_a_folders_name_may_look_like_markup(tmp_path: Path, clock: Clock) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, height=12, color_system=None)
-    panel = SeedsPanel(console, "exp[/x]")
+    panel = SeedsView(console, "exp[/x]")
 
-    panel.show(standings(tmp_path, clock))
+    panel.show(status_of(tmp_path, clock))
     panel.close()
 
     assert "exp[/x]" in screen.getvalue()
@@ -164,7 +163,9 @@ def test_a_folders_name_may_look_like_markup(tmp_path: Path, clock: Clock) -> No
 def test_elsewhere_it_is_a_line_of_the_log(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="ding_like")
 
-    SeedsLines().show(standings(tmp_path, clock))
+    view = SeedsView(None, "exp")
+    view.show(status_of(tmp_path, clock))
+    view.close()
 
     assert caplog.messages == ["3 seeds: 3 waiting | ? left"]
-    assert SeedsLines.every_s == 10.0
+    assert view.every_s == 10.0
