@@ -116,6 +116,6 @@ class GameWorker:
         self._game.close()
 
 
-def main(read_end: int, write_end: int, life: int) -> None:
+def main(read_end: int, write_end: int, life: int, start_file: int) -> None:
     """Serve the manager at the other end of the pipes until it closes them or dies."""
-    serve(read_end, write_end, life, GameWorker)
+    serve(read_end, write_end, life, start_file, GameWorker)

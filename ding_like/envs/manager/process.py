@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
@@ -32,6 +33,14 @@ _is_importing_main = False
 # --- in the manager's process
 
 
+def anonymous_file() -> int:
+    """Return the descriptor of memory without a name: the system frees it with the last process that holds it."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("env process")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
 class WorkerProcess:
     """Fresh Python interpreter that runs the `main` of one of our modules and is sent `start`, pickled.
 
@@ -41,19 +50,24 @@ class WorkerProcess:
     """
 
     def __init__(self, module: str, start: Any, *descriptors: int) -> None:
-        """Start it without waiting; `main` gets the ends of three pipes and `descriptors`, which it inherits."""
+        """Start it without waiting; `main` gets what `serve` takes, and `descriptors`, which it inherits."""
         theirs_read, ours_write = os.pipe()
         ours_read, theirs_write = os.pipe()
         life_read, self._life = os.pipe()
         theirs = (theirs_read, theirs_write, life_read)
         self.channel = Channel(ours_read, ours_write, foreign=refuse_foreign)
         self.is_running = True
-        boot = _BOOT.format(root=_ROOT, module=module, ends=", ".join(map(str, (*theirs, *descriptors))))
+        # In a file: to write it into a pipe would be to wait until the process reads.
+        start_file = anonymous_file()
+        with open(start_file, "wb", closefd=False) as file:
+            file.write(ForkingPickler.dumps(start))
+        inherited = (*theirs, start_file, *descriptors)
+        boot = _BOOT.format(root=_ROOT, module=module, ends=", ".join(map(str, inherited)))
         try:
             self._popen = subprocess.Popen(
                 [multiprocessing.spawn.get_executable() or sys.executable, "-c", boot],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(*theirs, *descriptors),
+                pass_fds=inherited,
                 # A group of its own: Ctrl-C in the terminal does not reach it, and a kill ends all that its envs
                 # have started.
                 start_new_session=True,
@@ -61,9 +75,8 @@ class WorkerProcess:
                 env={"OMP_NUM_THREADS": "1", **os.environ},
             )
         finally:
-            for end in theirs:
+            for end in (*theirs, start_file):
                 os.close(end)
-        self.send(bytes(ForkingPickler.dumps(start)))
 
     def send(self, message: Any = None) -> None:
         """Send a message; that the process has ended is noticed when its answer is read."""
@@ -160,7 +173,7 @@ class Worker(Protocol):
     def close(self) -> None: ...
 
 
-def serve(read_end: int, write_end: int, life: int, make: Callable[[Any], Worker]) -> None:
+def serve(read_end: int, write_end: int, life: int, start_file: int, make: Callable[[Any], Worker]) -> None:
     """Make a worker of the start message and let it answer commands until the manager closes the pipes or ends."""
     for descriptor in (read_end, write_end, life):
         os.set_inheritable(descriptor, False)
@@ -172,7 +185,9 @@ def serve(read_end: int, write_end: int, life: int, make: Callable[[Any], Worker
         signal.signal(number, lambda number, frame: None)
     channel = Channel(read_end, write_end)
     with contextlib.suppress(EOFError, BrokenPipeError):
-        start = ForkingPickler.loads(channel.receive())
+        with open(start_file, "rb") as file:
+            file.seek(0)
+            start = ForkingPickler.loads(file.read())
         try:
             _prepare(start.preparation)
             worker = make(start)

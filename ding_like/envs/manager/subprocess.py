@@ -20,8 +20,8 @@ from ding_like.data.space_json import space_from_json
 from ding_like.envs.factory import check_command
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal
 from ding_like.envs.manager.message import failure_of
-from ding_like.envs.manager.process import WorkerProcess, pickle_env_fns, preparation, stop_all
-from ding_like.envs.manager.subprocess_worker import ASK, MAKE, RESET, STEP, Doing, LaneMemory, Start, anonymous_file
+from ding_like.envs.manager.process import WorkerProcess, anonymous_file, pickle_env_fns, preparation, stop_all
+from ding_like.envs.manager.subprocess_worker import ASK, MAKE, RESET, STEP, Doing, LaneMemory, Start
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
 from ding_like.types import Array, Obs, State, StepBatch

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import mmap
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -51,14 +50,6 @@ class Start(NamedTuple):
     spaces: Sequence[Any] | None  # as described; None: make the envs and return their spaces
     preparation: dict[str, Any]
     is_first: bool  # of all processes of envs: gymnasium's warnings are alike in all of them, and shown by this one
-
-
-def anonymous_file() -> int:
-    """Return the descriptor of memory without a name: the system frees it with the last process that holds it."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("env lanes")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 class LaneMemory:
@@ -314,6 +305,6 @@ def _part(obs: Obs, rows: slice) -> Obs:
     return {key: array[rows] for key, array in obs.items()} if isinstance(obs, dict) else obs[rows]
 
 
-def main(read_end: int, write_end: int, life: int, memory_file: int) -> None:
+def main(read_end: int, write_end: int, life: int, start_file: int, memory_file: int) -> None:
     """Serve the manager at the other end of the pipes until it closes them or dies."""
-    serve(read_end, write_end, life, lambda start: EnvWorker(start, memory_file))
+    serve(read_end, write_end, life, start_file, lambda start: EnvWorker(start, memory_file))
