@@ -1,38 +1,25 @@
-"""Hold the torch networks and what makes them fast: flat parameters and a numpy forward."""
+"""Torch networks, and what makes them fast: flat parameters and numpy."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ding_like.model.c51 import C51DQN
-from ding_like.model.dqn import DQN
 from ding_like.model.encoder import ConvEncoder, FCEncoder, build_encoder
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.head import DiscreteHead, DistributionHead, DuelingHead
-from ding_like.model.init import init_orthogonal
-from ding_like.model.mlp import build_mlp
+from ding_like.model.head import DiscreteHead, DuelingHead
+from ding_like.model.mlp import build_mlp, init_orthogonal
 from ding_like.model.numpy_forward import numpy_forward
-from ding_like.model.qrdqn import QRDQN
+from ding_like.model.q_networks import C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
+from ding_like.model.qac import PDQN, ContinuousQAC, DiscreteQAC
+from ding_like.model.vac import PG, PPG, VAC, GaussianHead, RecurrentVAC
 from ding_like.utils.lazy_exports import lazy_export
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
-    "ContinuousQAC": "ding_like.model.continuous_qac",
-    "DRQN": "ding_like.model.drqn",
-    "DiscreteQAC": "ding_like.model.discrete_qac",
-    "FQF": "ding_like.model.fqf",
-    "GaussianHead": "ding_like.model.vac",
-    "IQN": "ding_like.model.iqn",
-    "PDQN": "ding_like.model.pdqn",
-    "PG": "ding_like.model.pg",
-    "PPG": "ding_like.model.ppg",
-    "QAC": "ding_like.model.continuous_qac:ContinuousQAC",
+    "DistributionHead": "ding_like.model.head:DiscreteHead",
+    "QAC": "ding_like.model.qac:ContinuousQAC",
     "QMIX": "ding_like.model.qmix",
     "QMix": "ding_like.model.qmix:QMIX",
-    "RainbowDQN": "ding_like.model.rainbow",
-    "RainbowHead": "ding_like.model.rainbow",
-    "RecurrentVAC": "ding_like.model.recurrent_vac",
-    "VAC": "ding_like.model.vac",
     "model_wrap": "ding_like.model.wrappers",
 }
 # DI-engine's that are not here -> what to use.
@@ -43,6 +30,7 @@ _INSTEAD = {
     "MAVAC": "use VAC with the env 'joint_petting_zoo', or QMIX",
     "MultiHead": "use VAC, whose action_shape may be a list",
     "QuantileHead": "use IQN or QRDQN, which have heads of their own",
+    "RainbowHead": "use DuelingHead, with num_points and linear=NoisyLinear of ding_like.model.head",
     "RegressionHead": "use ContinuousQAC, which has heads of its own",
     "ReparameterizationHead": "use GaussianHead",
     "create_model": "use MODEL_REGISTRY.build(cfg.type, **the other keys) of ding_like.utils",
@@ -51,13 +39,24 @@ _INSTEAD = {
 __all__ = [
     "C51DQN",
     "DQN",
+    "DRQN",
+    "FQF",
+    "IQN",
+    "PDQN",
+    "PG",
+    "PPG",
     "QRDQN",
+    "VAC",
+    "ContinuousQAC",
     "ConvEncoder",
     "DiscreteHead",
-    "DistributionHead",
+    "DiscreteQAC",
     "DuelingHead",
     "FCEncoder",
     "FlatParams",
+    "GaussianHead",
+    "RainbowDQN",
+    "RecurrentVAC",
     "build_encoder",
     "build_mlp",
     "init_orthogonal",

@@ -1,10 +1,10 @@
-"""Turn observations into feature vectors [B, output_size]."""
+"""Encoders: observations become feature vectors [B, output_size]."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +33,7 @@ ONE_HOT = "one_hot"
 
 
 class FCEncoder(nn.Module):
-    """Encode vectors (or anything, flattened) by linear layers; numbers of any dtype are cast, not scaled."""
+    """Linear layers over vectors (or anything, flattened); numbers of any dtype are cast, not scaled."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class ConvEncoder(nn.Module):
 
 
 class FlatPart(nn.Module):
-    """Lay arrays of one shape out as vectors of floats; numbers are cast, not scaled."""
+    """Arrays of one shape laid out as vectors of floats; numbers are cast, not scaled."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
@@ -147,7 +147,7 @@ class FlatPart(nn.Module):
 
 
 class OneHotPart(nn.Module):
-    """Lay whole numbers out as one-hot vectors side by side: of `sizes` [n, m], a pair (i, j) becomes [n + m] floats.
+    """Whole numbers laid out as one-hot vectors side by side: of `sizes` [n, m], a pair (i, j) becomes [n + m] floats.
 
     The numbers are [B, 2], or [B] where there is only one size. One outside of its range is all zeros.
     """
@@ -170,9 +170,9 @@ class OneHotPart(nn.Module):
 
 
 class ObsFeatures(nn.Module):
-    """Lay an observation of several parts out as one vector [B, F], in the order of the shape's keys.
+    """Observation of several parts laid out as one vector [B, F], in the order of the shape's keys.
 
-    Numbers go on as they are, whole numbers that `obs_shape` marks become one-hot, images go through a ConvEncoder
+    Numbers stay as they are, whole numbers that `obs_shape` marks become one-hot, images go through a ConvEncoder
     each. `images` are the ConvEncoder's arguments.
     """
 
@@ -202,7 +202,7 @@ class ObsFeatures(nn.Module):
 
 
 class MixedEncoder(nn.Module):
-    """Encode a dict of observations, or whole numbers that stand for categories.
+    """Encoder of a dict of observations, or of whole numbers that stand for categories.
 
     `ObsFeatures` lays them out as one vector. Linear layers of `hidden_size_list` follow where there are no images;
     with images that list is the ConvEncoders', and numbers stand beside the images' features as they are.
@@ -244,6 +244,19 @@ def has_images(obs_shape: ObsShape) -> bool:
     if isinstance(obs_shape, Mapping):
         return not is_one_hot(obs_shape) and any(has_images(shape) for shape in obs_shape.values())
     return len(as_sizes("obs_shape", obs_shape)) == 3
+
+
+def lay_out(
+    obs_shape: ObsShape, image_sizes: Sequence[int] | None = None, *, activation: Activation
+) -> ObsFeatures | ConvEncoder | FlatPart:
+    """Return what lays an observation out as one vector: numbers as they are, images through a ConvEncoder each.
+
+    `image_sizes` is the ConvEncoder's hidden_size_list; None: its own default.
+    """
+    images: dict[str, Any] = {} if image_sizes is None else {"hidden_size_list": image_sizes}
+    if isinstance(obs_shape, Mapping):
+        return ObsFeatures(obs_shape, activation=activation, **images)
+    return cast("ConvEncoder | FlatPart", _part("", obs_shape, dict(images, activation=activation)))
 
 
 def _part(key: str, shape: ObsShape, images: Mapping[str, Any]) -> nn.Module:

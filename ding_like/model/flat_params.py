@@ -1,4 +1,4 @@
-"""Lay all parameters of a module into one vector, so that what concerns the whole network is one array operation."""
+"""All parameters of a module in one vector, so that what concerns the whole network is one array operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ding_like.errors import SchemaError
 
 
 class FlatParams:
-    """Make every parameter a view of `data_vector` and every gradient a view of `grad_vector`.
+    """One vector of parameters, `data_vector`, and one of gradients, `grad_vector`; a module's are views of them.
 
     Behind the gradient lies one number more, `loss`: what fills the gradient fills it too, so that a step which must
     not be applied, as its loss is not finite, is known wherever the gradient goes. `grad_and_loss` [P + 1] is both.
@@ -87,7 +87,7 @@ class FlatParams:
     def _remember(self) -> None:
         """Note where the parameters are, for `follow` to see at little cost whether one has left."""
         # The dicts that hold the parameters, not the parameters: these may be replaced.
-        self._slots = _slots(self._source)
+        self._slots = parameter_slots(self._source)
         self._addresses = [owner[name].data_ptr() for owner, name in self._slots]  # type: ignore[union-attr]
         self._shapes = {name: param.shape for name, param in self._params.items()}
 
@@ -183,7 +183,9 @@ def _unique_params(source: nn.Module | list[tuple[str, nn.Parameter]]) -> dict[s
     return found
 
 
-def _slots(source: nn.Module | list[tuple[str, nn.Parameter]]) -> list[tuple[dict[str, nn.Parameter | None], str]]:
+def parameter_slots(
+    source: nn.Module | list[tuple[str, nn.Parameter]],
+) -> list[tuple[dict[str, nn.Parameter | None], str]]:
     """Return the dict that holds each parameter, and its key there."""
     if not isinstance(source, nn.Module):
         return [({name: param}, name) for name, param in source]

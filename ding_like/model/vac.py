@@ -1,7 +1,8 @@
-"""Define the network of actor-critic methods: what to do, and what a state is worth."""
+"""Networks of actor-critic methods: what to do, and what a state or a history is worth."""
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -12,9 +13,10 @@ from torch import Tensor, nn
 from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, build_encoder
-from ding_like.model.head import DiscreteHead
-from ding_like.model.init import init_orthogonal
-from ding_like.model.mlp import Activation, NormType, as_sizes, build_mlp
+from ding_like.model.head import DiscreteHead, hidden_layers
+from ding_like.model.mlp import Activation, NormType, as_sizes, init_orthogonal
+from ding_like.model.recurrent import CellType, RecurrentCore, over_time
+from ding_like.types import Array
 from ding_like.utils.registries import MODEL_REGISTRY
 
 ActionSpace = Literal["discrete", "continuous", "hybrid"]
@@ -29,7 +31,7 @@ LOG_SIGMA_RANGE = (-20.0, 2.0)
 
 
 class GaussianHead(nn.Module):
-    """Give mean and log standard deviation of A actions, side by side: [B, 2 A].
+    """Mean and log standard deviation of A actions, side by side [B, 2 A], on hidden layers (`settings`).
 
     `sigma_type` 'independent' learns one sigma per action, the same in all states; 'conditioned' computes it from the
     state; both begin at `initial_sigma`. 'fixed' keeps `fixed_sigma_value`. `bound_type` 'tanh' keeps the mean within
@@ -43,39 +45,36 @@ class GaussianHead(nn.Module):
         input_size: int,
         output_size: int,
         *,
-        hidden_size: int | None = None,
-        layer_num: int = 1,
-        activation: Activation = "relu",
-        norm_type: NormType | None = None,
         sigma_type: SigmaType = "independent",
         initial_sigma: float = 1.0,
         fixed_sigma_value: float = 0.3,
         bound_type: BoundType | None = None,
+        **settings: Any,  # those of `hidden_layers`
     ) -> None:
         super().__init__()
         start = fixed_sigma_value if sigma_type == "fixed" else initial_sigma
-        if layer_num < 0 or start <= 0 or bound_type not in (None, "tanh"):
+        if start <= 0 or bound_type not in (None, "tanh"):
             raise ConfigError(
-                f"the actor's head has layer_num {layer_num}, sigma {start}, bound_type {bound_type!r}; expected 0 "
-                "layers or more, a sigma above 0, and None or 'tanh'"
+                f"the actor's head has sigma {start}, bound_type {bound_type!r}; expected a sigma above 0, and None or "
+                "'tanh'"
             )
-        hidden = [input_size if hidden_size is None else hidden_size] * layer_num
-        self.main = build_mlp(input_size, hidden, activation=activation, norm_type=norm_type)
-        self.mu = nn.Linear((input_size, *hidden)[-1], output_size)
+        self.main, width = hidden_layers(input_size, **settings)
+        self.mu = nn.Linear(width, output_size)
         self.bound_type = bound_type
         self.sigma_layer: nn.Linear | None = None
         self._log_start = math.log(start)
+        log_sigma = torch.full((output_size,), self._log_start)
         if sigma_type == "conditioned":
-            self.sigma_layer = nn.Linear(self.mu.in_features, output_size)
+            self.sigma_layer = nn.Linear(width, output_size)
         elif sigma_type == "independent":
-            self.log_sigma = nn.Parameter(torch.full((output_size,), self._log_start))
+            self.log_sigma = nn.Parameter(log_sigma)
         elif sigma_type == "fixed":
-            self.register_buffer("log_sigma", torch.full((output_size,), self._log_start))
+            self.register_buffer("log_sigma", log_sigma)
         else:
             raise ConfigError(f"sigma_type is {sigma_type!r}; expected 'independent', 'conditioned' or 'fixed'")
 
     def init_orthogonal(self, gain: float) -> None:
-        """Begin with means near 0 and sigma at its start; see `model.init`."""
+        """Begin with means near 0 and sigma at its start; see `model.mlp.init_orthogonal`."""
         init_orthogonal(self.mu, gain)
         if self.sigma_layer is not None:
             init_orthogonal(self.sigma_layer, gain)
@@ -94,9 +93,9 @@ class GaussianHead(nn.Module):
 
 
 class HybridHead(nn.Module):
-    """Give the logits of K choices, and mean and log standard deviation of P parameters: [B, K + 2 P].
+    """Logits of K choices, and mean and log standard deviation of P parameters [B, K + 2 P], on the same hidden layers.
 
-    Both are on the same hidden layers. `gaussian` are the keywords of `GaussianHead` that say what sigma is.
+    `gaussian` are the keywords of `GaussianHead` that say what sigma is, `settings` those of `hidden_layers`.
     """
 
     def __init__(
@@ -105,23 +104,16 @@ class HybridHead(nn.Module):
         num_choices: int,
         num_parameters: int,
         *,
-        hidden_size: int | None = None,
-        layer_num: int = 1,
-        activation: Activation = "relu",
-        norm_type: NormType | None = None,
-        **gaussian: Any,  # of each keyword its own
+        gaussian: Mapping[str, Any],  # of each keyword its own
+        **settings: Any,
     ) -> None:
         super().__init__()
-        if layer_num < 0:
-            raise ConfigError(f"the actor's head has layer_num {layer_num}; expected 0 or more")
-        hidden = [input_size if hidden_size is None else hidden_size] * layer_num
-        self.main = build_mlp(input_size, hidden, activation=activation, norm_type=norm_type)
-        width = (input_size, *hidden)[-1]
+        self.main, width = hidden_layers(input_size, **settings)
         self.choice = nn.Linear(width, num_choices)
         self.parameters_head = GaussianHead(width, num_parameters, layer_num=0, **gaussian)
 
     def init_orthogonal(self, gain: float) -> None:
-        """Begin with all choices about equally likely, means near 0 and sigma at its start; see `model.init`."""
+        """Begin with all choices about equally likely, means near 0 and sigma at its start."""
         init_orthogonal(self.choice, gain)
         self.parameters_head.init_orthogonal(gain)
 
@@ -133,17 +125,16 @@ class HybridHead(nn.Module):
 ActorHead: TypeAlias = GaussianHead | DiscreteHead | HybridHead
 
 
-@MODEL_REGISTRY.register("vac")
-class VAC(nn.Module):
-    """Hold an actor and a critic, each an encoder chosen by the observation's shape and a head.
+class ActorCritic(nn.Module):
+    """Actor and critic, each an encoder chosen by the observation's shape and a head.
 
     `action_shape` is the number of discrete actions, a list of them where there are several at once, the number of
     continuous ones, or of hybrid actions dict(action_type_shape=K, action_args_shape=P). With `share_encoder` both
     heads are on one encoder. The actor gives logits [B, A] (of several actions side by side), mean and log sigma
-    [B, 2 A] as `GaussianHead` says, or all three [B, K + 2 P]; `action_mask` [K, P], which parameters belong to which
-    choice, is the policy's to know. With `orthogonal_init` the weights
-    begin orthogonal: gain sqrt(2) in hidden layers, 0.01 at the actor's output, so that all actions are about equally
-    likely, and 1 at the critic's (Engstrom et al. 2020). Raises ConfigError for sizes that do not fit.
+    [B, 2 A] as `GaussianHead` does, or all three [B, K + 2 P]; `action_mask` [K, P], which parameters belong to which
+    choice, is read by the policy. With `orthogonal_init` the weights begin orthogonal: gain sqrt(2) in hidden layers,
+    0.01 at the actor's output, so that all actions are about equally likely, and 1 at the critic's (Engstrom et al.
+    2020). Raises ConfigError for sizes that do not fit.
     """
 
     def __init__(
@@ -182,23 +173,42 @@ class VAC(nn.Module):
             self.encoder = encoders[0]
         else:
             self.actor_encoder, self.critic_encoder = encoders
-        width = encoders[0].output_size
+        width = self._build_middle(encoders[0].output_size)
         self.actor_head = build_actor_head(
             width,
             action_shape,
             action_space=action_space,
+            gaussian=dict(
+                sigma_type=sigma_type,
+                initial_sigma=initial_sigma,
+                fixed_sigma_value=fixed_sigma_value,
+                bound_type=bound_type,
+            ),
             hidden_size=actor_head_hidden_size,
             layer_num=actor_head_layer_num,
-            sigma_type=sigma_type,
-            initial_sigma=initial_sigma,
-            fixed_sigma_value=fixed_sigma_value,
-            bound_type=bound_type,
             **layers,
         )
         layers.update(hidden_size=critic_head_hidden_size, layer_num=critic_head_layer_num)
         self.critic_head = DiscreteHead(width, 1, **layers)
         if orthogonal_init:
-            init_actor_critic(self, self.actor_head, self.critic_head)
+            self._init_orthogonal()
+
+    def _build_middle(self, width: int) -> int:
+        """Make what is between an encoder of this width and the heads; return the width of the heads' input."""
+        return width
+
+    def _init_orthogonal(self) -> None:
+        init_orthogonal(self)
+        init_orthogonal(self.critic_head.main[-1], gain=1.0)
+        if isinstance(self.actor_head, DiscreteHead):
+            init_orthogonal(self.actor_head.main[-1], gain=0.01)
+        else:
+            self.actor_head.init_orthogonal(gain=0.01)
+
+
+@MODEL_REGISTRY.register("vac")
+class VAC(ActorCritic):
+    """Feed-forward actor and critic."""
 
     def towers(self) -> tuple[nn.Sequential, nn.Sequential]:
         """Return actor and critic, each as a stack of its encoder and head; the layers are this network's own."""
@@ -228,44 +238,140 @@ class VAC(nn.Module):
         return {"logit": logit, "value": value}
 
 
+@MODEL_REGISTRY.register("pg")
+class PG(VAC):
+    """Network of REINFORCE: a policy and a baseline of equal layers that share none.
+
+    `head_hidden_size` and `head_layer_num` are of both heads; `settings` are VAC's.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        action_space: ActionSpace = "discrete",
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        *,
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        **settings: Any,  # of each keyword its own
+    ) -> None:
+        super().__init__(
+            obs_shape,
+            action_shape,
+            action_space=action_space,
+            share_encoder=False,
+            encoder_hidden_size_list=encoder_hidden_size_list,
+            actor_head_hidden_size=head_hidden_size,
+            actor_head_layer_num=head_layer_num,
+            critic_head_hidden_size=head_hidden_size,
+            critic_head_layer_num=head_layer_num,
+            **settings,
+        )
+
+
+@MODEL_REGISTRY.register("ppg")
+class PPG(VAC):
+    """Actor and critic with an encoder each, and on the actor's encoder an auxiliary head like the critic's.
+
+    `settings` are VAC's. Source: Cobbe et al. 2021, section 2.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        **settings: Any,  # of each keyword its own
+    ) -> None:
+        super().__init__(obs_shape, action_shape, share_encoder=False, **settings)
+        self.aux_head = copy.deepcopy(self.critic_head)
+
+    def actor_and_aux(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Return what `actor` does and the auxiliary values [B], by one pass of their encoder."""
+        features = self.actor_encoder(x)
+        return self.actor_head(features), self.aux_head(features).squeeze(1)
+
+
+State = dict[str, Tensor]
+
+
+@MODEL_REGISTRY.register("recurrent_vac")
+class RecurrentVAC(ActorCritic):
+    """Actor and critic on one encoder and one recurrent layer of `hidden_size`; `settings` are VAC's.
+
+    Observations are sequences [B, T, O...]; the state before the first step goes in and that behind the last one comes
+    out, columns [B, H] by name. With `orthogonal_init` the recurrent weights begin orthogonal too, with gain 1.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        *,
+        cell_type: CellType = "lstm",
+        hidden_size: int = 64,
+        **settings: Any,  # of each keyword its own
+    ) -> None:
+        self._cell_type, self._hidden_size = cell_type, hidden_size
+        super().__init__(obs_shape, action_shape, share_encoder=True, **settings)
+
+    def _build_middle(self, width: int) -> int:
+        self.core = RecurrentCore(width, self._hidden_size, cell_type=self._cell_type)
+        return self._hidden_size
+
+    def _init_orthogonal(self) -> None:
+        super()._init_orthogonal()
+        for name, parameter in self.core.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.orthogonal_(parameter)
+            elif "bias" in name:
+                nn.init.zeros_(parameter)
+
+    @property
+    def initial_state(self) -> dict[str, Array]:
+        """The recurrent state before an episode, float32 [H] by name."""
+        return self.core.initial_state
+
+    def actor(self, x: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+        """Return (what the action distributions are made of [B, T, P], the state behind the last step)."""
+        features, behind = self.core(over_time(self.encoder, x), state)
+        return over_time(self.actor_head, features), behind
+
+    def critic(self, x: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+        """Return (values [B, T], the state behind the last step)."""
+        features, behind = self.core(over_time(self.encoder, x), state)
+        return over_time(self.critic_head, features).squeeze(2), behind
+
+    def actor_critic(self, x: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, State]:
+        """Return what `actor` and `critic` do, remembering once: (outputs, values, state)."""
+        features, behind = self.core(over_time(self.encoder, x), state)
+        return over_time(self.actor_head, features), over_time(self.critic_head, features).squeeze(2), behind
+
+    def forward(self, x: Any, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Return {'logit': [B, T, P], 'value': [B, T], 'state': that behind the last step, by name}."""
+        logit, value, behind = self.actor_critic(x, state)
+        return {"logit": logit, "value": value, "state": behind}
+
+
 def build_actor_head(
     input_size: int,
     action_shape: ActionShape,
     *,
     action_space: ActionSpace,
-    sigma_type: SigmaType,
-    initial_sigma: float,
-    fixed_sigma_value: float,
-    bound_type: BoundType | None,
+    gaussian: Mapping[str, Any],
     **layers: Any,  # of each keyword of a head its own
 ) -> ActorHead:
-    """Return what turns features into what the action distribution is made of; `layers` are both heads' keywords.
+    """Return what turns features into what the action distribution is made of; `layers` are all heads' keywords.
 
-    Raises ConfigError for sizes that do not fit.
+    `gaussian` are the keywords of `GaussianHead` that say what sigma is. Raises ConfigError for sizes that do not fit.
     """
-    gaussian: dict[str, Any] = dict(  # Any: of each keyword its own
-        sigma_type=sigma_type,
-        initial_sigma=initial_sigma,
-        fixed_sigma_value=fixed_sigma_value,
-        bound_type=bound_type,
-    )
     if action_space == "hybrid":
         num_choices, num_parameters = hybrid_sizes(action_shape)
-        return HybridHead(input_size, num_choices, num_parameters, **gaussian, **layers)
+        return HybridHead(input_size, num_choices, num_parameters, gaussian=gaussian, **layers)
     size = _output_size(action_space, action_shape)
     if action_space == "discrete":
         return DiscreteHead(input_size, size, **layers)
     return GaussianHead(input_size, size, **gaussian, **layers)
-
-
-def init_actor_critic(model: nn.Module, actor_head: ActorHead, critic_head: DiscreteHead) -> None:
-    """Begin with orthogonal weights, all actions about equally likely (Engstrom et al. 2020)."""
-    init_orthogonal(model)
-    init_orthogonal(critic_head.main[-1], gain=1.0)
-    if isinstance(actor_head, (GaussianHead, HybridHead)):
-        actor_head.init_orthogonal(gain=0.01)
-    else:
-        init_orthogonal(actor_head.main[-1], gain=0.01)
 
 
 def num_outputs(action_shape: ActionShape, *, action_space: str) -> int:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_iqn import NumpyProposal
+from ding_like.model.numpy_grad import NumpyProposal
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer

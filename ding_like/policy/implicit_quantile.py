@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
-from ding_like.model.numpy_iqn import NumpyIQN, is_plain_iqn
+from ding_like.model.numpy_grad import NumpyIQN, is_plain_iqn
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.forward import ForwardActor, NetworkForward

@@ -110,6 +110,7 @@ def arguments_of(cls: Any) -> dict[str, tuple[Any, str]] | None:
 
     None where it takes any: a constructor of a class without such a base, or a function, with `**kwargs`.
     """
+    cls = getattr(cls, "arguments_of", cls)
     bases = [base for base in inspect.getmro(cls) if "__init__" in vars(base)] if inspect.isclass(cls) else [cls]
     found: dict[str, tuple[Any, str]] = {}
     for base in bases:

@@ -25,8 +25,7 @@ from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.policy.choose import HybridEpsilonGreedy
 from ding_like.policy.epsilon import EpsilonPolicy
-from ding_like.policy.forward import ForwardActor
-from ding_like.policy.hybrid_forward import HybridForward
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
@@ -105,7 +104,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
         if shape is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many choices there are.")
         choose = HybridEpsilonGreedy(self._action_range(), hybrid_sizes(shape)[0], noise_sigma)
-        return ForwardActor(HybridForward(self._model, self._device), choose)
+        return ForwardActor(NetworkForward(self._model.choose, self._model, self._device), choose)
 
     def _init_collect(self) -> None:
         collect = self._cfg.collect

@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding_like.model.noisy import factor_noise
+from ding_like.model.head import factor_noise
 from ding_like.model.numpy_grad import NumpyGrad
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.dqn import DQNPolicy

@@ -4,8 +4,8 @@ import torch
 from torch.nn.functional import relu
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.continuous_qac import ContinuousQAC, ParallelMLP
 from ding_like.model.numpy_forward import numpy_forward
+from ding_like.model.qac import ContinuousQAC, ParallelMLP
 
 
 def make(action_space: str = "regression", **changes) -> ContinuousQAC:

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.discrete_qac import DiscreteQAC
 from ding_like.model.numpy_forward import numpy_forward
+from ding_like.model.qac import DiscreteQAC
 
 
 def make(**changes) -> DiscreteQAC:

@@ -10,10 +10,9 @@ import torch
 
 from ding_like.errors import ConfigError
 from ding_like.model import DuelingHead, numpy_forward
-from ding_like.model.c51 import C51DQN
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad
-from ding_like.model.qrdqn import QRDQN
+from ding_like.model.q_networks import C51DQN, QRDQN
 from ding_like.utils.registries import MODEL_REGISTRY
 
 OBS, ACTIONS, ROWS = 3, 4, 5

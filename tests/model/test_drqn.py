@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ding_like.errors import ConfigError
-from ding_like.model.drqn import DRQN
+from ding_like.model.q_networks import DRQN
 
 SMALL: dict[str, Any] = dict(encoder_hidden_size_list=[6])
 

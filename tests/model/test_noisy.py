@@ -11,10 +11,10 @@ import torch
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.noisy import NoisyHead, NoisyLinear, factor_noise
+from ding_like.model.head import DiscreteHead, DuelingHead, NoisyLinear, factor_noise
 from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
-from ding_like.model.rainbow import RainbowDQN, RainbowHead
+from ding_like.model.q_networks import RainbowDQN
 
 PARTS = ("dueling", "distributional", "noise")
 FULL = dict.fromkeys(PARTS, True)
@@ -141,7 +141,7 @@ def test_gradients_by_hand_equal_autograds(form, layers, activation, noisy):
 
 def test_a_heads_gradient_equals_finite_differences():
     torch.manual_seed(0)
-    head = RainbowHead(3, 2, 2, hidden_size=2).double()
+    head = DuelingHead(3, 2, num_points=2, hidden_size=2, linear=NoisyLinear).double()
     x, noise = torch.randn(2, 3, dtype=torch.float64), draw(2, head.noise_size, dtype=torch.float64)
     names = list(dict(head.named_parameters()))
 
@@ -171,6 +171,6 @@ def test_layers_that_numpy_does_not_know_are_left_to_torch():
 
 def test_a_head_that_cannot_be_is_one_error():
     with pytest.raises(ConfigError, match="layer_num is -1"):
-        NoisyHead(3, 2, layer_num=-1)
+        DiscreteHead(3, 2, layer_num=-1, linear=NoisyLinear)
     with pytest.raises(ConfigError, match="one number of discrete actions"):
         RainbowDQN(3, [2, 2])

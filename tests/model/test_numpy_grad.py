@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ding_like.model.dqn import DQN
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.model.q_networks import DQN
 
 
 @settings(max_examples=40, deadline=None)

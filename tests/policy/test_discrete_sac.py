@@ -10,7 +10,7 @@ from torch.distributions import Categorical
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.model.discrete_qac import DiscreteQAC
+from ding_like.model.qac import DiscreteQAC
 from ding_like.policy.discrete_sac import DiscreteSACPolicy
 from tests.policy.continuous import GAMMA, act, double
 from tests.policy.differences import assert_finite_differences

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
-from ding_like.model.fqf import FQF
+from ding_like.model.q_networks import FQF
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.policy.model_keys import arguments_of, model_faults
 from ding_like.policy.model_methods import probe_model

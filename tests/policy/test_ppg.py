@@ -9,7 +9,7 @@ from torch.distributions import Categorical, Normal, kl_divergence
 
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
-from ding_like.model.ppg import PPG
+from ding_like.model.vac import PPG
 from ding_like.policy.ppg import PPGPolicy
 from ding_like.policy.ppo import PPOPolicy
 from tests.config.faults import faults

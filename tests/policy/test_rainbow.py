@@ -14,8 +14,8 @@ import torch
 from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.model.noisy import factor_noise
-from ding_like.model.rainbow import RainbowDQN
+from ding_like.model.head import factor_noise
+from ding_like.model.q_networks import RainbowDQN
 from ding_like.policy.rainbow import RainbowPolicy
 from tests.policy.values import make_rows
 
@@ -61,8 +61,7 @@ def slow_network(model: RainbowDQN, obs: list[float], eps: list[float] | None) -
     left = [0.0] * model.noise_size if eps is None else list(eps)
     features = [max(v, 0.0) for v in linear("encoder.main.0", obs, left)]
     outputs = []
-    for number in range(len(model.head.streams)):
-        name = f"head.streams.{number}.main"
+    for name in ("head.value.main", "head.advantage.main") if hasattr(model.head, "value") else ("head.main",):
         hidden = [max(v, 0.0) for v in linear(f"{name}.0", features, left)]
         outputs.append(linear(f"{name}.2", hidden, left))
     assert not left, "all noise has its place"

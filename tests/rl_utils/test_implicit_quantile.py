@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.fqf import FractionProposal
+from ding_like.model.q_networks import FractionProposal
 from ding_like.rl_utils.implicit_quantile import (
     ImplicitQuantiles,
     ProposedQuantiles,

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ding_like.entry import eval as eval_checkpoint
 from ding_like.errors import CheckpointError
 from ding_like.model import DQN, VAC
-from ding_like.model.continuous_qac import ContinuousQAC
+from ding_like.model.qac import ContinuousQAC
 from ding_like.policy import DQNPolicy
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.di_engine_checkpoint import from_di_engine, renamed

@@ -1,0 +1,312 @@
+"""Networks with an actor and a critic of its actions: of DDPG, TD3 and SAC, of discrete SAC, and of PDQN and MP-DQN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ding_like.data.hybrid_space import hybrid_mask, hybrid_sizes
+from ding_like.errors import ConfigError
+from ding_like.model.encoder import ObsShape, build_encoder, has_images, lay_out
+from ding_like.model.head import DiscreteHead, DuelingHead
+from ding_like.model.mlp import Activation, LinearStack, NormType, as_sizes, build_activation, build_mlp
+from ding_like.model.q_networks import one_action
+from ding_like.utils.registries import MODEL_REGISTRY
+
+ActionKind = Literal["regression", "reparameterization"]
+
+
+class ParallelMLP(nn.Module):
+    """`num` MLPs of one shape side by side, each layer as one batched product: faster than one after the other.
+
+    `sizes` are input, hidden and output widths. Weights begin as those of nn.Linear do.
+    """
+
+    def __init__(self, num: int, sizes: Sequence[int], *, activation: Activation = "relu") -> None:
+        super().__init__()
+        self.num = num
+        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
+        for fan_in, fan_out in pairwise(sizes):
+            bound = fan_in**-0.5
+            self.weights.append(nn.Parameter(torch.empty(num, fan_in, fan_out).uniform_(-bound, bound)))
+            self.biases.append(nn.Parameter(torch.empty(num, 1, fan_out).uniform_(-bound, bound)))
+        self.activation = build_activation(activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [N, B, output] of [B, input]."""
+        x = x.expand(self.num, *x.shape)
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = torch.baddbmm(bias, x, weight)
+            if layer < last:
+                x = self.activation(x)
+        return x
+
+
+class Critic(nn.Module):
+    """`num` networks of values: of one action that goes in (`action_size`), or of each of `num_actions`.
+
+    Vectors and the action enter together; images are encoded first, once for all `num`, also one among other parts.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        *,
+        num: int,
+        action_size: int = 0,
+        num_actions: int = 1,
+        hidden_sizes: Sequence[int],
+        image_sizes: Sequence[int] | None,
+        activation: Activation,
+    ) -> None:
+        super().__init__()
+        self.encoder = lay_out(obs_shape, image_sizes, activation=activation)
+        sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_actions]
+        self.q = ParallelMLP(num, sizes, activation=activation)
+
+    def forward(self, obs: Any, action: Tensor | None = None) -> Tensor:
+        """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
+
+        Without actions, values of all of them [N, B, A]. Raises SchemaError for observations of another shape.
+        """
+        features = self.encoder(obs).to(self.q.weights[0].dtype)
+        values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1))
+        return values if action is None else values.squeeze(2)
+
+
+@MODEL_REGISTRY.register("continuous_qac")
+class ContinuousQAC(nn.Module):
+    """Actor, `actor(obs)`, and one critic or two, `critic(obs, action) -> [N, B]`, without shared weights.
+
+    The actor gives an action in [-1, 1] by a tanh ('regression', [B, A]), or mean and log standard deviation of a
+    Gaussian ('reparameterization', [B, 2 A]). Both have 1 + `..._head_layer_num` hidden layers of
+    `..._head_hidden_size`; on images the first of these is a convolutional encoder of `encoder_hidden_size_list`
+    (None: the network of Mnih et al. 2015), one for the actor and one for the critics.
+    Raises ConfigError for sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        action_space: ActionKind,
+        twin_critic: bool = False,
+        *,
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        actions = as_sizes("action_shape", action_shape)
+        if len(actions) != 1:
+            raise ConfigError(f"action_shape is {actions}, but the 'continuous_qac' model needs one length of a vector")
+        if action_space not in ("regression", "reparameterization"):
+            raise ConfigError(f"action_space is {action_space!r}; expected 'regression' or 'reparameterization'")
+        is_image = has_images(obs_shape)
+        if encoder_hidden_size_list is not None and not is_image:
+            raise ConfigError(
+                f"encoder_hidden_size_list is for images (C, H, W), but obs_shape is {obs_shape}; "
+                "set actor_head_hidden_size and critic_head_hidden_size"
+            )
+        first = encoder_hidden_size_list if is_image else [actor_head_hidden_size]
+        is_direct = action_space == "regression"
+        self.actor = _actor(
+            obs_shape,
+            first,
+            actions[0] if is_direct else 2 * actions[0],
+            hidden_size=actor_head_hidden_size,
+            layer_num=actor_head_layer_num,
+            activation=activation,
+            last=[nn.Tanh()] if is_direct else [],
+        )
+        self.critic = Critic(
+            obs_shape,
+            num=2 if twin_critic else 1,
+            action_size=actions[0],
+            hidden_sizes=as_sizes("critic_head_hidden_size", critic_head_hidden_size)
+            * (critic_head_layer_num + (not is_image)),
+            image_sizes=encoder_hidden_size_list,
+            activation=activation,
+        )
+
+    def forward(self, obs: Any) -> Tensor:
+        """Return what the actor gives."""
+        output: Tensor = self.actor(obs)
+        return output
+
+
+@MODEL_REGISTRY.register("discrete_qac")
+class DiscreteQAC(nn.Module):
+    """Actor, `actor(obs) -> [B, A]` logits, and one critic or two, `critic(obs) -> [N, B, A]`, sharing nothing.
+
+    On vectors both begin with hidden layers of `encoder_hidden_size_list` (None: one, as wide as those that follow), on
+    images with a convolutional encoder of these sizes (None: the network of Mnih et al. 2015), one for the actor and
+    one for the critics; then come `..._head_layer_num` hidden layers of `..._head_hidden_size`.
+    Raises ConfigError for sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        twin_critic: bool = False,
+        *,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        actor_head_hidden_size: int = 64,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        actions = one_action(action_shape, model="discrete_qac")
+        given, is_image = encoder_hidden_size_list, has_images(obs_shape)
+        # Of vectors, the first layers are the encoder's in name only: each critic has its own.
+        first = [] if is_image else [critic_head_hidden_size] if given is None else list(given)
+        self.critic = Critic(
+            obs_shape,
+            num=2 if twin_critic else 1,
+            num_actions=actions,
+            hidden_sizes=[*first, *[critic_head_hidden_size] * critic_head_layer_num],
+            image_sizes=given,
+            activation=activation,
+        )
+        self.actor = _actor(
+            obs_shape,
+            [actor_head_hidden_size] if given is None and not is_image else given,
+            actions,
+            hidden_size=actor_head_hidden_size,
+            layer_num=actor_head_layer_num,
+            activation=activation,
+        )
+
+    def forward(self, obs: Any) -> Tensor:
+        """Return what the actor gives."""
+        output: Tensor = self.actor(obs)
+        return output
+
+
+def _actor(
+    obs_shape: ObsShape,
+    encoder_sizes: Sequence[int] | None,
+    num_outputs: int,
+    *,
+    activation: Activation,
+    last: Sequence[nn.Module] = (),
+    **head: Any,  # of each keyword of a head its own
+) -> LinearStack:
+    """Return an encoder, a head and what follows it."""
+    encoder = build_encoder(obs_shape, encoder_sizes, activation=activation)
+    return LinearStack(encoder, DiscreteHead(encoder.output_size, num_outputs, activation=activation, **head), *last)
+
+
+class HybridCritic(nn.Module):
+    """Values of K choices, given P parameters in [-1, 1].
+
+    A vector and the parameters enter `q` together; images are encoded first. By default one pass gives the values of
+    all choices, and so each depends on all parameters. With `multi_pass` there is one pass for each choice, which sees
+    its own parameters (`mask` [K, P]) and zeros for the others; its output for that choice is taken (Bester et al.
+    2019, section 3).
+    """
+
+    mask: Tensor
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        mask: Any,
+        *,
+        multi_pass: bool,
+        hidden_size_list: Sequence[int],
+        dueling: bool,
+        head: Mapping[str, Any],  # of each keyword of a head its own
+        **layers: Any,  # activation and norm_type
+    ) -> None:
+        super().__init__()
+        self.multi_pass = multi_pass
+        self.register_buffer("mask", torch.as_tensor(mask, dtype=torch.float32), persistent=False)
+        num_choices, num_parameters = self.mask.shape
+        self.encoder = lay_out(obs_shape, activation=layers["activation"])
+        self.q = nn.Sequential(
+            build_mlp(self.encoder.output_size + num_parameters, hidden_size_list, **layers),
+            (DuelingHead if dueling else DiscreteHead)(hidden_size_list[-1], num_choices, **head, **layers),
+        )
+
+    def forward(self, obs: Any, parameters: Tensor) -> Tensor:
+        """Return values [B, K] of observations [B, O...], or a dict of them, and parameters [B, P].
+
+        Raises SchemaError for observations of another shape.
+        """
+        features = self.encoder(obs).to(parameters.dtype)
+        if not self.multi_pass:
+            values: Tensor = self.q(torch.cat([features, parameters], dim=1))
+            return values
+        num_choices = len(self.mask)
+        own = parameters.unsqueeze(1) * self.mask.to(parameters.dtype)  # [B, K, P]
+        seen = torch.cat([features.unsqueeze(1).expand(-1, num_choices, -1), own], dim=2)
+        every: Tensor = self.q(seen.flatten(0, 1)).view(-1, num_choices, num_choices)
+        return every.diagonal(dim1=1, dim2=2)
+
+
+@MODEL_REGISTRY.register("pdqn")
+class PDQN(nn.Module):
+    """Actor, `actor(obs) -> [B, P]`, the parameters of all choices, and critic, `critic(obs, parameters) -> [B, K]`.
+
+    Parameters lie in [-1, 1] by a tanh; the critic gives the values of the choices. The two share no weights.
+    Both have the hidden layers `encoder_hidden_size_list`, on images behind a convolutional encoder, and a head of
+    `head_layer_num` hidden layers; the critic's has two streams with `dueling`. `action_shape` is
+    dict(action_type_shape=K, action_args_shape=P), `action_mask` [K, P] marks which parameters belong to which choice
+    (None: all to all), which `multi_pass` needs. Raises ConfigError for sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: Mapping[str, int],
+        *,
+        encoder_hidden_size_list: Sequence[int] = (128, 128, 64),
+        dueling: bool = True,
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+        multi_pass: bool = False,
+        action_mask: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        super().__init__()
+        _, num_parameters = hybrid_sizes(action_shape)
+        sizes = as_sizes("encoder_hidden_size_list", encoder_hidden_size_list)
+        if not sizes:
+            raise ConfigError("encoder_hidden_size_list is empty; expected the widths of one hidden layer or more")
+        layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type)  # Any: of each keyword its own
+        head: dict[str, Any] = dict(hidden_size=head_hidden_size, layer_num=head_layer_num)
+        is_image = has_images(obs_shape)
+        encoder = build_encoder(obs_shape, None if is_image else sizes, **layers)
+        behind = build_mlp(encoder.output_size, sizes, **layers) if is_image else LinearStack()
+        self.actor = LinearStack(encoder, behind, DiscreteHead(sizes[-1], num_parameters, **head, **layers), nn.Tanh())
+        self.critic = HybridCritic(
+            obs_shape,
+            hybrid_mask(action_shape, action_mask),
+            multi_pass=multi_pass,
+            hidden_size_list=sizes,
+            dueling=dueling,
+            head=head,
+            **layers,
+        )
+
+    def choose(self, obs: Any) -> Tensor:
+        """Return the values of all choices and their parameters side by side, [B, K + P]."""
+        parameters = self.actor(obs)
+        return torch.cat([self.critic(obs, parameters), parameters], dim=1)
+
+    def forward(self, obs: Any) -> Tensor:
+        """Return what `choose` does."""
+        return self.choose(obs)
