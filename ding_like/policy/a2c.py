@@ -15,7 +15,7 @@ import numpy as np
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy.onpolicy import OnPolicyActorCritic
-from ding_like.rl_utils.a2c import a2c_loss
+from ding_like.rl_utils.policy_gradient import a2c_loss
 from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 

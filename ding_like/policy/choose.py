@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from ding_like.rl_utils.action_range import ActionRange
-from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, mask_logits
-from ding_like.rl_utils.exploration import epsilon_greedy, greedy_action
-from ding_like.rl_utils.noise import gaussian_noise
-from ding_like.rl_utils.squashed import MAX_LOG_SIGMA, MIN_LOG_SIGMA
+from ding_like.rl_utils.distributions import MAX_LOG_SIGMA, MIN_LOG_SIGMA, ActionFamily, allowed_logits, mask_logits
+from ding_like.rl_utils.exploration import ActionRange, epsilon_greedy, gaussian_noise, greedy_action
 from ding_like.types import Array, Setting
 
 if TYPE_CHECKING:

@@ -28,8 +28,7 @@ from ding_like.policy.choose import OfFamily
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.sac import SoftActorCritic
 from ding_like.rl_utils.distributions import Categorical
-from ding_like.rl_utils.soft_value import entropy_of, log_softmax, soft_value
-from ding_like.rl_utils.td import nstep_td_target
+from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value
 from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 

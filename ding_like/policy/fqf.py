@@ -36,7 +36,7 @@ from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.update_rules import build_rule
-from ding_like.rl_utils.implicit_quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
+from ding_like.rl_utils.quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
 from ding_like.rl_utils.value_family import weighted_mean
 from ding_like.types import Array, Info, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds

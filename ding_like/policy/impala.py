@@ -1,8 +1,8 @@
 """IMPALA (Espeholt et al. 2018): an actor and a critic learn from sequences that an older policy has made.
 
 Rows are sequences of `unroll_len` steps from a replay buffer, with the log probabilities when acting. V-trace
-(`rl_utils/vtrace.py`) corrects for what the policy has moved since. With values V, targets v of the policy as it is
-now, and rho_t = min(rho_pg_clip_ratio, pi / mu), in means over the steps of a batch (section 4.2):
+(`rl_utils/policy_gradient.py`) corrects for what the policy has moved since. With values V, targets v of the policy as
+it is now, and rho_t = min(rho_pg_clip_ratio, pi / mu), in means over the steps of a batch (section 4.2):
 
     policy loss = mean(-rho_t (r_t + gamma v_(t+1) - V(x_t)) log pi(a_t|x_t))
     value loss  = mean(0.5 (v_t - V(x_t))^2)
@@ -27,7 +27,7 @@ from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.sequence_rows import SequenceShape, SequencesWithLogProb
 from ding_like.policy.share import Share
 from ding_like.rl_utils.distributions import allowed_logits
-from ding_like.rl_utils.vtrace import VTrace, vtrace
+from ding_like.rl_utils.policy_gradient import VTrace, vtrace
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY

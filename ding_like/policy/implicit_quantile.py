@@ -19,7 +19,7 @@ from ding_like.model.numpy_grad import NumpyIQN, is_plain_iqn
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.forward import ForwardActor, NetworkForward
-from ding_like.rl_utils.implicit_quantile import ImplicitQuantiles, Quantiles, quantile_huber_by_hand
+from ding_like.rl_utils.quantile import ImplicitQuantiles, Quantiles, quantile_huber_by_hand
 from ding_like.rl_utils.td import best_action
 from ding_like.types import Array
 from ding_like.utils.bounds import ABOVE_0, Bounds

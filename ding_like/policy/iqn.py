@@ -23,7 +23,7 @@ import numpy as np
 from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
-from ding_like.rl_utils.implicit_quantile import Quantiles
+from ding_like.rl_utils.quantile import Quantiles
 from ding_like.types import Array
 from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY

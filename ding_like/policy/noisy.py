@@ -13,7 +13,7 @@ import numpy as np
 
 from ding_like.policy.choose import Choose
 from ding_like.policy.forward import ForwardActor, NetworkForward, to_device
-from ding_like.rl_utils.noise import factorised_noise
+from ding_like.rl_utils.exploration import factorised_noise
 from ding_like.types import Array, Forward, Obs
 
 if TYPE_CHECKING:  # actors have no torch: what needs it imports it

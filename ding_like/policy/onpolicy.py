@@ -24,11 +24,10 @@ from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.share import Share
-from ding_like.rl_utils.distributions import ActionFamily, allowed_logits, build_family
-from ding_like.rl_utils.hybrid import Hybrid
-from ding_like.rl_utils.ppo import normalise
+from ding_like.rl_utils.distributions import ActionFamily, Hybrid, allowed_logits, build_family
+from ding_like.rl_utils.exploration import Schedule, constant, linear_schedule
+from ding_like.rl_utils.policy_gradient import normalise
 from ding_like.rl_utils.returns import gae
-from ding_like.rl_utils.schedule import Schedule, constant, linear_schedule
 from ding_like.types import Array, Obs, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.log import one_time_warning

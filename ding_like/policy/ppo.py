@@ -25,7 +25,7 @@ from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.policy_bounds import PER_COLLECT
 from ding_like.rl_utils.distributions import mask_logits
-from ding_like.rl_utils.ppo import (
+from ding_like.rl_utils.policy_gradient import (
     RunningStd,
     normalise,
     ppo_policy_loss,

@@ -10,7 +10,7 @@ target network are unrolled from s over all of it, and for every step t that is 
     p     = eta max_t |delta_t| + (1 - eta) mean_t |delta_t|                 the row's priority, eta = 0.9
 
 R_t is the discounted sum of the next k rewards: `nstep`, or as many as the row still has. No gradient goes through
-burn-in. h is that of Pohlen et al. 2018 (`rl_utils/value_rescale.py`).
+burn-in. h is that of Pohlen et al. 2018 (`rl_utils/value_family.py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.recurrent import RecurrentForward
 from ding_like.policy.sequence_rows import SequenceReturns, SequenceShape
 from ding_like.policy.value_based import ValueBasedPolicy
-from ding_like.rl_utils.value_family import ScalarValue, ValueFamily, weighted_mean
-from ding_like.rl_utils.value_rescale import RescaledValue
+from ding_like.rl_utils.value_family import RescaledValue, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY

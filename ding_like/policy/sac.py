@@ -25,7 +25,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.policy.choose import SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
-from ding_like.rl_utils.squashed import squashed_gaussian
+from ding_like.rl_utils.distributions import squashed_gaussian
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds

@@ -1,4 +1,4 @@
-"""Predict distributions of returns by probabilities of fixed returns, the atoms (Bellemare et al. 2017)."""
+"""Distributions of returns by probabilities of fixed returns, the atoms (Bellemare et al. 2017)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TINY = np.finfo(np.float32).tiny
 
 
 class CategoricalValue:
-    """Predict the probabilities of `n_atom` returns, evenly spaced from `v_min` to `v_max`: C51.
+    """Probabilities of `n_atom` returns, evenly spaced from `v_min` to `v_max`: C51.
 
         z_i = v_min + i (v_max - v_min) / (n_atom - 1)          the atoms
         m_i = sum_j p_j(next_obs, a*) h_i(R + discount z_j)     the target; h_i is 1 at z_i and falls to 0 at its

@@ -1,14 +1,15 @@
-"""Turn an actor network's outputs into actions: numpy to act, torch to learn, numpy to learn without autograd.
+"""Distributions of actions from an actor network's outputs: numpy to act, torch to learn, numpy to learn by hand.
 
 Each family of distributions has all sides in one class. R lanes act, B rows are learned from, A is the number of
-actions (or dimensions of a continuous one), K how many discrete actions there are at once.
+actions (or dimensions of a continuous one), K how many discrete actions there are at once. Acting needs no torch: what
+needs it imports it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -21,11 +22,12 @@ if TYPE_CHECKING:  # actors have no torch: what needs it imports it
 
 # Stands for minus infinity where a mask forbids an action: times a probability of 0 it is 0 and not NaN.
 FORBIDDEN = -1e9
+ArrayOrTensor = TypeVar("ArrayOrTensor", Array, "Tensor")
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class ByHand(NamedTuple):
-    """Hold what `log_prob_and_entropy` says, of arrays, and the way back."""
+    """Result of `log_prob_and_entropy` on arrays, and the way back."""
 
     log_prob: Array  # [B]
     entropy: Array  # [B]
@@ -34,7 +36,7 @@ class ByHand(NamedTuple):
 
 
 class ActionFamily(Protocol):
-    """Say what an algorithm needs of a family of distributions over one env's actions."""
+    """What an algorithm needs of a family of distributions over one env's actions."""
 
     column: str  # the column of a batch that `log_prob` is of
 
@@ -61,7 +63,7 @@ class ActionFamily(Protocol):
 
 
 class Categorical:
-    """Choose one of A actions; `output` is logits [R, A], an action is [R] int64."""
+    """Choice of one of A actions; `output` is logits [R, A], an action is [R] int64."""
 
     column = "action"
 
@@ -108,7 +110,7 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Choose K actions at once, independently; `output` is the logits of all, side by side, an action [R, K] int64.
+    """K choices at once, independent of each other; `output` is all logits side by side, an action [R, K] int64.
 
     Bits are discrete actions of two values each.
     """
@@ -168,7 +170,7 @@ class MultiCategorical:
 
 
 class Gaussian:
-    """Draw A numbers from a normal distribution and bring them into an env's bounds.
+    """A numbers from a normal distribution, brought into an env's bounds.
 
     `output` is mean and log sigma side by side, [R, 2 A]. What is drawn is column `action_raw` [R, A], from which the
     algorithm learns; `action` is what the env takes. `action_raw` counts in units where an action's bounds are -1 and 1
@@ -214,7 +216,7 @@ class Gaussian:
         raw = mu + np.exp(log_sigma) * noise
         log_prob = -(0.5 * noise * noise + log_sigma + np.float32(_HALF_LOG_TWO_PI)).sum(axis=1)
         if self._squash:
-            log_prob -= _log_slope(raw)
+            log_prob -= _log_slope(raw).sum(axis=1)
         return {"action": self.to_env(raw), "action_raw": raw, "log_prob": log_prob}
 
     def mode(self, output: Array) -> Array:
@@ -251,9 +253,7 @@ class Gaussian:
         constant = self._size * _HALF_LOG_TWO_PI
         log_prob = -0.5 * (noise * noise).sum(dim=1) - total_log_sigma - constant
         if self._squash:
-            from torch.nn.functional import softplus
-
-            log_prob = log_prob - 2.0 * (math.log(2.0) - action - softplus(-2.0 * action)).sum(dim=1)
+            log_prob = log_prob - _log_slope_of(action).sum(dim=1)
         return log_prob, total_log_sigma + (0.5 * self._size + constant)
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
@@ -271,7 +271,7 @@ class Gaussian:
         constant = self._size * _HALF_LOG_TWO_PI
         log_prob = -0.5 * np.add.reduce(noise * noise, axis=1) - total_log_sigma - constant
         if self._squash:
-            log_prob -= _log_slope(action)
+            log_prob -= _log_slope(action).sum(axis=1)
 
         def backward(by_log_prob: Array, by_entropy: float) -> Array:
             # d log p / d mu = noise / sigma, d log p / d log sigma = noise^2 - 1, dH / d log sigma = 1
@@ -318,9 +318,16 @@ def allowed_logits(output: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _log_slope(raw: Array) -> Array:
-    """Return log(1 - tanh(u)^2), summed over the action [R, A], as 2 (log 2 - u - softplus(-2 u)): never log 0."""
+    """Return log(1 - tanh(u)^2) [R, A] as 2 (log 2 - u - softplus(-2 u)): never log 0."""
     log_slope: Array = 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw))
-    return cast(Array, log_slope.sum(axis=1))
+    return log_slope
+
+
+def _log_slope_of(raw: Tensor) -> Tensor:
+    """Do what `_log_slope` does, with tensors."""
+    from torch.nn.functional import softplus
+
+    return 2.0 * (math.log(2.0) - raw - softplus(-2.0 * raw))
 
 
 def _sample_logits(logit: Array, draw: Array) -> tuple[Array, Array]:
@@ -331,3 +338,153 @@ def _sample_logits(logit: Array, draw: Array) -> tuple[Array, Array]:
     # 1 - draw lies in (0, 1]: an action of probability 0 is never the first to reach it, nor is there none that does.
     action = np.add.reduce(cumulated < ((1.0 - draw) * total)[:, None], axis=1)
     return action, shifted[np.arange(len(action)), action] - np.log(total)
+
+
+_ENTROPY_OF_ONE = 0.5 + _HALF_LOG_TWO_PI  # of a normal distribution whose sigma is 1
+
+
+class Hybrid:
+    """Choice of one of K, and its P parameters; `output` is logits, means and log sigmas side by side, [R, K + 2 P].
+
+    Rows of actions are [R, 1 + P], the choice first. What is drawn is column `action_raw`, whose parameters count in
+    the units of `Gaussian`, from which the algorithm learns; `action` is what the env takes. `parameter_mask` [K, P]
+    says which parameters belong to which choice; bounds and `squash` are those of `Gaussian`.
+
+        log p(k, x) = log p(k) + sum of log N(x_j) over the parameters j of k
+        entropy     = H(k) + sum over k of p(k) * sum of H(x_j) over the parameters j of k
+
+    Parameters that do not belong to the choice made are no part of the action: they count nowhere. Source: Fan et al.
+    2019, "Hybrid actor-critic reinforcement learning in parameterized action space", with one joint probability.
+    """
+
+    column = "action_raw"
+
+    def __init__(
+        self,
+        parameter_mask: Array,
+        *,
+        low: Array | None = None,
+        high: Array | None = None,
+        squash: bool = False,
+    ) -> None:
+        self._mask = np.asarray(parameter_mask, np.float32)
+        self._choices, self._size = self._mask.shape
+        self._gaussian = Gaussian(self._size, low=low, high=high, squash=squash)
+        self._squash = squash
+
+    def sample(self, output: Array, rng: np.random.Generator) -> dict[str, Array]:
+        logit, mu, log_sigma = self._parts(output)
+        choice = Categorical().sample(logit, rng)
+        noise = rng.standard_normal(mu.shape, dtype=np.float32)
+        raw = np.concatenate([choice["action"][:, None].astype(np.float32), mu + np.exp(log_sigma) * noise], axis=1)
+        used = self._mask[choice["action"]]
+        each = self._log_prob_of_each(noise, log_sigma, raw[:, 1:])
+        log_prob = choice["log_prob"] + np.add.reduce(used * each, axis=1)
+        return {"action": self._to_env(raw), "action_raw": raw, "log_prob": log_prob}
+
+    def mode(self, output: Array) -> Array:
+        logit, mu, _ = self._parts(output)
+        return self._to_env(np.concatenate([logit.argmax(axis=1)[:, None].astype(np.float32), mu], axis=1))
+
+    def mode_of(self, output: Tensor) -> Tensor:
+        import torch
+
+        logit, mu, _ = self._parts(output)
+        choice = logit.argmax(dim=1, keepdim=True).to(output.dtype)
+        return torch.cat([choice, self._gaussian.tensor_to_env(mu)], dim=1)
+
+    def check_mask(self, mask: Array) -> None:
+        raise SchemaError("an action mask came with hybrid actions, whose choices it cannot forbid: take it out")
+
+    def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        logit, mu, log_sigma = self._parts(output)
+        mask = self._mask_like(output)
+        choice, raw = action[:, 0].long(), action[:, 1:]
+        log_prob, entropy = Categorical().log_prob_and_entropy(logit, choice)
+        noise = (raw - mu) * (-log_sigma).exp()
+        each = -0.5 * noise * noise - log_sigma - _HALF_LOG_TWO_PI
+        if self._squash:
+            each = each - _log_slope_of(raw)
+        expected_use = logit.softmax(dim=1) @ mask
+        return (
+            log_prob + (mask[choice] * each).sum(dim=1),
+            entropy + (expected_use * (log_sigma + _ENTROPY_OF_ONE)).sum(dim=1),
+        )
+
+    def kl(self, output: Tensor, other: Tensor) -> Tensor:
+        (logit, mu, log_sigma), (other_logit, other_mu, other_log_sigma) = self._parts(output), self._parts(other)
+        log_ratio = log_sigma - other_log_sigma
+        distance = (mu - other_mu) * (-other_log_sigma).exp()
+        each = 0.5 * ((2.0 * log_ratio).exp() + distance * distance - 1.0) - log_ratio
+        expected_use = logit.softmax(dim=1) @ self._mask_like(output)
+        return Categorical().kl(logit, other_logit) + (expected_use * each).sum(dim=1)
+
+    def by_hand(self, output: Array, action: Array) -> ByHand:
+        logit, mu, log_sigma = self._parts(output)
+        choice, raw = action[:, 0].astype(np.int64), action[:, 1:]
+        of_choice = Categorical().by_hand(logit, choice)
+        per_sigma, used = np.exp(-log_sigma), self._mask[choice]
+        noise = (raw - mu) * per_sigma
+        log_prob = of_choice.log_prob + np.add.reduce(used * self._log_prob_of_each(noise, log_sigma, raw), axis=1)
+        probs = np.exp(logit - np.maximum.reduce(logit, axis=1, keepdims=True))
+        probs /= np.add.reduce(probs, axis=1, keepdims=True)
+        expected_use = probs @ self._mask
+        entropy_of_each = log_sigma + np.float32(_ENTROPY_OF_ONE)
+        of_parameters = np.add.reduce(expected_use * entropy_of_each, axis=1)
+
+        def backward(by_log_prob: Array, by_entropy: float) -> Array:
+            grad = np.empty_like(output)
+            by_logit, by_mu, by_log_sigma = self._parts(grad)
+            by_logit[:] = of_choice.backward(by_log_prob, by_entropy)
+            by_mu[:] = used * noise * per_sigma * by_log_prob[:, None]
+            by_log_sigma[:] = used * (noise * noise - 1.0) * by_log_prob[:, None]
+            if by_entropy:
+                # d sum_k p_k H_k / dz_k = p_k (H_k - the mean of H), H_k the entropy of the parameters of choice k
+                of_each_choice = entropy_of_each @ self._mask.T
+                by_logit += by_entropy * probs * (of_each_choice - of_parameters[:, None])
+                by_log_sigma += by_entropy * expected_use
+            return grad
+
+        return ByHand(log_prob, of_choice.entropy + of_parameters, backward)
+
+    def _mask_like(self, output: Tensor) -> Tensor:
+        import torch
+
+        return torch.as_tensor(self._mask, device=output.device)
+
+    def _parts(self, output: ArrayOrTensor) -> tuple[ArrayOrTensor, ArrayOrTensor, ArrayOrTensor]:
+        """Return views of logits [R, K], means [R, P] and log sigmas [R, P]."""
+        middle = self._choices + self._size
+        return output[:, : self._choices], output[:, self._choices : middle], output[:, middle:]
+
+    def _log_prob_of_each(self, noise: Array, log_sigma: Array, raw: Array) -> Array:
+        """Return the log density of each parameter [R, P]."""
+        each: Array = -(0.5 * noise * noise + log_sigma + np.float32(_HALF_LOG_TWO_PI))
+        if self._squash:
+            each -= _log_slope(raw)
+        return each
+
+    def _to_env(self, raw: Array) -> Array:
+        action = raw.copy()
+        action[:, 1:] = self._gaussian.to_env(raw[:, 1:])
+        return action
+
+
+# What keeps exp(log sigma) in range; Haarnoja et al. 2018 use these numbers in their code.
+MIN_LOG_SIGMA, MAX_LOG_SIGMA = -20.0, 2.0
+
+
+def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the action `tanh(u)` [B, A], `u = mean + exp(log_sigma) * noise`, and its log density [B].
+
+    `noise` is standard normal; gradients flow through the rest. The density of tanh(u) is that of u over the slope of
+    tanh, and `log(1 - tanh(u)^2) = 2 * (log 2 - u - softplus(-2 u))` holds where the left side has lost all digits.
+    With mean 0, log_sigma 0 and noise 1: action 0.7616, log density -0.5 - 0.9189 + 0.8675 = -0.5514.
+
+    Source: Haarnoja et al. 2018, eq. 21 of appendix C.
+    """
+    log_sigma = log_sigma.clamp(MIN_LOG_SIGMA, MAX_LOG_SIGMA)
+    u = mean + log_sigma.exp() * noise
+    log_density = -0.5 * noise * noise - log_sigma - _HALF_LOG_TWO_PI
+    log_slope = _log_slope_of(u)
+    return u.tanh(), (log_density - log_slope).sum(dim=1)

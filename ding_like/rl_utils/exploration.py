@@ -1,15 +1,38 @@
-"""Choose between the greedy and a random action."""
+"""Exploration: schedules, epsilon-greedy actions, noise, and actions between [-1, 1] and the bounds of an env."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from ding_like.errors import ConfigError, EnvError
-from ding_like.rl_utils.schedule import Schedule, linear_schedule
 from ding_like.types import Array
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Schedule: TypeAlias = Callable[[int], float]
+
+
+def constant(value: float) -> Schedule:
+    """Return a schedule that always says `value`."""
+    return lambda step: value
+
+
+def linear_schedule(start: float, end: float, *, num_steps: float) -> Schedule:
+    """Return a straight line from `start` at step 0 to `end` at `num_steps`, and `end` from there on.
+
+    Raises ConfigError if `num_steps` is not positive.
+    """
+    if num_steps <= 0:
+        raise ConfigError(
+            f"a linear schedule needs num_steps above 0, got {num_steps}; use `constant` for a fixed value"
+        )
+    return lambda step: start + (end - start) * min(step / num_steps, 1.0)
+
 
 DecayType = Literal["exp", "linear"]
 
@@ -86,3 +109,60 @@ def _pick_legal(action_mask: Array, draw: Array) -> Array:
     check_some_legal(rank)
     chosen: Array = (rank > np.floor(draw * num_legal)[:, None]).argmax(axis=1)
     return chosen
+
+
+def gaussian_noise(rows: int, size: int, *, sigma: float | Array, rng: np.random.Generator) -> Array:
+    """Return normal noise [R, A], float32; `sigma` is one standard deviation, or one per row [R].
+
+    Every call takes R * A numbers from `rng`, whatever sigma is: runs that differ in it stay comparable.
+    """
+    noise = rng.standard_normal((rows, size), dtype=np.float32)
+    noise *= sigma if isinstance(sigma, (int, float)) else np.asarray(sigma, np.float32)[:, None]
+    return noise
+
+
+def factorised_noise(rows: int, size: int, *, rng: np.random.Generator) -> Array:
+    """Return f(e) = sgn(e) sqrt(|e|) of standard normal e [R, P], float32: what noisy networks take.
+
+    Source: Fortunato et al. 2018, section 3.
+    """
+    eps = rng.standard_normal((rows, size), dtype=np.float32)
+    noise: Array = np.copysign(np.sqrt(np.abs(eps)), eps)
+    return noise
+
+
+class ActionRange:
+    """Scale of each dimension of an action: -1 is `low`, 1 is `high`, `centre` and half of its width, `half`, between.
+
+    All four are float32 [A]. `(action - centre) / half` is the way back.
+    Raises ConfigError for bounds that are not finite, or not in order.
+    """
+
+    def __init__(self, low: float | Sequence[float], high: float | Sequence[float]) -> None:
+        self.low, self.high = (np.array(side, np.float32, ndmin=1) for side in (low, high))
+        if not (np.isfinite(self.low).all() and np.isfinite(self.high).all()):
+            raise ConfigError(
+                f"actions have the bounds {self.low.tolist()} to {self.high.tolist()}, but this policy needs finite "
+                "ones: set policy.action_low and policy.action_high, or bound the env's actions in a wrapper"
+            )
+        if not (self.low < self.high).all():
+            raise ConfigError(f"action_low {self.low.tolist()} must be below action_high {self.high.tolist()}")
+        self.centre: Array = (self.high + self.low) / 2
+        self.half: Array = (self.high - self.low) / 2
+
+    def to_env(self, action: Array) -> Array:
+        """Return actions [R, A] of [-1, 1] in the env's units; what lies outside is cut to the bounds."""
+        scaled: Array = action * self.half
+        scaled += self.centre
+        np.maximum(scaled, self.low, out=scaled)
+        np.minimum(scaled, self.high, out=scaled)
+        return scaled
+
+    def tensor_to_env(self, action: Tensor) -> Tensor:
+        """Do what `to_env` does, with tensors."""
+        import torch  # actors have none
+
+        low, high, centre, half = (
+            torch.as_tensor(each, device=action.device) for each in (self.low, self.high, self.centre, self.half)
+        )
+        return torch.minimum(torch.maximum(action * half + centre, low), high)

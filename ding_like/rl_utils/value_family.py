@@ -1,4 +1,4 @@
-"""Say what a network predicts of actions' returns: how it is read, backed up by a step of reward, and compared.
+"""Families of value predictions: how a prediction is read, backed up by a step of reward, and compared.
 
 The update around it is `policy/value_based.py`. A scalar is the expected return itself; a categorical distribution
 (`categorical.py`, Bellemare et al. 2017) or quantiles (`quantile.py`, Dabney et al. 2018) are other families, with the
@@ -25,14 +25,14 @@ P = TypeVar("P")
 
 
 class RowLoss(NamedTuple):
-    """Hold how far each row's prediction is from its target."""
+    """Distance of each row's prediction from its target."""
 
     loss: Tensor  # [B], with a gradient
     priority: Tensor  # [B], without: what rows of a prioritised buffer are drawn by
 
 
 class LossByHand(NamedTuple):
-    """Hold a loss and its gradient, as numbers and arrays."""
+    """Loss and its gradient, as numbers and arrays."""
 
     loss: float  # the mean over rows
     grad: Array  # of that by the prediction, in its shape
@@ -40,7 +40,7 @@ class LossByHand(NamedTuple):
 
 
 class ValueFamily(Protocol[P]):
-    """Say what an algorithm needs of a way to predict returns.
+    """What an algorithm needs of a way to predict returns.
 
     Next values and targets are made without a gradient. They have the shape of what is predicted for a row's action,
     but need not say it the same way: predictions may be logits, say, and targets probabilities.
@@ -78,7 +78,7 @@ class ValueFamily(Protocol[P]):
 
 @runtime_checkable
 class ByHand(Protocol):
-    """Mark a family whose prediction is the network's plain output, so that numpy may run and differentiate it.
+    """Family whose prediction is the network's plain output, so that numpy may run and differentiate it.
 
     The output is [B, A], or [B, A, N] where N numbers describe the return of an action.
     """
@@ -94,7 +94,7 @@ class ByHand(Protocol):
 
 
 class ScalarValue:
-    """Predict the expected return, one number for each action: Q-learning. A model has `q(obs) -> [B, A]`.
+    """Expected return, one number for each action: Q-learning. A model has `q(obs) -> [B, A]`.
 
     'huber' is `e^2 / 2` of an error up to `delta`, then `delta * (|e| - delta / 2)`, which clips its gradient (Mnih et
     al. 2015); 'mse' is `e^2`. Priorities are absolute errors. A team's predictions are [B, N, A], its actions [B, N].
@@ -182,3 +182,34 @@ def check_shape(name: str, rows: Tensor, expected: tuple[int, ...]) -> None:
     """Refuse [B, 1] beside [B], which would silently broadcast to [B, B]."""
     if rows.shape != expected:
         raise SchemaError(f"{name} has shape {tuple(rows.shape)}, expected {tuple(expected)}; give one number per row")
+
+
+EPS = 1e-3  # Kapturowski et al. 2019, section 2.3
+
+
+def value_rescale(x: Tensor, eps: float = EPS) -> Tensor:
+    """Return h of values of any shape."""
+    return x.sign() * ((x.abs() + 1.0).sqrt() - 1.0) + eps * x
+
+
+def value_unscale(x: Tensor, eps: float = EPS) -> Tensor:
+    """Return the values that `value_rescale` makes `x` of."""
+    above = x.abs() + (1.0 + eps)
+    # (sqrt(1 + 4 eps a) - 1) / (2 eps), written so that nothing close to 1 is taken off: in float32 that loses digits.
+    root = 2.0 * above / ((1.0 + 4.0 * eps * above).sqrt() + 1.0)
+    return x.sign() * (root.square() - 1.0)
+
+
+class RescaledValue(ScalarValue):
+    """h of the expected return, on whose scale large returns are close together (Pohlen et al. 2018, section 3.2).
+
+    Targets are h(reward + discount * h^-1(next value)), with
+
+        h(x)    = sign(x) (sqrt(|x| + 1) - 1) + eps x
+        h^-1(x) = sign(x) (((sqrt(1 + 4 eps (|x| + 1 + eps)) - 1) / (2 eps))^2 - 1)
+    """
+
+    def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
+        return value_rescale(
+            super().backup(reward, value_unscale(next_value), discount=discount, terminated=terminated)
+        )

@@ -44,7 +44,10 @@ def test_bad_line_is_found(path: str, text: str, fault: str) -> None:
 @pytest.mark.parametrize(
     ("path", "text"),
     [
-        ("policy/dqn.py", "from ding_like.model.q_networks import DQN\nfrom ..rl_utils import td\nfrom .base import Policy"),
+        (
+            "policy/dqn.py",
+            "from ding_like.model.q_networks import DQN\nfrom ..rl_utils import td\nfrom .base import Policy",
+        ),
         ("worker/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ding_like.policy.dqn import D"),
         ("utils/a.py", "def f():\n    import torch"),
         ("utils/metrics.py", "import tensorboardX"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ding_like.errors import SchemaError
-from ding_like.rl_utils.a2c import a2c_loss
+from ding_like.rl_utils.policy_gradient import a2c_loss
 
 
 @given(st.integers(0, 2**31), st.integers(1, 12))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.rl_utils.action_range import ActionRange
+from ding_like.rl_utils.exploration import ActionRange
 
 
 def test_what_lies_outside_is_cut_to_the_bounds_exactly():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import distributions as reference
 
 from ding_like.errors import SchemaError
-from ding_like.rl_utils.hybrid import Hybrid
+from ding_like.rl_utils.distributions import Hybrid
 
 SEEDS = st.integers(0, 2**31)
 ROWS = st.integers(1, 9)

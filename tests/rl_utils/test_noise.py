@@ -1,6 +1,6 @@
 import numpy as np
 
-from ding_like.rl_utils.noise import gaussian_noise
+from ding_like.rl_utils.exploration import gaussian_noise
 
 
 def test_noise_has_the_standard_deviation_asked_for():

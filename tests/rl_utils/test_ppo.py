@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ding_like.errors import SchemaError
-from ding_like.rl_utils.ppo import (
+from ding_like.rl_utils.policy_gradient import (
     RunningStd,
     normalise,
     ppo_policy_loss,

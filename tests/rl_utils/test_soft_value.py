@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Categorical
 
-from ding_like.rl_utils.soft_value import entropy_of, log_softmax, soft_value
+from ding_like.rl_utils.td import entropy_of, log_softmax, soft_value
 
 ALPHA = 0.3
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from ding_like.rl_utils.squashed import squashed_gaussian
+from ding_like.rl_utils.distributions import squashed_gaussian
 
 
 def test_density_equals_torchs_transformed_distribution():

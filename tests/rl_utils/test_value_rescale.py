@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from ding_like.rl_utils.value_rescale import RescaledValue, value_rescale, value_unscale
+from ding_like.rl_utils.value_family import RescaledValue, value_rescale, value_unscale
 
 
 def test_rescaled_values_are_those_of_the_paper() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ding_like.errors import SchemaError
-from ding_like.rl_utils.vtrace import vtrace
+from ding_like.rl_utils.policy_gradient import vtrace
 
 ROWS, STEPS = 40, 9
 

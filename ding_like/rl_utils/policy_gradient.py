@@ -1,4 +1,7 @@
-"""Compute the losses of proximal policy optimisation, on torch tensors or by hand on arrays. B is the batch."""
+"""Losses of policy gradients: PPO (on torch tensors, or by hand on arrays), A2C, and the targets of V-trace.
+
+B is the batch, T the steps of a sequence.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ding_like.types import Array, State
 
 
 class PPOPolicyLoss(NamedTuple):
-    """Hold a loss to differentiate and what tells how far the policy has moved; all are 0-dim."""
+    """Loss to differentiate, and how far the policy has moved; all are 0-dim."""
 
     loss: Tensor
     approx_kl: Tensor  # KL(old, new), estimated by mean((r - 1) - log r), which is never negative
@@ -62,7 +65,7 @@ def ppo_value_loss(value: Tensor, return_: Tensor, *, old_value: Tensor, value_c
 
 
 class LossByHand(NamedTuple):
-    """Hold what a loss says of arrays, and its gradient."""
+    """Loss of arrays, and its gradient."""
 
     loss: float
     grad: Array  # [B], by log_prob or value
@@ -122,7 +125,7 @@ def normalise(x: TensorOrArray) -> TensorOrArray:
 
 
 class RunningStd:
-    """Follow the standard deviation of all numbers seen so far (Chan et al. 1983); 1 before the first."""
+    """Standard deviation of all numbers seen so far (Chan et al. 1983); 1 before the first."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -159,11 +162,88 @@ class RunningStd:
         self._square_sum = float(state["square_sum"])
 
 
-def _check_rows(first: Tensor, **rows: Tensor) -> None:
+class A2CLoss(NamedTuple):
+    """The two losses to differentiate; both are 0-dim."""
+
+    policy: Tensor
+    value: Tensor
+
+
+def a2c_loss(log_prob: Tensor, value: Tensor, *, advantage: Tensor, return_: Tensor) -> A2CLoss:
+    """Return `-mean(log_prob * advantage)` and `mean((value - return_)^2)`.
+
+    All tensors are [B]; `advantage` and `return_` are constants. Raises SchemaError if shapes differ.
+    Source: Mnih et al. 2016, section 4.2 and algorithm S3.
+    """
+    _check_rows(log_prob, value=value, advantage=advantage, return_=return_)
+    return A2CLoss(policy=-(log_prob * advantage).mean(), value=(value - return_).square().mean())
+
+
+class VTrace(NamedTuple):
+    """What a critic and an actor learn from; both are [B, T] and mean nothing where steps are not valid."""
+
+    target: Tensor  # v_s, what the value is moved towards
+    advantage: Tensor  # rho_s (r_s + gamma v_(s+1) - V(x_s)), the weight of the log probability's gradient
+
+
+def vtrace(
+    log_ratio: Tensor,
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    done: Tensor,
+    *,
+    gamma: float,
+    lambda_: float = 1.0,
+    rho_clip: float = 1.0,
+    c_clip: float = 1.0,
+    rho_pg_clip: float = 1.0,
+    valid: Tensor | None = None,
+) -> VTrace:
+    """Return V-trace targets and advantages of sequences, walking each backwards; all tensors are [B, T].
+
+    `log_ratio` is log pi(a|x) - log mu(a|x), of the policy that learns and the one that acted. With
+    rho_t = min(rho_clip, pi / mu) and c_t = lambda_ min(c_clip, pi / mu):
+
+        v_s = V(x_s) + sum_(t >= s) gamma^(t - s) (c_s ... c_(t-1)) rho_t (r_t + gamma V(x_(t+1)) - V(x_t))
+
+    `next_value[t]` is the value of the true next observation: where an episode is truncated, or a sequence ends,
+    v_(t+1) is that value, and where it terminated 0. `done` cuts the sum in both cases, and so does a step that is not
+    `valid`; what stands there (NaN too) changes nothing. With one step of reward 1, V 0 and next value 4, gamma 0.5
+    and log_ratio log(1/2): target 0.5 (1 + 2) = 1.5, advantage 1.5.
+
+    Raises SchemaError if shapes differ. Source: Espeholt et al. 2018, equation 1 and remarks 1 and 2.
+    """
+    given = reward if valid is None else valid
+    _check_rows(reward, 2, log_ratio=log_ratio, value=value, next_value=next_value, terminated=terminated, valid=given)
+    _check_rows(reward, 2, done=done)
+    ratio = log_ratio.exp()
+    next_value = next_value.masked_fill(terminated, 0.0)
+    delta = ratio.clamp(max=rho_clip) * (reward + gamma * next_value - value)
+    goes_on = ~done
+    if valid is not None:
+        delta = delta.masked_fill(~valid, 0.0)
+        goes_on = goes_on & valid
+    decay = (gamma * lambda_ * ratio.clamp(max=c_clip)).masked_fill(~goes_on, 0.0)
+    # v_s - V(x_s) = delta_s + gamma c_s (v_(s+1) - V(x_(s+1)))
+    running = torch.zeros_like(reward[:, 0])
+    beyond = []  # v_(s+1) - V(x_(s+1)), of the last step first
+    for delta_t, decay_t in zip(reversed(delta.unbind(1)), reversed(decay.unbind(1)), strict=True):
+        beyond.append(running)
+        running = torch.addcmul(delta_t, decay_t, running)
+    correction = torch.stack([running, *reversed(beyond)], dim=1)
+    next_target = next_value + correction[:, 1:].masked_fill(~goes_on, 0.0)
+    advantage = ratio.clamp(max=rho_pg_clip) * (reward + gamma * next_target - value)
+    return VTrace(value + correction[:, :-1], advantage)
+
+
+def _check_rows(first: Tensor, num_axes: int = 1, **others: Tensor) -> None:
     """Refuse [B, 1] beside [B], which would silently broadcast to [B, B]."""
-    for name, tensor in rows.items():
-        if first.dim() != 1 or tensor.shape != first.shape:
+    axes, what = ("[B]", "row") if num_axes == 1 else ("[B, T]", "step of each sequence")
+    for name, tensor in others.items():
+        if first.dim() != num_axes or tensor.shape != first.shape:
             raise SchemaError(
-                f"{name} has shape {tuple(tensor.shape)} beside {tuple(first.shape)}; expected [B] for both: give one "
-                "number per row"
+                f"{name} has shape {tuple(tensor.shape)} beside {tuple(first.shape)}; expected {axes} for both: give "
+                f"one number per {what}"
             )
