@@ -17,7 +17,7 @@ from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import RemoteInfer, check_acts_remotely
+from ding_like.policy.remote_infer import RemoteForward, check_acts_remotely
 
 _NAME = "server1"
 _START_S = 120.0
@@ -86,6 +86,6 @@ def _pid(process: InferenceServer) -> int:
 def reach_server(clients: str, policy: Policy, index: int) -> Iterator[None]:
     """Have an actor's policy ask the server, through a client of its own."""
     with closing(InferenceClient(clients, name=f"actor{index + 1}", run_id=1)) as client:
-        actor, local = check_acts_remotely(policy)
-        actor.infer = RemoteInfer(client, local.forward.initial_state)
+        actor = check_acts_remotely(policy)
+        actor.forward = RemoteForward(client, actor.forward.initial_state)
         yield

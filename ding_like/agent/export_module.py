@@ -47,7 +47,7 @@ class ExportedAgent(nn.Module):
         super().__init__()
         actor = agent.actor
         # Any: an actor is anyone's, and is asked for what it has.
-        forward: Any = getattr(getattr(actor, "infer", None), "forward", None)
+        forward: Any = getattr(actor, "forward", None)
         choose: Any = getattr(actor, "choose", None)
         if not callable(getattr(forward, "run_tensors", None)) or not callable(getattr(choose, "best", None)):
             raise ConfigError(

@@ -22,7 +22,7 @@ from ding_like.comm.serve.messages import by_flat_name
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError
-from ding_like.policy.forward import ForwardActor, LocalInfer
+from ding_like.policy.forward import ForwardActor
 from ding_like.types import Array, Forward, Obs, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
@@ -53,8 +53,8 @@ class FiniteForward:
 
 def finite_actor(actor: Any) -> Any:
     """Return an actor of a policy's mode; its network, where it can be seen, is a `FiniteForward` from now on."""
-    if isinstance(actor, ForwardActor) and isinstance(actor.infer, LocalInfer):
-        actor.infer.forward = FiniteForward(actor.infer.forward)
+    if isinstance(actor, ForwardActor):
+        actor.forward = FiniteForward(actor.forward)
     return actor
 
 
@@ -278,5 +278,5 @@ def _remembers(description: AgentDescription, num_client: int) -> bool:
 
 def _keeps_state(actor: Any) -> bool:
     """Tell whether an actor keeps recurrent state, of which it has none yet."""
-    forward = getattr(getattr(actor, "infer", None), "forward", None)
+    forward = getattr(actor, "forward", None)
     return bool(getattr(forward, "initial_state", None))

@@ -31,7 +31,7 @@ from ding_like.pipeline.learners.shares import may_refuse, share_config, share_e
 from ding_like.pipeline.roles.record import origin_of
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import NoConsole, RunConsole
 from ding_like.report.summary import closing_lines, opening_lines

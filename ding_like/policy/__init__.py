@@ -1,4 +1,4 @@
-"""Algorithms: one file each, its maths visible in it; the file's name is the registry name."""
+"""Algorithms: a file each, or one for those that differ by little, with the maths visible in it."""
 
 from __future__ import annotations
 
@@ -7,44 +7,43 @@ from typing import TYPE_CHECKING, Any
 from ding_like.utils.lazy_exports import lazy_export
 
 if TYPE_CHECKING:
-    from ding_like.policy.base import Policy
-    from ding_like.policy.create import create_policy, get_policy_cls
+    from ding_like.policy.base import Policy, create_policy, get_policy_cls
 
 # Imported on first use: processes that only step envs need no torch.
 _OWN = {
     "Policy": "ding_like.policy.base",
-    "create_policy": "ding_like.policy.create",
-    "get_policy_cls": "ding_like.policy.create",
+    "create_policy": "ding_like.policy.base",
+    "get_policy_cls": "ding_like.policy.base",
 }
 # Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
-    "C51Policy": "ding_like.policy.c51",
+    "C51Policy": "ding_like.policy.dqn",
     "DDPGPolicy": "ding_like.policy.ddpg",
     "DQNPolicy": "ding_like.policy.dqn",
-    "DRQNPolicy": "ding_like.policy.drqn",
+    "DRQNPolicy": "ding_like.policy.r2d2",
     "DiscreteSACPolicy": "ding_like.policy.discrete_sac",
     "FQFPolicy": "ding_like.policy.fqf",
     "IMPALAPolicy": "ding_like.policy.impala",
     "IQNPolicy": "ding_like.policy.iqn",
     "PDQNPolicy": "ding_like.policy.pdqn",
-    "PGPolicy": "ding_like.policy.pg",
+    "PGPolicy": "ding_like.policy.a2c",
     "PPGPolicy": "ding_like.policy.ppg",
-    "PPOOffPolicy": "ding_like.policy.ppo_offpolicy",
-    "PPOPGPolicy": "ding_like.policy.pg:PGPolicy",
+    "PPOOffPolicy": "ding_like.policy.ppo",
+    "PPOPGPolicy": "ding_like.policy.a2c:PGPolicy",
     "PPOPolicy": "ding_like.policy.ppo",
     "PPORecurrentPolicy": "ding_like.policy.ppo_recurrent",
-    "PolicyFactory": "ding_like.policy.policy_factory",
+    "PolicyFactory": "ding_like.policy.random_policy",
     "QMIXPolicy": "ding_like.policy.qmix",
-    "QRDQNPolicy": "ding_like.policy.qrdqn",
+    "QRDQNPolicy": "ding_like.policy.dqn",
     "R2D2Policy": "ding_like.policy.r2d2",
     "RainbowDQNPolicy": "ding_like.policy.rainbow:RainbowPolicy",
     "RainbowPolicy": "ding_like.policy.rainbow",
     "SACDiscretePolicy": "ding_like.policy.discrete_sac:DiscreteSACPolicy",
     "SACPolicy": "ding_like.policy.sac",
-    "TD3Policy": "ding_like.policy.td3",
-    "get_random_policy": "ding_like.policy.policy_factory",
-    "single_env_forward_wrapper": "ding_like.policy.single_env",
+    "TD3Policy": "ding_like.policy.ddpg",
+    "get_random_policy": "ding_like.policy.random_policy",
+    "single_env_forward_wrapper": "ding_like.policy.random_policy",
 }
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {

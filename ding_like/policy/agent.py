@@ -12,8 +12,8 @@ import torch
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.types import Array, Info, State
 from ding_like.utils.bounds import Bounds
 from ding_like.utils.metrics import MetricsSink

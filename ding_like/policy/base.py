@@ -22,22 +22,78 @@ from ding_like.config.tree import get_path
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
-from ding_like.errors import CheckpointError
+from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.policy import di_engine_view, own_state
-from ding_like.policy.device import device_of
-from ding_like.policy.grad_state import StateVersions, check_fits
-from ding_like.policy.model_keys import build_model, model_faults
-from ding_like.policy.model_methods import ModelMethod, check_model
-from ding_like.policy.nstep_rows import NStepRows
-from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.policy_bounds import POLICY_BOUNDS
+from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
+from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
 from ding_like.policy.remote_infer import RowMaker
-from ding_like.policy.required import check_acts, check_learns, check_overrides, checked_grad, lacks
-from ding_like.policy.share import Share
-from ding_like.policy.update_rules import OPTIMIZER_CONFIG, check_optimizer
+from ding_like.policy.required import PAGE, check_acts, check_learns, check_overrides, checked_grad, lacks
+from ding_like.policy.rows import NStepRows
+from ding_like.policy.sharing import Share, StateVersions, check_fits
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
-from ding_like.utils.bounds import Bounds
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.checkpoint import check_model_state
+from ding_like.utils.registries import POLICY_REGISTRY
+from ding_like.utils.user_code import raised_at, told
+
+# Passes over the data of one collection. A million updates of 1 ms are 17 minutes, in which nothing is collected,
+# evaluated or saved: more is a slip, and would look like a run that hangs.
+PER_COLLECT = Bounds(1, 1_000_000)
+# What is collected before an update; more is a slip too.
+COLLECTED = Bounds(1, 10_000_000)
+
+POLICY_BOUNDS: Mapping[str, Bounds] = {
+    "discount_factor": SHARE,
+    "nstep": FROM_1,
+    "random_collect_size": FROM_0,
+    "action_low": FINITE,
+    "action_high": FINITE,
+    "learn.update_per_collect": PER_COLLECT,
+    "learn.batch_size": FROM_1,
+    "learn.learning_rate": ABOVE_0,
+    "learn.grad_clip_norm": ABOVE_0,
+    "learn.max_nonfinite_steps": FROM_1,
+    "learn.optimizer.alpha": SHARE,
+    "learn.optimizer.eps": ABOVE_0,
+    "learn.optimizer.momentum": SHARE,
+    "learn.optimizer.weight_decay": FROM_0,
+    "collect.n_sample": COLLECTED,
+    "collect.n_episode": COLLECTED,
+    "collect.unroll_len": FROM_1,
+    "unroll_len": FROM_1,
+}
+
+
+def device_of(cuda: bool | str) -> torch.device:
+    """Return the device that a policy section's `cuda` asks for; of one of several GPUs it may be the name, 'cuda:1'.
+
+    Raises ConfigError where torch sees no such GPU.
+    """
+    if not cuda:
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"policy.cuda is {cuda}, but torch sees no GPU: set policy.cuda=False, or install a CUDA torch."
+        )
+    return device_named(cuda) if isinstance(cuda, str) else torch.device("cuda")
+
+
+def device_named(name: str | torch.device) -> torch.device:
+    """Return the device "cpu" or "cuda:1", say. Raises ConfigError for another name, or a GPU that is not there."""
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"device is {name!r}; expected 'cpu', 'cuda', or one of several GPUs: 'cuda:0'.") from error
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"device is {name!r}; expected 'cpu', 'cuda', or one of several GPUs: 'cuda:0'.")
+    there = torch.cuda.device_count() if device.type == "cuda" else 1
+    if (device.index or 0) >= there:
+        raise ConfigError(
+            f"device is {str(device)!r}, but torch sees {there or 'no'} GPU{'s' if there > 1 else ''} here: ask for "
+            "'cpu', or give the worker GPUs (num_gpus in its resources)."
+        )
+    return device
+
 
 FIELDS = ("learn", "collect", "eval", "command")
 
@@ -499,3 +555,35 @@ class Policy:
 
     def _build_model(self) -> torch.nn.Module:
         return build_model(self._cfg, self.default_model)
+
+
+_MODES = ("learn_mode", "collect_mode", "eval_mode")
+
+
+def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
+    """Build the policy that `cfg.type` names.
+
+    Raises RegistryError for an unknown name, and ConfigError for a class that is no policy and where code of the
+    user's own raises, with its line.
+    """
+    cls = get_policy_cls(cfg)
+    missing = [name for name in _MODES if not hasattr(cls, name)]
+    if missing:
+        raise ConfigError(
+            f"policy '{cfg['type']}' is {cls.__name__}, which has no {', '.join(missing)}: derive it from "
+            f"ding_like.policy.Policy, or from a policy that is like it; {PAGE} shows one."
+        )
+    try:
+        return cls(cfg=cfg, **kwargs)
+    except DingError:
+        raise  # it says what is wrong
+    except Exception as error:  # a user's policy may raise anything; errors of our code keep their traceback
+        if not raised_at(error):
+            raise
+        raise ConfigError(f"policy '{cfg['type']}' ({cls.__name__}) cannot be built: {told(error)}.") from error
+
+
+def get_policy_cls(cfg: Mapping[str, Any]) -> type[Policy]:
+    """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
+    cls: type[Policy] = POLICY_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    return cls

@@ -7,8 +7,18 @@ discounted sum of its rewards; primes mark the target networks. The losses are
     critic_loss = mean(weight * (Q(obs, action) - y)^2)
     actor_loss  = -mean(Q(obs, mu(obs)))
 
-and after each step of both the targets move a share theta towards the networks. What TD3 adds (Fujimoto et al. 2018) is
-here too, off by default: a smoothed next action, an actor and targets that wait, a second critic.
+and after each step of both the targets move a share theta towards the networks.
+
+Twin delayed DDPG (TD3, Fujimoto et al. 2018) is the same code with other defaults: three cures for values that are too
+high, the smaller of two critics, a target that is smooth around the next action, and an actor that waits for its
+critics. There
+
+    a'          = clip(mu'(next_obs) + clip(noise, -c, c), -1, 1),  noise ~ N(0, sigma)
+    y           = R + discount * min_i Q_i'(next_obs, a')       second part only if not terminated
+    critic_loss = sum_i mean(weight * (Q_i(obs, action) - y)^2)
+    actor_loss  = -mean(Q_1(obs, mu(obs)))                      every `actor_update_freq` updates
+
+and targets move with each step of the actor.
 """
 
 from __future__ import annotations
@@ -149,3 +159,17 @@ class DDPGPolicy(OffPolicyActorCritic):
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["total_loss", "critic_loss", "actor_loss", "q_value", "target_q_value"]
+
+
+@POLICY_REGISTRY.register("td3")
+class TD3Policy(DDPGPolicy):
+    """Learn a deterministic actor and two critics off-policy; networks and acting are those of DDPG."""
+
+    config: dict[str, Any] = dict(
+        type="td3",
+        model=dict(twin_critic=True),
+        learn=dict(actor_update_freq=2, noise=True),
+    )
+
+    def _monitor_vars_learn(self) -> list[str]:
+        return ["critic_loss", "actor_loss", "q_value", "target_q_value"]

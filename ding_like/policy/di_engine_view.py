@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
 from ding_like.policy import own_state
 from ding_like.types import OUR_FIELDS, Actor, CollectMode, EvalMode, LearnMode
-
-if TYPE_CHECKING:
-    from ding_like.policy.base import Policy
 
 
 def _fields_of_di_engine(name: str, mode: Any) -> Any:
@@ -35,7 +32,7 @@ DiEngineCollectMode = _fields_of_di_engine("DiEngineCollectMode", CollectMode)
 DiEngineEvalMode = _fields_of_di_engine("DiEngineEvalMode", EvalMode)
 
 
-def overrides(policy: Policy, name: str) -> bool:
+def overrides(policy: Any, name: str) -> bool:
     """Tell whether a policy brings a method of DI-engine's style of its own."""
     return callable(getattr(policy, name, None))
 
@@ -118,7 +115,7 @@ def process_transition(obs: Any, policy_output: Mapping[str, Any], timestep: Any
     }
 
 
-def get_train_sample(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def get_train_sample(policy: Any, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the training rows that `segment` makes of one lane's transitions."""
     batch = as_batch(rows)
     if batch is None:
@@ -131,7 +128,7 @@ def get_train_sample(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> list[
     return samples.to_list()
 
 
-def forward_learn(policy: Policy, data: Any, **kwargs: Any) -> Any:
+def forward_learn(policy: Any, data: Any, **kwargs: Any) -> Any:
     """Train on a list of rows or a batch and return a dict of floats, or a list of them for several minibatches.
 
     `kwargs` are passed to the policy's `grad`.
@@ -151,16 +148,3 @@ def forward_learn(policy: Policy, data: Any, **kwargs: Any) -> Any:
 def reset_actor(actor: Actor, data_id: Sequence[int] | None = None) -> None:
     """Forget the recurrent state of these ids, or of all."""
     actor.reset(None if data_id is None else np.array(data_id, np.int64))
-
-
-__all__ = [
-    "di_engine_collect_mode",
-    "di_engine_eval_mode",
-    "di_engine_learn_mode",
-    "forward_learn",
-    "forward_rows",
-    "get_train_sample",
-    "overrides",
-    "process_transition",
-    "reset_actor",
-]

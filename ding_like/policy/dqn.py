@@ -7,15 +7,43 @@ of its rewards. The loss is
     y    = R + discount * Q_target(next_obs, argmax_a Q(next_obs, a))     second part only if not terminated
     loss = mean(weight * (Q(obs, action) - y)^2)                          or Huber's loss with learn.loss="huber"
 
-The update around it is `policy/value_based.py`; C51 or QR-DQN need another `_family` in place of Q, and its model.
+The update around it is `policy/value_based.py`; C51 and QR-DQN have another `_family` in place of Q, and its model.
+
+C51 (Bellemare et al. 2017) learns the distribution of returns instead of its mean. The return of an action has one of N
+values z_i, evenly spaced from v_min to v_max, with probabilities p_i, the softmax of the network's outputs. Of the
+action that is best by what it is expected to return,
+
+    a*   = argmax_a sum_i z_i p_i(next_obs, a)
+    m_i  = sum_j p_j(next_obs, a*) h_i(R + discount * z_j)      the projection, eq. 7: h_i is 1 at z_i and falls to 0 at
+                                                                its neighbours; beyond v_min and v_max the end counts
+    loss = -mean(weight * sum_i m_i log p_i(obs, action))       the cross entropy
+
+where p(next_obs, a*) is the target network's, and after an end m is the projection of R (`rl_utils/categorical.py`).
+
+QR-DQN (Dabney et al. 2018) learns quantiles of the return: for each action the network gives N numbers theta_i, the
+quantiles of its return at tau_i = (i + 1/2) / N, i from 0. Of the action that is best by the mean of its quantiles,
+
+    t_j  = R + discount * theta_j(next_obs, a*)                 second part only if not terminated
+    loss = mean(weight * sum_i mean_j rho_i(t_j - theta_i(obs, action)))      algorithm 1
+
+    rho_i(u) = |tau_i - 1[u < 0]| L(u)                          eq. 10, with Huber's loss (eq. 9)
+    L(u)     = u^2 / 2 where |u| <= kappa, else kappa * (|u| - kappa / 2)
+
+where theta_j(next_obs, a*) is the target network's (`rl_utils/quantile.py`).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any, ClassVar
 
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.value_based import ValueBasedPolicy
+from ding_like.policy.value_based import ValueBasedPolicy, attributes_of
+from ding_like.rl_utils.categorical import CategoricalValue
+from ding_like.rl_utils.quantile import QuantileValue
+from ding_like.rl_utils.value_family import ValueFamily
+from ding_like.utils.bounds import ABOVE_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -35,3 +63,64 @@ class DQNPolicy(ValueBasedPolicy):
         values = self._target.tensor(next_obs)
         judge = self._online.tensor(next_obs) if self._cfg.double else values
         return self._family.of_best(values, self._family.expected(judge), mask)
+
+
+@POLICY_REGISTRY.register("c51")
+class C51Policy(DQNPolicy):
+    """Learn distributions of returns over fixed values, off-policy and for discrete actions."""
+
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("logits", gives=("B A N",)),
+        *(ModelMethod(name, None) for name in ("v_min", "v_max", "n_atom")),
+    )
+    config: dict[str, Any] = dict(type="c51")
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        yield from cls._no_effect(cfg, ("learn.loss",), "probabilities are compared by their cross entropy")
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "c51dqn", []
+
+    # Any: whatever a family makes predictions of.
+    @cached_property
+    def _family(self) -> ValueFamily[Any]:
+        return CategoricalValue(*attributes_of(self._model, "v_min", "v_max", "n_atom", policy=self._cfg.type))
+
+
+@POLICY_REGISTRY.register("qrdqn")
+class QRDQNPolicy(DQNPolicy):
+    """Learn quantiles of returns, off-policy and for discrete actions."""
+
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("quantiles", gives=("B A N",)),
+        ModelMethod("num_quantiles", None),
+    )
+    config: dict[str, Any] = dict(
+        type="qrdqn",
+        learn=dict(
+            # Difference at which the Huber loss turns from a square into a straight line.
+            kappa=1.0,
+        ),
+    )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.kappa": ABOVE_0,
+    }
+    config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        yield from cls._no_effect(cfg, ("learn.loss",), "quantiles are compared by Huber's loss: see learn.kappa")
+
+    def default_model(self) -> tuple[str, list[str]]:
+        return "qrdqn", []
+
+    # Any: whatever a family makes predictions of.
+    @cached_property
+    def _family(self) -> ValueFamily[Any]:
+        [num_quantiles] = attributes_of(self._model, "num_quantiles", policy=self._cfg.type)
+        return QuantileValue(num_quantiles, kappa=self._cfg.learn.kappa)

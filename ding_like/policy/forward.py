@@ -1,23 +1,25 @@
-"""Run networks, and act on their outputs: an actor is a `Forward` and a choice among what it returns.
+"""Networks that are run to act: an actor is a `Forward` and a choice among what it returns.
 
-The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`, asked by an `Infer`); the
-choice, with its random numbers and the setting of the moment, is made where the actor is (`policy/choose.py`).
+The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`); the choice and the noise
+of noisy networks (Fortunato et al. 2018), with their random numbers, and the setting of the moment are made where the
+actor is (`policy/choose.py`). Actors have no torch: what needs it imports it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from ding_like.data.obs import map_obs, split_mask
 from ding_like.errors import SchemaError
 from ding_like.policy.choose import Choose
+from ding_like.rl_utils.exploration import factorised_noise
 from ding_like.types import Array, Forward, Obs, State
 
-if TYPE_CHECKING:  # actors have no torch: what needs it imports it
+if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
@@ -25,11 +27,12 @@ _NO_STATE: dict[str, Array] = {}
 
 
 class NetworkForward:
-    """Be the `Forward` of a feed-forward network on a device of this process.
+    """`Forward` of a feed-forward network on a device of this process.
 
-    `run` is the network's own method, from tensors or dicts of them to a tensor. `module`, if given, computes the same,
-    with `then` applied to what it gives: small MLPs on the CPU run on live numpy views of its weights, faster than
-    through torch.
+    `run` is the network's own method, from tensors or dicts of them, and the noise of a noisy network, to a tensor.
+    `module`, if given, computes the same, with `then` applied to what it gives: small MLPs on the CPU run on live numpy
+    views of its weights, faster than through torch. Noise is one for all rows [P] or one for each [R, P]; None: the
+    mean weights.
     """
 
     initial_state: Mapping[str, Array] = _NO_STATE
@@ -37,7 +40,7 @@ class NetworkForward:
     # Any: a tensor or a dict of them, as the network takes it.
     def __init__(
         self,
-        run: Callable[[Any], Tensor],
+        run: Callable[..., Tensor],
         module: nn.Module | None,
         device: torch.device,
         *,
@@ -50,31 +53,65 @@ class NetworkForward:
         self._fast = numpy_forward(module, then=then) if module is not None and device.type == "cpu" else None
 
     def __call__(self, obs: Obs, state: Mapping[str, Array] = _NO_STATE) -> tuple[Array, Mapping[str, Array]]:
-        """Return (output [R, ...], no state) for observations [R, O...], or a dict of them."""
-        if self._fast is not None and not isinstance(obs, dict):  # here too: a call less in every step of a collector
-            return self._fast(obs), _NO_STATE
-        return self.array(obs), _NO_STATE
+        """Return (output [R, ...], no state) for observations [R, O...], or a dict of them, and `noise` if it is in."""
+        return self.array(obs, state.get("noise")), _NO_STATE
 
-    def array(self, obs: Obs) -> Array:
+    def array(self, obs: Obs, noise: Array | None = None) -> Array:
         """Return the output [R, ...] on the host."""
         if self._fast is not None and not isinstance(obs, dict):
-            return self._fast(obs)
-        output: Array = self.tensor(obs).cpu().numpy()
+            return self._fast(obs, noise)
+        import torch
+
+        output: Array = self.tensor(obs, None if noise is None else torch.from_numpy(noise)).cpu().numpy()
         return output
 
-    def tensor(self, obs: Obs | Tensor | dict[str, Tensor]) -> Tensor:
+    def tensor(self, obs: Obs | Tensor | dict[str, Tensor], noise: Tensor | None = None) -> Tensor:
         """Return the output [R, ...] on the network's device."""
         import torch
 
         if self._fast is not None and not isinstance(obs, dict):
-            return torch.from_numpy(self._fast(obs.numpy() if isinstance(obs, torch.Tensor) else obs))
+            rows = obs.numpy() if isinstance(obs, torch.Tensor) else obs
+            return torch.from_numpy(self._fast(rows, None if noise is None else noise.numpy()))
+        own = () if noise is None else (noise.to(self._device),)
         with torch.no_grad():
-            return self._run(to_device(obs, self._device))
+            return self._run(to_device(obs, self._device), *own)
 
     # Any: a tensor or a dict of them, as the network takes it.
     def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what a call does, of tensors and by the network itself: agents are exported with it."""
         return self._run(obs), {}
+
+
+# (observations [B, T, O...] or a dict of them, state [B, S...] by name) -> (output [B, T, ...], state behind the last
+# step). Any: a tensor or a dict of them, as the network takes it.
+RunSequence: TypeAlias = "Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, dict[str, Tensor]]]"
+
+
+class RecurrentForward:
+    """`Forward` of a recurrent network on a device of this process, whose state is columns that go in and come out.
+
+    `run` is the network's own method over sequences; here every row is a sequence of one step. `initial_state` is the
+    state before an episode, [S...] by name.
+    """
+
+    def __init__(self, run: RunSequence, initial_state: Mapping[str, Array], device: torch.device) -> None:
+        self._run = run
+        self.initial_state: Mapping[str, Array] = dict(initial_state)
+        self._device = device
+
+    def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], new state [R, S...]) for observations [R, O...] and the state before them."""
+        import torch
+
+        with torch.no_grad():
+            output, after = self.run_tensors(to_device(obs, self._device), to_device(dict(state), self._device))
+        return output.cpu().numpy(), {name: column.cpu().numpy() for name, column in after.items()}
+
+    # Any: a tensor or a dict of them, as the network takes it.
+    def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return what a call does, of tensors: agents are exported with it."""
+        output, after = self._run(map_obs(lambda part: part.unsqueeze(1), obs), state)
+        return output[:, 0], after
 
 
 # Any: arrays or tensors in, tensors out, in a dict or not.
@@ -85,26 +122,8 @@ def to_device(obs: Any, device: torch.device) -> Any:
     return map_obs(partial(torch.as_tensor, device=device), obs)
 
 
-class Infer(Protocol):
-    """Answer an actor: run its network, here (`LocalInfer`) or elsewhere, and keep the state of its lanes."""
-
-    def __call__(
-        self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
-    ) -> tuple[Array, Mapping[str, Array]]:
-        """Return (output [R, ...], the recurrent state that the network was given [R, S...] by name).
-
-        `columns` [R, ...] are what else it takes, noise say; an episode begins in the lanes where `is_first` [R].
-        """
-
-    def reset(self, lanes: Array | None = None) -> None: ...
-
-    def state_dict(self) -> State: ...
-
-    def load_state_dict(self, state: State) -> None: ...
-
-
 class LaneState:
-    """Keep columns of recurrent state [S...] by lane; a lane that was not seen before has the initial state."""
+    """Columns of recurrent state [S...] by lane; a lane that was not seen before has the initial state."""
 
     def __init__(self, initial: Mapping[str, Array]) -> None:
         self._initial = {name: np.array(value) for name, value in initial.items()}
@@ -152,77 +171,53 @@ class LaneState:
         self._columns = {name: np.array(state[name]) for name in self._initial}
 
 
-class LocalInfer:
-    """Ask a `Forward` of this process, and keep the recurrent state of its lanes."""
-
-    def __init__(self, forward: Forward) -> None:
-        self.forward = forward
-        self._state = LaneState(forward.initial_state) if forward.initial_state else None
-
-    def __call__(
-        self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
-    ) -> tuple[Array, Mapping[str, Array]]:
-        """Return (output [R, ...], the state that the network was given); see `Infer`."""
-        if self._state is None:
-            return self.forward(obs, columns)[0], _NO_STATE
-        state = self._state.take(lanes, is_first)
-        output, after = self.forward(obs, {**columns, **state})
-        self._state.put(lanes, after)
-        return output, state
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget the recurrent state of these lanes, or of all."""
-        if self._state is not None:
-            self._state.reset(lanes)
-
-    def state_dict(self) -> State:
-        return {} if self._state is None else self._state.state_dict()
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
-        if self._state is not None:
-            self._state.load_state_dict(state)
-
-
 class ForwardActor:
-    """Act: split the mask from the observation, ask the network, choose.
+    """Actor that splits the mask from the observation, runs a network and chooses among its outputs.
 
-    Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an
-    actor hold what the network was given, as columns `state/<name>` [R, S...].
+    Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an actor
+    hold what the network was given, as columns `state/<name>` [R, S...]. A noisy network is run under `noise_size`
+    numbers, drawn for each lane in each step.
     """
 
-    def __init__(self, forward: Forward, choose: Choose) -> None:
-        self.infer: Infer = LocalInfer(forward)  # may be replaced: `policy/remote_infer.py` does
+    def __init__(self, forward: Forward, choose: Choose, *, noise_size: int = 0) -> None:
+        self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/remote_infer.py`
         self._choose = choose
+        self._noise_size = noise_size
+        self._remembers = bool(forward.initial_state)
+        self._state = LaneState(forward.initial_state)
 
     def act(
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
     ) -> dict[str, Array]:
-        """Return `action` [R, ...] and what else the choice says, for observations [R, O...] of the R `lanes`.
+        """Return `action` [R, ...] and what else the choice gives, for observations [R, O...] of the R `lanes`.
 
-        Of a dict observation, the entry `action_mask` says which discrete actions are legal; the network sees the rest.
+        Of a dict observation, the entry `action_mask` marks which discrete actions are legal; the network sees the
+        rest.
         """
         obs, mask = split_mask(obs)
-        output, state = self.infer(obs, self._columns(len(lanes), rng), lanes=lanes, is_first=is_first)
+        given: Mapping[str, Array] = _NO_STATE
+        if self._noise_size:
+            given = {"noise": factorised_noise(len(lanes), self._noise_size, rng=rng)}
+        if not self._remembers:
+            return self._choose(self.forward(obs, given)[0], mask, rng, setting)
+        state = self._state.take(lanes, is_first)
+        output, after = self.forward(obs, {**given, **state})
+        self._state.put(lanes, after)
         chosen = self._choose(output, mask, rng, setting)
-        return {**chosen, **{f"state/{name}": column for name, column in state.items()}} if state else chosen
-
-    def _columns(self, num_rows: int, rng: np.random.Generator) -> Mapping[str, Array]:
-        """Return what the network takes beside observations and recurrent state, [R, ...] by name."""
-        return _NO_STATE
+        return {**chosen, **{f"state/{name}": column for name, column in state.items()}}
 
     @property
     def choose(self) -> Choose:
-        """Return what chooses among the network's outputs."""
+        """What chooses among the network's outputs."""
         return self._choose
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget the recurrent state of these lanes, or of all."""
-        self.infer.reset(lanes)
+        self._state.reset(lanes)
 
     def state_dict(self) -> State:
-        return self.infer.state_dict()
+        return self._state.state_dict()
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
-        self.infer.load_state_dict(state)
+        self._state.load_state_dict(state)

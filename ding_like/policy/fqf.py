@@ -32,10 +32,9 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyProposal
-from ding_like.policy.implicit_quantile import Asked, ImplicitQuantilePolicy
+from ding_like.policy.iqn import Asked, ImplicitQuantilePolicy
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.update_rules import build_rule
+from ding_like.policy.optimizer import FlatOptimizer, build_rule
 from ding_like.rl_utils.quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
 from ding_like.rl_utils.value_family import weighted_mean
 from ding_like.types import Array, Info, State

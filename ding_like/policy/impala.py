@@ -24,8 +24,8 @@ from ding_like.data.obs import map_obs, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.model.mlp import as_sizes
 from ding_like.policy.onpolicy import OnPolicyActorCritic
-from ding_like.policy.sequence_rows import SequenceShape, SequencesWithLogProb
-from ding_like.policy.share import Share
+from ding_like.policy.rows import SequenceShape, SequencesWithLogProb
+from ding_like.policy.sharing import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.rl_utils.policy_gradient import VTrace, vtrace
 from ding_like.types import Array, Info

@@ -14,8 +14,8 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.policy.base import Policy
 from ding_like.policy.choose import Choose
 from ding_like.policy.forward import ForwardActor, NetworkForward
-from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.sharing import GradNoise
 from ding_like.rl_utils.exploration import ActionRange
 from ding_like.types import Array, State
 from ding_like.utils.bounds import SHARE_ABOVE_0, Bounds

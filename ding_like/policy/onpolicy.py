@@ -23,7 +23,7 @@ from ding_like.policy.choose import OfFamily
 from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 from ding_like.rl_utils.distributions import ActionFamily, Hybrid, allowed_logits, build_family
 from ding_like.rl_utils.exploration import Schedule, constant, linear_schedule
 from ding_like.rl_utils.policy_gradient import normalise

@@ -24,10 +24,10 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.policy.choose import HybridEpsilonGreedy
-from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
+from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds

@@ -23,10 +23,10 @@ import torch.nn.functional as F
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, split_mask
+from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.forward import NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
-from ding_like.policy.policy_bounds import PER_COLLECT
 from ding_like.policy.ppo import PPOPolicy
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State

@@ -5,6 +5,10 @@ far from the one that acted. With r = exp(log_prob - log_prob when acting), adva
 2016), values V and R = A + V when acting:
 
     loss = mean(-min(r A, clip(r, 1 - c, 1 + c) A)) + value_weight * mean((V - R)^2) - entropy_weight * mean(entropy)
+
+`PPOOffPolicy` learns from rows of a replay buffer: the policy that acted may be some updates old. Rows keep the log
+probabilities, values and advantages of that time, so the loss holds as it is; the clip bounds what old rows can do. A
+small buffer keeps them recent.
 """
 
 from __future__ import annotations
@@ -22,8 +26,8 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.onpolicy import OnPolicyActorCritic
-from ding_like.policy.policy_bounds import PER_COLLECT
 from ding_like.rl_utils.distributions import mask_logits
 from ding_like.rl_utils.policy_gradient import (
     RunningStd,
@@ -289,3 +293,40 @@ def _as_rollout(batch: TransitionBatch) -> Rollout:
     rollout = Rollout(int(batch["lane"].max()) + 1, capacity=len(batch))
     rollout.append(batch.columns)
     return rollout
+
+
+@POLICY_REGISTRY.register("ppo_offpolicy")
+class PPOOffPolicy(PPOPolicy):
+    """Learn as PPO does, one update for each batch that a buffer gives."""
+
+    config: dict[str, Any] = dict(
+        type="ppo_offpolicy",
+        on_policy=False,
+        learn=dict(update_per_collect=5, batch_size=64, epoch_per_collect=1),
+        collect=dict(n_sample=64),
+        other=dict(replay_buffer=dict(replay_buffer_size=1000)),
+    )
+    action_spaces = OnPolicyActorCritic.action_spaces
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        for path, value, only in (
+            ("recompute_adv", cfg["recompute_adv"], False),
+            ("learn.target_kl", cfg["learn"]["target_kl"], None),
+            ("learn.epoch_per_collect", cfg["learn"]["epoch_per_collect"], 1),
+        ):
+            if value != only:
+                yield (
+                    path,
+                    f"must be {only} where rows come from a buffer: use learn.update_per_collect, or policy 'ppo'",
+                )
+
+    def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
+        """Yield the batch itself; the schedules count it as the env steps that it stands for."""
+        learn, n_sample = self._cfg.learn, self._cfg.collect.n_sample
+        # update_per_collect batches follow each n_sample env steps.
+        share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
+        self._begin_train(batch, num_rows=share * len(batch))
+        yield self._own_rows(batch)

@@ -24,13 +24,12 @@ from torch import Tensor
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import columns_to_obs, map_obs, split_mask
 from ding_like.policy.choose import OfFamily
-from ding_like.policy.forward import ForwardActor
+from ding_like.policy.forward import ForwardActor, RecurrentForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
-from ding_like.policy.recurrent import RecurrentForward
-from ding_like.policy.sequence_rows import STATE, SequenceShape, Windows, episode_ends, windows_of
-from ding_like.policy.share import Share
+from ding_like.policy.rows import STATE, SequenceShape, Windows, episode_ends, windows_of
+from ding_like.policy.sharing import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Obs
 from ding_like.utils.bounds import FROM_1, Bounds

@@ -1,6 +1,6 @@
 """R2D2: recurrent Q-learning from replayed sequences (Kapturowski et al. 2019).
 
-A row is a sequence of one lane (`policy/sequence_rows.py`): `burnin_step` steps that only warm up the recurrent state,
+A row is a sequence of one lane (`policy/rows.py`): `burnin_step` steps that only warm up the recurrent state,
 then `learn_unroll_len` that are learned from, and the state s that the actor had before the first of them. Online and
 target network are unrolled from s over all of it, and for every step t that is learned from
 
@@ -11,6 +11,10 @@ target network are unrolled from s over all of it, and for every step t that is 
 
 R_t is the discounted sum of the next k rewards: `nstep`, or as many as the row still has. No gradient goes through
 burn-in. h is that of Pohlen et al. 2018 (`rl_utils/value_family.py`).
+
+DRQN (Hausknecht and Stone 2015) is its plain form: values on their own scale, one-step targets, no priorities, no
+burn-in and a target network that is copied now and then. A row begins with the recurrent state that the actor had
+there, where that paper begins with zeros.
 """
 
 from __future__ import annotations
@@ -25,10 +29,9 @@ from torch import Tensor
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs, split_mask
 from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.forward import ForwardActor
+from ding_like.policy.forward import ForwardActor, RecurrentForward
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.recurrent import RecurrentForward
-from ding_like.policy.sequence_rows import SequenceReturns, SequenceShape
+from ding_like.policy.rows import SequenceReturns, SequenceShape
 from ding_like.policy.value_based import ValueBasedPolicy
 from ding_like.rl_utils.value_family import RescaledValue, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array
@@ -180,3 +183,20 @@ def _priority(error: Tensor, num_steps: Tensor) -> Array:
     """Return priorities [B] of absolute errors [B, L], 0 where nothing is learned from."""
     priority: Array = (ETA * error.amax(dim=1) + (1.0 - ETA) * error.sum(dim=1) / num_steps).cpu().numpy()
     return priority
+
+
+@POLICY_REGISTRY.register("drqn")
+class DRQNPolicy(R2D2Policy):
+    """Learn Q values of discrete actions from sequences drawn uniformly, with a recurrent network."""
+
+    config: dict[str, Any] = dict(
+        type="drqn",
+        priority=False,
+        priority_IS_weight=False,
+        discount_factor=0.99,
+        nstep=1,
+        burnin_step=0,
+        learn_unroll_len=10,
+        learn=dict(value_rescale=False, learning_rate=1e-3, target_update_freq=100, target_theta=None),
+        other=dict(replay_buffer=dict(type="naive")),
+    )

@@ -11,7 +11,7 @@ z_1 ... z_N the possible returns and p(s, a) their probabilities, which a networ
     loss     = mean(weight * -sum_i m_i log p_i(obs, action))
     priority = sum_i m_i log(m_i / p_i(obs, action))           the KL divergence, section "the integrated agent"
 
-These networks run under noise, whose equations are in `model/noisy.py`. The three noises of an update are independent
+These networks run under noise, whose equations are in `model/head.py`. The three noises of an update are independent
 draws, each for all of its rows. In acting, each env has its own in every step; an evaluation has none. The update
 around it is `policy/value_based.py`.
 """
@@ -28,9 +28,8 @@ from ding_like.model.head import factor_noise
 from ding_like.model.numpy_grad import NumpyGrad
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.forward import ForwardActor
+from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.noisy import NoisyActor, NoisyForward
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.categorical import CategoricalValue
 from ding_like.rl_utils.value_family import ScalarValue, ValueFamily
@@ -77,9 +76,6 @@ class RainbowPolicy(DQNPolicy):
             return ScalarValue(self._cfg.learn.loss)
         return CategoricalValue(*attributes_of(self._model, "v_min", "v_max", "n_atom", policy=self._cfg.type))
 
-    _online: NoisyForward
-    _target: NoisyForward
-
     # Any: tensors, in a dict or not; what the family predicts.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
         """Return the value [B, ...] of next observations: the best legal action's, by the target network."""
@@ -103,8 +99,8 @@ class RainbowPolicy(DQNPolicy):
         """Return noise [P] for one use of a network, which all learners draw alike; None if it takes none."""
         return None if self._noise is None else factor_noise(self._noise.normal((self._model.noise_size,)))
 
-    def _predictions(self, model: nn.Module) -> NoisyForward:
-        return NoisyForward(partial(_predicted, self._family, model), self._numpy_twin(model), self._device)
+    def _predictions(self, model: nn.Module) -> NetworkForward:
+        return NetworkForward(partial(_predicted, self._family, model), self._numpy_twin(model), self._device)
 
     # ---- acting
 
@@ -115,16 +111,14 @@ class RainbowPolicy(DQNPolicy):
         twin = self._numpy_twin(self._model)
         family: Any = self._family  # it is a ByHand where there is a twin
         then = None if twin is None else family.expected_by_hand
-        values = NoisyForward(partial(_expected, self._family, self._model), twin, self._device, then=then)
-        if not noise_size:
-            return ForwardActor(values, EpsilonGreedy())
-        return NoisyActor(values, EpsilonGreedy(), noise_size=noise_size)
+        values = NetworkForward(partial(_expected, self._family, self._model), twin, self._device, then=then)
+        return ForwardActor(values, EpsilonGreedy(), noise_size=noise_size)
 
 
 # Any: observations as the model takes them, what the family predicts.
-def _predicted(family: ValueFamily[Any], model: Any, obs: Any, noise: Tensor | None) -> Any:
+def _predicted(family: ValueFamily[Any], model: Any, obs: Any, noise: Tensor | None = None) -> Any:
     return family.predict(model.under(noise), obs)
 
 
-def _expected(family: ValueFamily[Any], model: Any, obs: Any, noise: Tensor | None) -> Tensor:
+def _expected(family: ValueFamily[Any], model: Any, obs: Any, noise: Tensor | None = None) -> Tensor:
     return family.expected(_predicted(family, model, obs, noise))

@@ -1,8 +1,9 @@
-"""Act at random: what fills a buffer before the first update."""
+"""Random actions, which fill a buffer before the first update, and acting in one env, under DI-engine's names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,7 +11,9 @@ from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.data.obs import split_mask
+from ding_like.data.rows import DiEngineStyleActor, adapt_collect_mode
 from ding_like.errors import ConfigError, SchemaError
+from ding_like.policy.di_engine_view import forward_rows
 from ding_like.rl_utils.exploration import epsilon_greedy
 from ding_like.types import Array, CollectMode, Obs, State
 
@@ -96,3 +99,57 @@ def _choices(sizes: Sequence[int], *, shape: tuple[int, ...]) -> _Draw:
 def random_collect_mode(mode: CollectMode, action_space: spaces.Space[Any]) -> CollectMode:
     """Return `mode` with random actions: rows are made as the policy makes them."""
     return mode._replace(actor=RandomActor(action_space))
+
+
+class PolicyFactory:
+    """Maker of collect modes that act at random, to fill a buffer before the first update."""
+
+    @staticmethod
+    def get_random_policy(
+        policy: Any,  # any named tuple of a collect mode, ours or in DI-engine's style
+        action_space: spaces.Space[Any] | None = None,
+        forward_fn: Callable[..., dict[int, dict[str, Any]]] | None = None,
+    ) -> CollectMode:
+        """Return the collect mode with actions drawn from `action_space`, or those of `forward_fn({id: obs})`.
+
+        Transitions and rows are made as the policy makes them. Raises ConfigError unless exactly one of both is given,
+        and for a space without bounds.
+        """
+        if (action_space is None) == (forward_fn is None):
+            raise ConfigError(
+                "get_random_policy needs action_space, or forward_fn for a space that it cannot draw from."
+            )
+        mode = adapt_collect_mode(policy)
+        if forward_fn is not None:
+            mode = mode._replace(forward=forward_fn)
+            return mode._replace(actor=DiEngineStyleActor(mode))
+        assert action_space is not None, "checked above"
+        mode = random_collect_mode(mode, action_space)
+        return mode._replace(forward=partial(forward_rows, mode.actor))
+
+
+def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
+    """Return `policy`, a collect mode, with actions drawn from `env.action_space`.
+
+    `cfg.policy.transition_with_policy_data` says that rows need what the policy says of its actions: then `policy` is
+    returned as it is.
+    """
+    if cfg.policy.get("transition_with_policy_data", False):
+        return policy
+    return PolicyFactory.get_random_policy(policy, action_space=env.action_space)
+
+
+# What an env observes and takes differs from env to env: hence Any.
+
+
+def single_env_forward_wrapper(forward_fn: Callable[..., Mapping[int, Mapping[str, Any]]]) -> Callable[[Any], Any]:
+    """Return a function from one env's observation to its action, for a mode's `forward`, `policy.eval_mode.forward`.
+
+    A discrete action is an int, any other an array. A recurrent policy remembers until its mode's `reset`.
+    """
+
+    def forward(obs: Any) -> Any:
+        action = np.asarray(forward_fn({0: obs})[0]["action"])
+        return action.item() if action.ndim == 0 and action.dtype.kind in "iu" else action
+
+    return forward

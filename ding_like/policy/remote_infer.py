@@ -11,18 +11,14 @@ import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.policy.forward import ForwardActor, LaneState, LocalInfer
-from ding_like.types import Array, CollectMode, Obs, State
+from ding_like.policy.forward import ForwardActor
+from ding_like.policy.rows import RowMaker
+from ding_like.types import Array, CollectMode, Obs
 
-if TYPE_CHECKING:
-    from ding_like.policy.base import Policy
-
-_NO_STATE: dict[str, Array] = {}
+# A policy is any subclass of Policy, or like one: hence Any.
 _ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode
 
 
@@ -43,45 +39,19 @@ class RemoteNetwork(Protocol):
         """Return what the network computes for observations, columns and state [R, ...]; wait for it."""
 
 
-class RemoteInfer:
-    """The `Infer` of an actor whose network is elsewhere; `initial_state` [S...] is what lanes begin with."""
+class RemoteForward:
+    """`Forward` of a network that is elsewhere; `initial_state` [S...] is what lanes begin with."""
 
     def __init__(self, network: RemoteNetwork | None, initial_state: Mapping[str, Array]) -> None:
         self.network = network
-        self._state = LaneState(initial_state)
-        self._remembers = bool(initial_state)
+        self.initial_state = initial_state
 
-    def __call__(
-        self, obs: Obs, columns: Mapping[str, Array], *, lanes: Array, is_first: Array
-    ) -> tuple[Array, Mapping[str, Array]]:
-        """Return (output [R, ...], the state that the network was given); see `Infer`."""
+    def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], new state [R, S...]); `state` has the noise of noisy networks too."""
         assert self.network is not None, "the actor's owner connects it first"
-        before = self._state.take(lanes, is_first) if self._remembers else _NO_STATE
-        reply = self.network.evaluate_model(obs, columns, state=before)
-        if self._remembers:
-            self._state.put(lanes, reply.state)
-        return reply.output, before
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget the recurrent state of these lanes, or of all."""
-        self._state.reset(lanes)
-
-    def state_dict(self) -> State:
-        return self._state.state_dict()
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
-        self._state.load_state_dict(state)
-
-
-class RowMaker(Protocol):
-    """What makes a policy's rows, without its networks."""
-
-    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
-        """Return (rows, steps to keep per lane [E]) of a rollout."""
-
-    def num_ready(self, length: Array, ended: Array) -> int:
-        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+        columns = {name: column for name, column in state.items() if name not in self.initial_state}
+        reply = self.network.evaluate_model(obs, columns, state={name: state[name] for name in self.initial_state})
+        return reply.output, reply.state
 
 
 @dataclass(frozen=True)
@@ -91,16 +61,15 @@ class ActorPart:
     It holds no network, and is pickled to be sent to actor processes of this machine.
     """
 
-    actor: ForwardActor  # whose `infer` is a `RemoteInfer`
+    actor: ForwardActor  # whose `forward` is a `RemoteForward`
     rows: RowMaker
     attributes: Mapping[str, Any]  # Any: those that collectors ask for by name
 
     @classmethod
-    def of(cls, policy: Policy) -> ActorPart:
+    def of(cls, policy: Any) -> ActorPart:
         """Return the part of a policy, whose networks it lacks. Raises ConfigError as `check_acts_remotely` does."""
-        found, local = check_acts_remotely(policy)
-        actor = copy.copy(found)
-        actor.infer = RemoteInfer(None, local.forward.initial_state)
+        actor = copy.copy(check_acts_remotely(policy))
+        actor.forward = RemoteForward(None, actor.forward.initial_state)
         attributes = {}
         for name in _ATTRIBUTES:
             try:
@@ -112,15 +81,15 @@ class ActorPart:
     def is_plain(self) -> bool:
         """Return whether the part can be sent: it is without the policy's own code for rows, and can be pickled."""
         try:
-            return hasattr(self.rows, "row_maker") is False and bool(ForkingPickler.dumps(self))
+            return not hasattr(self.rows, "row_maker") and bool(ForkingPickler.dumps(self))
         except Exception:  # __reduce__ of a user's class may raise anything; the policy is built in the actor then
             return False
 
     def connect(self, network: RemoteNetwork) -> CollectMode:
         """Return the collect mode of a collector whose network is elsewhere."""
         actor = copy.deepcopy(self.actor)
-        assert isinstance(actor.infer, RemoteInfer)
-        actor.infer.network = network
+        assert isinstance(actor.forward, RemoteForward)
+        actor.forward.network = network
         attributes = dict(self.attributes)
 
         def get_attribute(name: str) -> Any:
@@ -147,15 +116,15 @@ def _of_rows(*_: object, **__: object) -> Any:
     raise NotImplementedError("an actor of central inference works on columns: it has no functions of single rows")
 
 
-def _makes_plain_rows(policy: Policy) -> bool:
+def _makes_plain_rows(policy: Any) -> bool:
     """Return whether a policy's rows are those of its `row_maker`: no subclass overrides `segment` alone."""
     names = {"segment", "num_ready", "row_maker"}
     first: type = next((each for each in type(policy).__mro__ if names & vars(each).keys()), object)
     return "row_maker" in vars(first)
 
 
-def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LocalInfer]:
-    """Return a policy's collect actor and what runs its network here, which may be elsewhere as well.
+def check_acts_remotely(policy: Any) -> ForwardActor:
+    """Return a policy's collect actor, whose network may run elsewhere as well as here.
 
     Raises ConfigError, with the reason, where it may not: of a policy in DI-engine's style, of one with an actor of
     its own, and where rows are made by the networks.
@@ -168,7 +137,7 @@ def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LocalInfer]:
             f"{name} acts in DI-engine's style (_forward_collect), which runs the network by itself, so no inference "
             f"server can do it: give the policy an actor (policy.forward.ForwardActor), or {other}"
         )
-    if not isinstance(actor, ForwardActor) or not isinstance(actor.infer, LocalInfer):
+    if not isinstance(actor, ForwardActor):
         raise ConfigError(
             f"{name} acts by a {type(actor).__name__}, of which no inference server can run the network: make it a "
             f"policy.forward.ForwardActor, which keeps network and choice apart, or {other}"
@@ -178,4 +147,4 @@ def check_acts_remotely(policy: Policy) -> tuple[ForwardActor, LocalInfer]:
             f"{name} makes its rows by its networks (values of the critic), which an actor of central inference does "
             f"not have: {other}"
         )
-    return actor, actor.infer
+    return actor

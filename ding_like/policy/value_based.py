@@ -1,4 +1,4 @@
-"""Be the frame of algorithms that learn action values off-policy, from a replay buffer.
+"""Update of algorithms that learn action values off-policy, from a replay buffer.
 
 A row is (obs, action, R, discount, next_obs, terminated), R the discounted sum of its rewards. An update is
 
@@ -30,13 +30,39 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.epsilon import EpsilonPolicy
 from ding_like.policy.forward import ForwardActor, NetworkForward
-from ding_like.policy.grad_noise import GradNoise
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.sharing import GradNoise
+from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array, Info, State
-from ding_like.utils.bounds import FROM_1, SHARE_ABOVE_0, Bounds
+from ding_like.utils.bounds import FROM_1, SHARE, SHARE_ABOVE_0, Bounds
+
+
+class EpsilonPolicy(Policy):
+    """Tell collectors the epsilon of `other.eps` (type, start, end, decay) for an env step."""
+
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "other.eps.start": SHARE,
+        "other.eps.end": SHARE,
+        "other.eps.decay": FROM_1,
+    }
+
+    @staticmethod
+    def _eps_faults(cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for what is wrong with `other.eps`."""
+        if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
+            yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+        if cfg["other"]["eps"]["start"] < cfg["other"]["eps"]["end"]:
+            yield "other.eps.start", "is less than eps.end: exploration would grow. Swap start and end"
+
+    def _init_command(self) -> None:
+        eps = self._cfg.other.eps
+        self._epsilon = get_epsilon_greedy_fn(eps.start, eps.end, eps.decay, eps.type)
+
+    def _get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
+        """Return epsilon for the env step in `info`."""
+        return {"eps": self._epsilon(int(info["envstep"]))}
 
 
 class ValueBasedPolicy(EpsilonPolicy):

@@ -10,7 +10,17 @@ from typing import Any
 from ding_like.utils.registry import Registry
 
 # What a registry builds is a protocol's matter (types.py), not one base class: hence Registry[Any].
-POLICY_REGISTRY: Registry[Any] = Registry("policy", "ding_like.policy")
+POLICY_REGISTRY: Registry[Any] = Registry(
+    "policy",
+    "ding_like.policy",
+    modules={
+        **dict.fromkeys(("c51", "qrdqn"), "ding_like.policy.dqn"),
+        "drqn": "ding_like.policy.r2d2",
+        "pg": "ding_like.policy.a2c",
+        "ppo_offpolicy": "ding_like.policy.ppo",
+        "td3": "ding_like.policy.ddpg",
+    },
+)
 POLICY_REGISTRY.alias("sac_discrete", "discrete_sac")  # as some of DI-engine's configs have it
 MODEL_REGISTRY: Registry[Any] = Registry("model", "ding_like.model")
 ENV_REGISTRY: Registry[Any] = Registry(

@@ -13,7 +13,7 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy import Policy
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 from tests.contracts.grad_cases import GRAD_CASES, GRAD_PARAMS, batches_of, rng_of
 from tests.contracts.policy_cases import make, tensors_of
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from ding_like.policy.a2c import A2CPolicy
-from ding_like.policy.ppo_offpolicy import PPOOffPolicy
+from ding_like.policy.ppo import PPOOffPolicy
 from tests.policy.on_policy import KINDS, make_batch, make_policy, play_bandit, train
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ding_like.policy.grad_noise import GradNoise
+from ding_like.policy.sharing import GradNoise
 
 
 def draws_after(noise: GradNoise) -> torch.Tensor:

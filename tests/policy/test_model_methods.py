@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ding_like.errors import ConfigError
 from ding_like.model.q_networks import FQF
 from ding_like.policy import create_policy, get_policy_cls
-from ding_like.policy.model_keys import arguments_of, model_faults
-from ding_like.policy.model_methods import probe_model
+from ding_like.policy.model_methods import arguments_of, model_faults, probe_model
 from tests.contracts.policy_cases import CASES, Case, make
 
 

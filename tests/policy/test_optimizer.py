@@ -6,8 +6,7 @@ import torch
 from ding_like.config import compile_config
 from ding_like.errors import CheckpointError, ConfigError, TrainingError
 from ding_like.model.flat_params import FlatParams
-from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.update_rules import OPTIMIZER_CONFIG, build_rule
+from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, build_rule
 
 
 def make(clip: float | None = None, most: int = 3) -> tuple[torch.nn.Linear, FlatParams, FlatOptimizer]:

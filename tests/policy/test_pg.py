@@ -8,7 +8,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.model.vac import PG
-from ding_like.policy.pg import PGPolicy
+from ding_like.policy.a2c import PGPolicy
 from tests.policy.differences import assert_finite_differences
 from tests.policy.on_policy import KINDS, act
 

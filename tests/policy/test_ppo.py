@@ -18,8 +18,7 @@ from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy
 from ding_like.policy.a2c import A2CPolicy
-from ding_like.policy.ppo import PPOPolicy
-from ding_like.policy.ppo_offpolicy import PPOOffPolicy
+from ding_like.policy.ppo import PPOOffPolicy, PPOPolicy
 from ding_like.worker.collector.loop import RolloutLoop
 from tests.contracts.policy_cases import CASES, make
 from tests.contracts.policy_cases import rows_of as contract_rows

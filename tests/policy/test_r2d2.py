@@ -17,7 +17,7 @@ from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
 from ding_like.policy.r2d2 import R2D2Policy
-from ding_like.policy.sequence_rows import SequenceShape, sequence_rows
+from ding_like.policy.rows import SequenceShape, sequence_rows
 from tests.config.faults import faults
 from tests.policy.differences import assert_finite_differences
 

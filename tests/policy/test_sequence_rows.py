@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.policy.sequence_rows import SequenceShape, sequence_rows, windows_of
+from ding_like.policy.rows import SequenceShape, sequence_rows, windows_of
 
 LANES = 3
 

@@ -209,7 +209,7 @@ class Proposing:
         parts = FractionProposal(1, 2)
         torch.nn.init.constant_(parts.linear.bias[1], float(np.log(3.0)))  # parts of 1/4 and 3/4
         torch.nn.init.zeros_(parts.linear.weight)
-        return torch.tensor([[[4.0, 8.0], [0.0, 4.0]]]), parts(obs).detach()
+        return torch.tensor([[[4.0, 8.0], [0.0, 4.0]]]), parts(obs)
 
 
 def test_a_proposed_quantile_counts_as_its_part_is_wide() -> None:

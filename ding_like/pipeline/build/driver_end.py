@@ -25,7 +25,7 @@ from ding_like.pipeline.runner import collect_at_random, has_priorities, local_r
 from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
-from ding_like.policy.device import device_named
+from ding_like.policy.base import device_named
 from ding_like.types import Array, EnvManager, Info, State
 from ding_like.worker.collector.stop_rule import StopRule
 

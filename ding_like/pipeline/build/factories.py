@@ -36,7 +36,7 @@ from ding_like.pipeline.runner import local_rows
 from ding_like.pipeline.sample_unit import warmup_steps
 from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
 from ding_like.policy import Policy
-from ding_like.policy.device import device_named
+from ding_like.policy.base import device_named
 from ding_like.policy.sharing import mean_gradient, weaken
 from ding_like.types import Array, EnvManager, Info, State
 from ding_like.utils.seeding import (

@@ -28,7 +28,7 @@ from ding_like.pipeline.sample_unit import check_buffer
 from ding_like.pipeline.self_play import LeaguePlay, has_league, versus
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, WrapperStatistics
 from ding_like.policy import Policy
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 from ding_like.types import EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import make_rng

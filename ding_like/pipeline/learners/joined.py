@@ -12,7 +12,7 @@ from ding_like.comm.flat_state import FlatState
 from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.errors import CommError, ConfigError, TrainingError
 from ding_like.policy import Policy
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 from ding_like.types import State
 
 

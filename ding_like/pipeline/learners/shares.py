@@ -14,7 +14,7 @@ from ding_like.config.tree import Tree, get_path, set_path
 from ding_like.errors import ConfigError
 from ding_like.pipeline.self_play import has_league
 from ding_like.policy import get_policy_cls
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 
 if TYPE_CHECKING:
     from ding_like.pipeline.build.envs import EnvSetting

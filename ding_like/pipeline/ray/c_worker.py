@@ -23,7 +23,7 @@ from ding_like.pipeline.build.collect_end import collector_name
 from ding_like.pipeline.build.factories import COMPONENTS, no_envs
 from ding_like.pipeline.ray.step_collector import PlainWeights, StepCollector, mean_test_return
 from ding_like.pipeline.ray.worker_set import Worker, WorkerSet
-from ding_like.policy.device import device_named
+from ding_like.policy.base import device_named
 from ding_like.worker.collector.stop_rule import StopSignals, whole_number
 
 # What PyTorchRL gives a worker.

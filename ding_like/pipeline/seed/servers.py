@@ -329,7 +329,7 @@ class Network:
     """
 
     def __init__(self, policy: Policy) -> None:
-        self._forward = check_acts_remotely(policy)[1].forward
+        self._forward = check_acts_remotely(policy).forward
         self._state_shapes = {name: np.shape(value) for name, value in self._forward.initial_state.items()}
         self._weights = PolicyWeights(policy)
         self._is_pinned = policy.get_attribute("device").type == "cuda"

@@ -9,7 +9,7 @@ import pytest
 from ding_like.config import FrozenConfig, compile_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
-from ding_like.policy.share import Share
+from ding_like.policy.sharing import Share
 from tests.pipeline.test_serial import make_configs
 
 

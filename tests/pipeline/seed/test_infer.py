@@ -25,7 +25,7 @@ def request(client: str, values: Any, *, columns: dict | None = None, state: dic
 
 
 def state(rows: int) -> dict[str, np.ndarray]:
-    initial = make(R2D2, seed=1).collect_mode.actor.infer.forward.initial_state
+    initial = make(R2D2, seed=1).collect_mode.actor.forward.initial_state
     return {name: np.stack([value] * rows) for name, value in initial.items()}
 
 
@@ -130,7 +130,7 @@ def test_weights_are_loaded_when_they_are_newer():
     made.take(Weights("policy", Version(1, 3), flatten_state(make(DQN, seed=3).collect_mode.state_dict())))
     (after,) = made.answer([request("actor1", obs(2))])
 
-    expected, _ = learned.collect_mode.actor.infer.forward(obs(2), {})
+    expected, _ = learned.collect_mode.actor.forward(obs(2), {})
     np.testing.assert_array_equal(answer.output, expected)
     np.testing.assert_array_equal(after.output, expected)
     assert answer.version == after.version == Version(1, 4)

@@ -60,7 +60,7 @@ class Stage:
         welcome = {"servers": self.proxy.server_endpoint, "weights": self.weights.endpoint}
         self.rows = RowServer(here, keys=keys, credit=2, welcome=welcome).start()
         self._policy = Factories().actor("cpu")
-        self._forward = check_acts_remotely(self._policy)[1].forward
+        self._forward = check_acts_remotely(self._policy).forward
         self._state = {name: np.stack([value] * 2) for name, value in self._forward.initial_state.items()}
         self.turns = 0
         self._publish()

@@ -1,14 +1,14 @@
-"""Make rows that are sequences: steps of one lane that follow each other, cut out of a rollout.
+"""Training rows cut out of a rollout: rows of one or several steps, and rows that are sequences.
 
-A row has T steps that are learned from, behind up to `burn_in` steps that only warm up recurrent state. Each step of an
-episode is learned from in exactly one row:
+A sequence has T steps of one lane that are learned from, behind up to `burn_in` steps that only warm up recurrent
+state. Each step of an episode is learned from in exactly one row:
 
     episode    |0 1 2 3 4 5 6 7 8 9|        burn_in=2, T=3: b warms up, x is learned from, . is beyond the end
     row 0      |x x x x x|                  the state before an episode is known: nothing to warm up
     row 1            |b b x x x|
     row 2                  |b b x x .|
 
-A row's columns are [L, ...] with L = burn_in + T, its observations [L + 1, ...]: behind the last step stands what came
+Its columns are [L, ...] with L = burn_in + T, its observations [L + 1, ...]: behind the last step stands what came
 after it, from which returns bootstrap. Recurrent state is that before the first step, [S...].
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,13 +26,65 @@ from ding_like.errors import ConfigError
 from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Array
 
+
+class RowMaker(Protocol):
+    """What makes a policy's rows, without its networks."""
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows, steps to keep per lane [E]) of a rollout."""
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+
+
+@dataclass(frozen=True)
+class NStepRows:
+    """Maker of n-step rows: what `Policy.segment` does, without a policy."""
+
+    nstep: int
+    gamma: float
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (n-step rows, rows to keep per lane [E]) of a rollout."""
+        return nstep_rows(rollout, nstep=self.nstep, gamma=self.gamma)
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+        waiting = np.where(ended, 0, np.minimum(length, self.nstep - 1))
+        return int((length - waiting).sum())
+
+
+def nstep_rows(rollout: Rollout, *, nstep: int, gamma: float) -> tuple[TransitionBatch, Array]:
+    """Return (rows, rows to keep per lane [E]) of a rollout; windows that are not complete wait.
+
+    A row holds the discounted sum of its window's rewards, the window's last `next_obs`, `terminated` and
+    `truncated`, and `discount`, what multiplies the value of that `next_obs`.
+    """
+    columns = rollout.columns()
+    if nstep == 1:
+        return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
+    lanes = rollout.as_lanes()
+    done = (columns["terminated"] | columns["truncated"])[lanes.row]
+    window = nstep_return(columns["reward"][lanes.row], done, gamma=gamma, n=nstep, valid=lanes.valid)
+    time, lane = (window.complete & lanes.valid).nonzero()
+    first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
+    rows = {name: column.take(last if _is_of_window_end(name) else first, axis=0) for name, column in columns.items()}
+    rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
+    return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
+
+
+def _is_of_window_end(name: str) -> bool:
+    """Tell whether a column of an n-step row comes from the last step of its window."""
+    return name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
+
+
 # Of a row's first step alone; other columns are of every step.
 _OF_FIRST = frozenset(("lane", "env_id", "episode_id", "policy_version"))
 STATE = "state/"
 
 
 class Windows(NamedTuple):
-    """Say which rows [W, L] of a log of N steps make up W windows."""
+    """Rows [W, L] of a log of N steps that make up W windows."""
 
     row: Array  # [W, L] int64, numbers of rows; the last valid one again where a window is beyond its stretch
     valid: Array  # [W, L] bool
@@ -41,7 +93,7 @@ class Windows(NamedTuple):
 
 @dataclass(frozen=True)
 class SequenceShape:
-    """Say how long rows are; raises ConfigError for lengths that leave nothing to learn from.
+    """Length of rows; raises ConfigError for lengths that leave nothing to learn from.
 
     `num_steps` are those learned from in each row (T), `burn_in` those before them.
     """
