@@ -26,9 +26,8 @@ from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.policy import di_engine_view, own_state
 from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
 from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
-from ding_like.policy.remote_infer import RowMaker
 from ding_like.policy.required import PAGE, check_acts, check_learns, check_overrides, checked_grad, lacks
-from ding_like.policy.rows import NStepRows
+from ding_like.policy.rows import NStepRows, RowMaker
 from ding_like.policy.sharing import Share, StateVersions, check_fits
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds

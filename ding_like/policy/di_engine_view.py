@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
@@ -124,7 +125,7 @@ def get_train_sample(policy: Any, rows: Sequence[Mapping[str, Any]]) -> list[dic
     zeros = np.zeros(len(batch), np.int64)
     rollout.append({**batch.columns, "lane": zeros})
     rollout._is_rectangular = True  # one lane in order
-    samples, _ = policy.segment(rollout)
+    samples: TransitionBatch = policy.segment(rollout)[0]
     return samples.to_list()
 
 

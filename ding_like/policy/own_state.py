@@ -3,8 +3,8 @@
 A shipped policy defines what is saved (`_state_dict_learn`), and so may any other. Where no class of the user's does,
 these of its attributes are saved: whatever has `state_dict()` and `load_state_dict()` (modules, optimizers, schedules
 of learning rates), generators of torch and numpy, and data that a checkpoint can hold: numbers, texts, tensors, arrays,
-and lists, tuples and dicts of these. One warning names what else there is. Data that are what they were when the policy was
-made are left out, so that a checkpoint brings no settings of another config along.
+and lists, tuples and dicts of these. One warning names what else there is. Data that are what they were when the policy
+was made are left out, so that a checkpoint brings no settings of another config along.
 """
 
 from __future__ import annotations
