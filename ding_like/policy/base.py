@@ -1,9 +1,9 @@
-"""Give every algorithm its four narrow views, its model and its device.
+"""Base of every algorithm: its four narrow views, its model and its device.
 
 An algorithm overrides `_init_learn`, `_init_act`, `actor`, `grad`, `apply` and, where rows are not plain n-step
 transitions, `segment` and `num_ready`. DI-engine's row functions are derived from these (`policy/di_engine_view.py`). A
-subclass that brings `_forward_learn` or `_forward_collect` of its own is taken at its word: its modes carry DI-engine's
-fields only, and the parts run them through `data/rows.py`.
+subclass that brings `_forward_learn` or `_forward_collect` of its own is in DI-engine's style: its modes have
+DI-engine's fields only, and the parts run them through `data/rows.py`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ FIELDS = ("learn", "collect", "eval", "command")
 
 
 class Policy:
-    """Hold a model and offer it to learner, collector, evaluator and commander.
+    """Model with its four views: for learner, collector, evaluator and commander.
 
     `cfg` is the policy section of the config; `model` replaces the default one; `enable_field` names the modes to
     set up (all by default).
@@ -150,6 +150,9 @@ class Policy:
         other=dict(),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = POLICY_BOUNDS
+    # Key -> the values that it may have, and key -> why it has no effect here; those of base classes are included.
+    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.nonfinite": ("skip", "raise")}
+    config_unused: ClassVar[Mapping[str, str]] = {}
     config_free: tuple[str, ...] = ("model",)
     config_types: dict[str, tuple[type, ...]] = {
         "action_space": (str,),
@@ -194,8 +197,12 @@ class Policy:
             yield "collect", "n_sample and n_episode are both set; give one"
         if cfg["priority_IS_weight"] and not cfg["priority"]:
             yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
-        if cfg["learn"]["nonfinite"] not in ("skip", "raise"):
-            yield "learn.nonfinite", f"must be 'skip' or 'raise', got {cfg['learn']['nonfinite']!r}"
+        for path, allowed in cls._declared("config_choices").items():
+            if (value := get_path(cfg, path)) not in allowed:
+                *first, last = map(repr, allowed)
+                yield path, f"must be {', '.join(first)} or {last}, got {value!r}"
+        for path, why in cls._declared("config_unused").items():
+            yield from cls._no_effect(cfg, (path,), why)
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         if cfg["on_policy"] != cls.default_config().on_policy:
@@ -204,6 +211,11 @@ class Policy:
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
+
+    @classmethod
+    def _declared(cls, name: str) -> dict[str, Any]:
+        """Return what all classes of the policy declare under a name, by key."""
+        return {key: each for base in reversed(cls.__mro__) for key, each in vars(base).get(name, {}).items()}
 
     @classmethod
     def check_model(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

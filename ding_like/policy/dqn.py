@@ -34,7 +34,7 @@ where theta_j(next_obs, a*) is the target network's (`rl_utils/quantile.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -74,12 +74,7 @@ class C51Policy(DQNPolicy):
         *(ModelMethod(name, None) for name in ("v_min", "v_max", "n_atom")),
     )
     config: dict[str, Any] = dict(type="c51")
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        yield from cls._no_effect(cfg, ("learn.loss",), "probabilities are compared by their cross entropy")
+    config_unused: ClassVar[Mapping[str, str]] = {"learn.loss": "probabilities are compared by their cross entropy"}
 
     def default_model(self) -> tuple[str, list[str]]:
         return "c51dqn", []
@@ -109,12 +104,9 @@ class QRDQNPolicy(DQNPolicy):
         "learn.kappa": ABOVE_0,
     }
     config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        yield from cls._no_effect(cfg, ("learn.loss",), "quantiles are compared by Huber's loss: see learn.kappa")
+    config_unused: ClassVar[Mapping[str, str]] = {
+        "learn.loss": "quantiles are compared by Huber's loss: see learn.kappa"
+    }
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qrdqn", []

@@ -16,7 +16,7 @@ quantiles are [B, N, A].
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -59,12 +59,7 @@ class ImplicitQuantilePolicy(DQNPolicy):
         "learn.kappa": ABOVE_0,
     }
     config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        yield from cls._no_effect(cfg, ("learn.loss",), "the loss is that of quantiles, with learn.kappa")
+    config_unused: ClassVar[Mapping[str, str]] = {"learn.loss": "the loss is that of quantiles, with learn.kappa"}
 
     # ---- what an algorithm says. Any: observations as the model takes them
 

@@ -34,7 +34,7 @@ from ding_like.utils.log import one_time_warning
 
 
 class Progress(NamedTuple):
-    """Say how far schedules are, in rows trained on; a share of a row where rows are used more than once."""
+    """Progress of schedules, in rows trained on; a share of a row where rows are used more than once."""
 
     rows: float = 0.0
     begun: float = 0.0  # `rows` before the train call under way, by which its schedules stand
@@ -93,6 +93,7 @@ class OnPolicyActorCritic(Policy):
         "collect.discount_factor": SHARE,
         "collect.gae_lambda": SHARE,
     }
+    config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
     config_types = {
         **Policy.config_types,
         "learn.grad_clip_value": (int, float),
@@ -111,8 +112,6 @@ class OnPolicyActorCritic(Policy):
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         learn, collect = cfg["learn"], cfg["collect"]
-        if cfg["action_bound"] not in ("clip", "tanh"):
-            yield "action_bound", f"must be 'clip' or 'tanh', got {cfg['action_bound']!r}"
         if learn["grad_clip_type"] != "clip_norm":
             yield "learn.grad_clip_type", f"must be 'clip_norm', got {learn['grad_clip_type']!r}"
         if cfg["nstep"] != 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,32 +13,9 @@ from ding_like.errors import CheckpointError, TrainingError
 from ding_like.model.flat_params import FlatParams
 
 
-class UpdateRule(Protocol):
-    """Step a vector in place; a step that is not finite must leave it and both moments as they are."""
-
-    @property
-    def kind(self) -> str:
-        """Return whose moments these are: a checkpoint of another kind is not read."""
-
-    def step(
-        self,
-        vector: Tensor,
-        grad: Tensor,
-        moments: tuple[Tensor, Tensor],
-        *,
-        num_steps: Tensor,
-        bad: Tensor,
-        learning_rate: float,
-    ) -> None:
-        """Change `vector` [P] and its `moments` by `grad` [P]; `bad` is 1.0 if the step must not be applied.
-
-        `num_steps`, a 0-dim tensor, counts this step already, unless it is bad.
-        """
-
-
 @dataclass(frozen=True)
 class Adam:
-    """Step by first and second moments (Kingma & Ba 2015, algorithm 1).
+    """Steps by first and second moments (Kingma & Ba 2015, algorithm 1).
 
     `weight_decay` is added to the gradient, or, `decoupled`, taken off the weights (AdamW, Loshchilov & Hutter 2019).
     """
@@ -59,6 +36,10 @@ class Adam:
         bad: Tensor,
         learning_rate: float,
     ) -> None:
+        """Change `vector` [P] and its `moments` by `grad` [P]; if `bad` is 1.0, nothing.
+
+        `num_steps`, a 0-dim tensor, counts this step already, unless it is bad.
+        """
         mean, square = moments
         # The kernel itself: an optimizer object, or torch's function around it, takes as long again for one vector.
         # `found_inf` = 1 makes it leave parameters and moments as they are; the step count is the caller's.
@@ -83,7 +64,7 @@ class Adam:
 
 @dataclass(frozen=True)
 class RMSprop:
-    """Step by the running mean square of the gradient, with `alpha` as its decay (Tieleman & Hinton 2012).
+    """Steps by the running mean square of the gradient, with `alpha` as its decay (Tieleman & Hinton 2012).
 
     `weight_decay` is added to the gradient; `momentum` sums steps up.
     """
@@ -104,6 +85,7 @@ class RMSprop:
         bad: Tensor,
         learning_rate: float,
     ) -> None:
+        """Do what `Adam.step` does."""
         speed, square = moments
         if self.weight_decay:
             grad = grad.add(vector, alpha=self.weight_decay)
@@ -114,6 +96,8 @@ class RMSprop:
         torch.where(is_bad, square, new_square, out=square)
         torch.where(is_bad, speed, new_speed, out=speed)
 
+
+UpdateRule: TypeAlias = Adam | RMSprop  # `kind` is whose moments they are: a checkpoint of another one is not read
 
 # Defaults of `learn.optimizer`, and which type reads which key beside `eps` and `weight_decay`.
 OPTIMIZER_CONFIG: dict[str, Any] = dict(
@@ -177,7 +161,7 @@ def _as_plain(value: Any) -> Any:
 
 
 class FlatOptimizer:
-    """Step `FlatParams` by a rule, Adam by default, with a norm limit and a finite check that never stalls the step.
+    """Steps of `FlatParams` by a rule, Adam by default, with a norm limit and a finite check that never waits.
 
     The check is a tensor handed to the rule, which then leaves weights and moments as they are; the counts are tensors
     too, and `check` reads them when the caller has time to.

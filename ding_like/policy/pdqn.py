@@ -90,7 +90,6 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        yield from cls._eps_faults(cfg)
         if not cfg["collect"]["noise"]:
             yield from cls._no_effect(cfg, ("collect.noise_sigma",), "collect.noise is False")
 

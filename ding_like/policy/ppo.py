@@ -85,6 +85,10 @@ class PPOPolicy(OnPolicyActorCritic):
         "learn.target_kl": ABOVE_0,
         "learn.schedule.clip_end": FROM_0,
     }
+    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "learn.backend": ("auto", "autograd"),
+        "learn.adv_norm": (True, False, "batch"),
+    }
     action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "HybridSpace")
     config_types = {
         **OnPolicyActorCritic.config_types,
@@ -94,16 +98,6 @@ class PPOPolicy(OnPolicyActorCritic):
         "learn.target_kl": (int, float),
         "learn.schedule.clip_end": (int, float),
     }
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        learn = cfg["learn"]
-        if learn["backend"] not in ("auto", "autograd"):
-            yield "learn.backend", f"must be 'auto' or 'autograd', got {learn['backend']!r}"
-        if learn["adv_norm"] not in (True, False, "batch"):
-            yield "learn.adv_norm", f"must be True, False or 'batch', got {learn['adv_norm']!r}"
 
     def _build_model(self) -> nn.Module:
         model, default = self._cfg.model, self.default_model()[0]

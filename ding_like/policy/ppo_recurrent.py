@@ -14,7 +14,7 @@ what that does).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -60,12 +60,7 @@ class PPORecurrentPolicy(PPOPolicy):
         "learn.seq_len": FROM_1,
     }
     action_spaces = OnPolicyActorCritic.action_spaces
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        yield from cls._no_effect(cfg, ("learn.backend",), "the gradient of a recurrent network is autograd's")
+    config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "the gradient of a recurrent network is autograd's"}
 
     def default_model(self) -> tuple[str, list[str]]:
         return "recurrent_vac", []

@@ -13,8 +13,8 @@ nothing, where the paper gives them a recurrent network.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -40,12 +40,9 @@ class QMIXPolicy(DQNPolicy):
         learn=dict(backend="autograd", learning_rate=5e-4, grad_clip_norm=10.0),
     )
     action_spaces = ("MultiDiscrete",)
-
-    @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        yield from cls._no_effect(cfg, ("learn.backend",), "no gradient by hand is known for the mixing network")
+    config_unused: ClassVar[Mapping[str, str]] = {
+        "learn.backend": "no gradient by hand is known for the mixing network"
+    }
 
     def default_model(self) -> tuple[str, list[str]]:
         return "qmix", []

@@ -84,13 +84,15 @@ class R2D2Policy(ValueBasedPolicy):
         "collect.unroll_len": (int,),
         "learn.target_update_freq": (int,),
     }
+    config_unused: ClassVar[Mapping[str, str]] = {
+        "learn.backend": "no gradient by hand is known for recurrent networks"
+    }
     rows_are_sequences = True
 
     @classmethod
     def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        yield from cls._no_effect(cfg, ("learn.backend",), "no gradient by hand is known for recurrent networks")
         burn_in, steps = cfg["burnin_step"], cfg["learn_unroll_len"]
         if cfg["nstep"] > steps:
             yield "nstep", f"is {cfg['nstep']}, but returns end with the {steps} steps of learn_unroll_len: lower it"

@@ -40,7 +40,7 @@ from ding_like.utils.bounds import FROM_1, SHARE, SHARE_ABOVE_0, Bounds
 
 
 class EpsilonPolicy(Policy):
-    """Tell collectors the epsilon of `other.eps` (type, start, end, decay) for an env step."""
+    """Policy whose collectors act at random with the epsilon of `other.eps` (type, start, end, decay)."""
 
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "other.eps.start": SHARE,
@@ -48,11 +48,12 @@ class EpsilonPolicy(Policy):
         "other.eps.decay": FROM_1,
     }
 
-    @staticmethod
-    def _eps_faults(cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for what is wrong with `other.eps`."""
-        if cfg["other"]["eps"]["type"] not in ("exp", "linear"):
-            yield "other.eps.type", f"must be 'exp' or 'linear', got {cfg['other']['eps']['type']!r}"
+    config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"other.eps.type": ("exp", "linear")}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
         if cfg["other"]["eps"]["start"] < cfg["other"]["eps"]["end"]:
             yield "other.eps.start", "is less than eps.end: exploration would grow. Swap start and end"
 
@@ -102,6 +103,10 @@ class ValueBasedPolicy(EpsilonPolicy):
         "learn.target_update_freq": FROM_1,
         "learn.target_theta": SHARE_ABOVE_0,
     }
+    config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "learn.loss": ("mse", "huber"),
+        "learn.backend": ("auto", "autograd"),
+    }
     config_types = {**Policy.config_types, "learn.target_theta": (float, int)}
     config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
 
@@ -112,11 +117,6 @@ class ValueBasedPolicy(EpsilonPolicy):
         if cfg["learn"]["target_update_freq"] is None and cfg["learn"]["target_theta"] is None:
             text = "is None as learn.target_theta is: the target network would never change; give 1 or more updates"
             yield "learn.target_update_freq", text
-        if cfg["learn"]["loss"] not in ("mse", "huber"):
-            yield "learn.loss", f"must be 'mse' or 'huber', got {cfg['learn']['loss']!r}"
-        if cfg["learn"]["backend"] not in ("auto", "autograd"):
-            yield "learn.backend", f"must be 'auto' or 'autograd', got {cfg['learn']['backend']!r}"
-        yield from cls._eps_faults(cfg)
 
     # ---- what an algorithm replaces. Any: a family's predictions are tensors, or what it makes of several
 
