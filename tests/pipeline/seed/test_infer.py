@@ -11,6 +11,7 @@ from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference import Refusal, Reply, Request, inputs_of
 from ding_like.pipeline.seed.servers import Network
+from ding_like.rl_utils.exploration import factorised_noise
 from tests.contracts.policy_cases import ACTING, OBS, make
 
 DQN, R2D2, RAINBOW = ACTING["dqn"], ACTING["r2d2"], ACTING["rainbow"]
@@ -44,7 +45,8 @@ def test_several_clients_are_answered_as_each_alone_to_rounding(case):
         if case.policy == "qmix":
             values = {"agents": rng.normal(size=(rows, 2, OBS)), "state": rng.normal(size=(rows, 5))}
             values = {key: value.astype(np.float32) for key, value in values.items()}
-        columns = policy.collect_mode.actor._columns(rows, rng)
+        size = getattr(policy.get_attribute("model"), "noise_size", 0)
+        columns = {"noise": factorised_noise(rows, size, rng=rng)} if size else {}
         asked.append(request(f"actor{number}", values, columns=columns))
 
     answers = together.answer(asked)
