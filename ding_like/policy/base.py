@@ -383,10 +383,7 @@ class Policy:
             process_transition=di_engine_view.process_transition,
             get_train_sample=partial(di_engine_view.get_train_sample, self),
             reset=partial(di_engine_view.reset_actor, actor),
-            get_attribute=self.get_attribute,
-            set_attribute=self.set_attribute,
-            state_dict=self._state_dict_act,
-            load_state_dict=self._load_state_dict_act,
+            **di_engine_view.act_fields(self),
             actor=actor,
             segment=self.segment,
             num_ready=self.num_ready,
@@ -402,10 +399,7 @@ class Policy:
         return EvalMode(
             forward=partial(di_engine_view.forward_rows, actor),
             reset=partial(di_engine_view.reset_actor, actor),
-            get_attribute=self.get_attribute,
-            set_attribute=self.set_attribute,
-            state_dict=self._state_dict_act,
-            load_state_dict=self._load_state_dict_act,
+            **di_engine_view.act_fields(self),
             actor=actor,
         )
 

@@ -147,9 +147,9 @@ class DDPGPolicy(OffPolicyActorCritic):
         is_actors_turn = self._is_turn_of(learn.actor_update_freq)
         move = is_actors_turn if learn.target_update_freq is None else self._is_turn_of(learn.target_update_freq)
         self._end_update()
-        self._critic.step()
+        self._critic.optimizer.step()
         if is_actors_turn:
-            self._actor.step()
+            self._actor.optimizer.step()
         if move:
             for network in (self._critic, self._actor):
                 network.move_target(learn.target_theta)

@@ -52,6 +52,16 @@ def di_engine_learn_mode(policy: Any) -> Any:
     )
 
 
+def act_fields(policy: Any) -> dict[str, Any]:
+    """Return the fields that a collect mode and an eval mode have in common."""
+    return dict(
+        get_attribute=policy.get_attribute,
+        set_attribute=policy.set_attribute,
+        state_dict=policy._state_dict_act,
+        load_state_dict=policy._load_state_dict_act,
+    )
+
+
 def di_engine_collect_mode(policy: Any) -> Any:
     """Return DI-engine's collect mode of a policy that has `_forward_collect` and `_process_transition`."""
     return DiEngineCollectMode(
@@ -59,10 +69,7 @@ def di_engine_collect_mode(policy: Any) -> Any:
         process_transition=policy._process_transition,
         get_train_sample=getattr(policy, "_get_train_sample", lambda rows: rows),
         reset=getattr(policy, "_reset_collect", _reset_nothing),
-        get_attribute=policy.get_attribute,
-        set_attribute=policy.set_attribute,
-        state_dict=policy._state_dict_act,
-        load_state_dict=policy._load_state_dict_act,
+        **act_fields(policy),
     )
 
 
@@ -71,10 +78,7 @@ def di_engine_eval_mode(policy: Any) -> Any:
     return DiEngineEvalMode(
         forward=policy._forward_eval,
         reset=getattr(policy, "_reset_eval", _reset_nothing),
-        get_attribute=policy.get_attribute,
-        set_attribute=policy.set_attribute,
-        state_dict=policy._state_dict_act,
-        load_state_dict=policy._load_state_dict_act,
+        **act_fields(policy),
     )
 
 

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from ding_like.config import NoEffect
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs, split_mask
-from ding_like.data.rollout import Rollout
 from ding_like.model.mlp import as_sizes
+from ding_like.policy.base import Policy
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.rows import SequenceShape, SequencesWithLogProb
 from ding_like.policy.sharing import Share
@@ -132,13 +132,8 @@ class IMPALAPolicy(OnPolicyActorCritic):
 
     # ---- rows
 
-    def num_ready(self, length: Array, ended: Array) -> int:
-        """Return how many sequences `segment` makes of stretches of these lengths [S], some `ended` [S]."""
-        return self.row_maker().num_ready(length, ended)
-
-    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
-        """Return (sequences with the log probabilities when acting, the steps to keep per lane [E])."""
-        return self.row_maker().segment(rollout)
+    # Sequences with the log probabilities when acting.
+    num_ready, segment = Policy.num_ready, Policy.segment
 
     def row_maker(self) -> SequencesWithLogProb:
         shape: Any = None if self._cfg.action_space == "continuous" else self._cfg.model.get("action_shape")

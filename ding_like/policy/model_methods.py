@@ -177,8 +177,10 @@ _SHAPES = ("obs_shape", "action_shape", "action_mask")  # the env's: a run fills
 def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for what the model of a policy class does not take of `section`, that of its config."""
     model = section.get("model") or {}
+    default, modules = _default_model(policy, section)
+    name = model.get("type", default)
     try:
-        name, cls = _model_class(model, _default_model(policy, section))
+        cls: Any = MODEL_REGISTRY.get(name, model.get("import_names", modules)) if name else None
     except RegistryError as error:
         yield "model.type", str(error)
         return
@@ -272,22 +274,16 @@ def arguments_of(cls: Any) -> dict[str, tuple[Any, str]] | None:
     return None
 
 
-def _model_class(model: Mapping[str, Any], default: tuple[str, Sequence[str]] | None) -> tuple[str, Any]:
-    name, import_names = ("", ()) if default is None else default
-    name, import_names = model.get("type", name), model.get("import_names", import_names)
-    return name, MODEL_REGISTRY.get(name, import_names) if name else None
-
-
-def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, Sequence[str]] | None:
-    """Return what a policy of this section would build; None where only a policy that has been made knows."""
+def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+    """Return what a policy of this section would build; no name where only a policy that has been made knows."""
     unmade = object.__new__(policy)
     unmade._cfg = EasyDict(section)
     try:
         found: tuple[str, Sequence[str]] = unmade.default_model()
     except Exception as error:  # default_model() of a user's policy may need anything that its constructor makes
         logger.debug("%s.default_model() needs a policy that has been made: %s", policy.__name__, told(error))
-        return None
-    return found if _names_model(found) else None
+        return "", ()
+    return found if _names_model(found) else ("", ())
 
 
 def _names_model(found: Any) -> bool:

@@ -22,7 +22,7 @@ from ding_like.utils.bounds import SHARE_ABOVE_0, Bounds
 
 
 class Rows(NamedTuple):
-    """Hold a minibatch as tensors on the policy's device."""
+    """Minibatch as tensors on the policy's device."""
 
     obs: Any  # [B, O...], or a dict of them
     action: Tensor  # [B, A] in [-1, 1]; of discrete actions their numbers [B]
@@ -34,7 +34,7 @@ class Rows(NamedTuple):
 
 
 class TrainedNetwork:
-    """Hold a network with its flat parameters, its target network, if it has one, and its optimizer."""
+    """Network with its flat parameters, its target network, if it has one, and its optimizer."""
 
     def __init__(self, network: Any, learn: Any, *, learning_rate: float, has_target: bool = True) -> None:
         self.network = network
@@ -51,10 +51,6 @@ class TrainedNetwork:
         detached = loss.detach()
         self.params.loss.copy_(detached)
         return detached
-
-    def step(self) -> None:
-        """Apply the gradient."""
-        self.optimizer.step()
 
     def move_target(self, theta: float) -> None:
         """Move the target a share `theta` of the way to the network."""

@@ -155,7 +155,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
         self._end_update()
         for network, has_turn in zip((self._critic, self._actor), turns, strict=True):
             if has_turn:
-                network.step()
+                network.optimizer.step()
             network.move_target(self._cfg.learn.target_theta)
 
     def _networks(self) -> dict[str, TrainedNetwork]:

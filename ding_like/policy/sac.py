@@ -103,10 +103,10 @@ class SoftActorCritic(OffPolicyActorCritic):
     def apply(self) -> None:
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
         self._end_update()
-        self._critic.step()
-        self._actor.step()
+        self._critic.optimizer.step()
+        self._actor.optimizer.step()
         if self._cfg.learn.auto_alpha:
-            self._temperature.step()
+            self._temperature.optimizer.step()
         self._critic.move_target(self._cfg.learn.target_theta)
 
     def _networks(self) -> dict[str, TrainedNetwork]:
@@ -116,16 +116,8 @@ class SoftActorCritic(OffPolicyActorCritic):
         return {**super()._grad_modules(), "temperature": self._temperature.network}
 
     def _monitor_vars_learn(self) -> list[str]:
-        return [
-            "total_loss",
-            "critic_loss",
-            "actor_loss",
-            "alpha_loss",
-            "alpha",
-            "entropy",
-            "q_value",
-            "target_q_value",
-        ]
+        values = ["alpha", "entropy", "q_value", "target_q_value"]
+        return ["total_loss", "critic_loss", "actor_loss", "alpha_loss", *values]
 
     def _state_dict_learn(self) -> State:
         return {**super()._state_dict_learn(), "log_alpha": self._temperature.network.state_dict()}

@@ -132,16 +132,6 @@ def test_an_update_equals_a_slow_walk_over_rows(
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_backends_log_the_same(name: str) -> None:
-    by_hand, autograd = (make(name, learn=dict(backend=backend)).grad(rows())[0] for backend in ("auto", "autograd"))
-
-    assert by_hand.keys() == autograd.keys() == {"cur_lr", "total_loss", "q_value", "target_q_value"}
-    for key in ("q_value", "target_q_value"):
-        assert by_hand[key].shape == autograd[key].shape
-        np.testing.assert_allclose(by_hand[key].numpy(), autograd[key].numpy(), atol=1e-5)
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_actors_play_what_is_expected_of_the_distributions(name: str) -> None:
     policy = make(name, dueling=True)
     obs = np.random.default_rng(0).normal(0.0, 5.0, size=(200, OBS)).astype(np.float32)
@@ -154,21 +144,6 @@ def test_actors_play_what_is_expected_of_the_distributions(name: str) -> None:
         expected = mean_of(name, policy.get_attribute("model").points(torch.from_numpy(obs)))
     assert len(np.unique(columns["action"])) > 1
     assert np.array_equal(columns["action"], expected.argmax(1).numpy())
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_row_with_a_loss_that_is_not_finite_is_not_applied(name: str) -> None:
-    policy = make(name)
-    before = policy._params.data_vector.clone()
-    batch = rows()
-    reward = batch["reward"].copy()
-    reward[0] = np.nan
-
-    policy.grad(batch.with_columns(reward=reward))
-    policy.apply()
-
-    assert torch.equal(policy._params.data_vector, before)
-    assert policy.get_attribute("nonfinite_steps") == 1
 
 
 class Bare(nn.Module):

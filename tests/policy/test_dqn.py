@@ -204,30 +204,6 @@ def test_seed_row_functions_are_derived():
     assert np.isfinite(result["total_loss"])
 
 
-@pytest.mark.parametrize("eps", [0.0, 0.5, 1.0])
-def test_only_legal_actions_are_taken(eps):
-    policy, batch = make_policy(), masked(make_batch(200))
-    obs = {"state": batch["obs/state"], "action_mask": batch["obs/action_mask"]}
-
-    out = policy.collect_mode.actor.act(
-        obs, lanes=np.arange(200), is_first=np.zeros(200, bool), rng=np.random.default_rng(0), eps=eps
-    )
-
-    assert obs["action_mask"][np.arange(200), out["action"]].all()
-    if eps == 1.0:
-        legal = [set(np.flatnonzero(mask)) for mask in obs["action_mask"]]
-        assert set().union(*legal) == set(out["action"].tolist()) == {0, 1, 2, 3}
-
-
-def test_a_mask_after_the_end_that_allows_nothing_leaves_the_target_finite():
-    policy, batch = make_policy(), masked(make_batch())
-    nothing = batch["next_obs/action_mask"] * ~batch["terminated"][:, None]
-
-    info, _ = policy.grad(batch.with_columns(**{"next_obs/action_mask": nothing.astype(np.int8)}))
-
-    assert np.isfinite(np.asarray(info["target_q_value"])).all()
-
-
 def test_dict_observations_are_learned_from_through_torch():
     policy = make_policy(model=dict(obs_shape={"state": 3, "more": {"one_hot": [3]}}))
 

@@ -126,23 +126,6 @@ def test_an_update_equals_a_slow_walk_over_pairs_of_quantiles(
 
 
 @BOTH
-def test_both_backends_learn_the_same(name: str) -> None:
-    policies = [make(name, priority=True, priority_IS_weight=True, learn=dict(backend=b)) for b in ("auto", "autograd")]
-    for seed in range(5):
-        results = []
-        for policy in policies:
-            results.append(policy.grad(rows(seed)))
-            policy.apply()
-        (info, priority), (other_info, other_priority) = results
-        np.testing.assert_allclose(priority, other_priority, rtol=1e-4, atol=1e-5)
-        for key in info:
-            np.testing.assert_allclose(np.asarray(info[key]), np.asarray(other_info[key]), rtol=1e-3, atol=1e-4)
-
-    for ours, others in zip(*(policy._optimizers() for policy in policies), strict=True):
-        torch.testing.assert_close(ours.params.data_vector, others.params.data_vector, rtol=1e-3, atol=1e-4)
-
-
-@BOTH
 def test_the_gradient_of_values_equals_finite_differences(name: str) -> None:
     policy = make(name, learn=dict(backend="autograd"))
     for model in (policy.get_attribute("model"), policy._target_model):

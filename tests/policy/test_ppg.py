@@ -195,20 +195,6 @@ def test_rows_that_wait_are_copies():
     assert set(policy._kept[0].columns) == {"obs", "value", "return_"}
 
 
-def test_rows_that_wait_are_in_the_state_and_training_goes_on_bit_equal():
-    first, second = make_policy(), make_policy()
-    batches = [make_batch(first, seed=seed) for seed in range(4)]
-    updates(first, batches[0])
-    second.learn_mode.load_state_dict(copy.deepcopy(first.learn_mode.state_dict()))
-    assert len(second._kept) == 1
-
-    for batch in batches[1:]:
-        assert len(updates(first, batch)) == len(updates(second, batch))
-
-    assert torch.equal(first._params.data_vector, second._params.data_vector)
-    assert len(second._kept) == 0
-
-
 @pytest.mark.parametrize("key", ["aux_freq", "aux_train_epoch"])
 def test_no_phase_is_refused(key):
     cfg = deep_merge(to_plain(PPGPolicy.default_config()), dict(learn={key: 0}))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ding_like.config import compile_config, to_plain
-from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
@@ -211,23 +210,6 @@ def test_at_the_policy_that_acted_nothing_has_moved(kind):
 
     assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
     assert float(info["clip_fraction"]) == 0.0
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_forbidden_actions_are_neither_drawn_nor_learned_about(backend):
-    policy = make_policy(learn=dict(backend=backend, entropy_weight=0.1))
-    rng = np.random.default_rng(0)
-    mask = np.tile(np.array([[1, 0, 1]], np.int8), (200, 1))
-    obs = {"vector": rng.normal(size=(200, 3)).astype(np.float32), "action_mask": mask}
-
-    columns = act(policy, obs)
-    made_up = {name: rng.normal(size=200).astype(np.float32) for name in ("advantage", "return_", "value")}
-    info, _ = policy.grad(TransitionBatch({"obs/vector": obs["vector"], "obs/action_mask": mask, **columns, **made_up}))
-
-    assert set(columns["action"]) == {0, 2}
-    assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
-    assert float(info["entropy"]) == pytest.approx(math.log(2), abs=1e-3)
-    assert policy.get_attribute("model").actor_head.main[-1].bias.grad[1] == 0.0
 
 
 def test_a_mask_beside_one_entry_leaves_that_entry():

@@ -130,20 +130,6 @@ def test_an_observation_that_is_no_team_is_refused_when_acting() -> None:
         )
 
 
-def test_updates_lower_the_loss_and_state_comes_back() -> None:
-    policy, batch = make(), rows()
-    first = float(policy.grad(batch)[0]["total_loss"])
-    for _ in range(100):
-        policy.grad(batch)
-        policy.apply()
-    state = policy.learn_mode.state_dict()
-    other = make()
-    other.learn_mode.load_state_dict(state)
-
-    now = float(policy.grad(batch)[0]["total_loss"])
-    assert now < 0.5 * first and float(other.grad(batch)[0]["total_loss"]) == pytest.approx(now)
-
-
 def test_the_total_grows_with_each_agents_value() -> None:
     model = make().get_attribute("model")
     values = torch.randn(200, AGENTS, requires_grad=True)

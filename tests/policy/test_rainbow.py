@@ -135,20 +135,6 @@ def test_loss_and_priorities_equal_a_slow_walk_over_rows(form, double, backend):
     np.testing.assert_allclose(priority, [each for _, each in rows], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("form", "double"), [(FULL, True), *((form, False) for form in SOME[1:])])
-def test_gradients_by_hand_equal_autograds(form, double):
-    policies = [make_policy(form, double=double, learn=dict(backend=backend)) for backend in ("auto", "autograd")]
-
-    for seed in range(3):
-        infos = [policy.grad(make_batch(seed=seed))[0] for policy in policies]
-        first, second = (policy.grad_vectors()[0] for policy in policies)
-        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
-        for name in infos[0]:
-            np.testing.assert_allclose(np.asarray(infos[0][name]), np.asarray(infos[1][name]), rtol=1e-4, atol=1e-5)
-        for policy in policies:
-            policy.apply()
-
-
 def test_equal_noise_gives_the_same_gradient_and_an_update_draws_anew():
     policy, batch = make_policy(), make_batch()
 

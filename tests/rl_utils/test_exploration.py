@@ -1,12 +1,15 @@
-"""Epsilon schedules and epsilon-greedy actions."""
+"""Exploration, noise, schedules and the range of actions."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from ding_like.errors import ConfigError, EnvError
-from ding_like.rl_utils import epsilon_greedy, get_epsilon_greedy_fn
+from ding_like.rl_utils import constant, epsilon_greedy, get_epsilon_greedy_fn, linear_schedule
+from ding_like.rl_utils.exploration import ActionRange, gaussian_noise
 
 
 def draw(eps, *, seed=0, num_rows=1000, num_actions=4, mask=None):
@@ -110,3 +113,70 @@ def test_the_greedy_actions_are_not_written_into():
     epsilon_greedy(greedy, 1.0, num_actions=5, rng=np.random.default_rng(0))
 
     assert not greedy.any()
+
+
+def test_noise_has_the_standard_deviation_asked_for():
+    noise = gaussian_noise(50_000, 2, sigma=0.3, rng=np.random.default_rng(0))
+
+    assert noise.shape == (50_000, 2) and noise.dtype == np.float32
+    np.testing.assert_allclose(noise.std(axis=0), 0.3, rtol=0.02)
+
+
+def test_each_row_has_its_own_sigma():
+    noise = gaussian_noise(3, 20_000, sigma=np.array([0.0, 0.1, 1.0]), rng=np.random.default_rng(0))
+
+    np.testing.assert_allclose(noise.std(axis=1), [0.0, 0.1, 1.0], rtol=0.03)
+
+
+def test_what_is_drawn_does_not_depend_on_sigma():
+    generators = [np.random.default_rng(0) for _ in range(2)]
+    for rng, sigma in zip(generators, (0.1, np.ones(4)), strict=True):
+        gaussian_noise(4, 3, sigma=sigma, rng=rng)
+
+    assert generators[0].random() == generators[1].random()
+
+
+def test_constant_says_its_value_at_every_step():
+    schedule = constant(0.5)
+
+    assert [schedule(step) for step in (0, 10**9)] == [0.5, 0.5]
+
+
+def test_linear_schedule_rises_as_well_as_it_falls():
+    schedule = linear_schedule(0.4, 1.0, num_steps=4)
+
+    assert [schedule(step) for step in (0, 1, 4, 5)] == pytest.approx([0.4, 0.55, 1.0, 1.0])
+
+
+def test_linear_schedule_refuses_zero_steps():
+    with pytest.raises(ConfigError, match="num_steps above 0, got 0"):
+        linear_schedule(1.0, 0.0, num_steps=0)
+
+
+def test_rollout_arithmetic_loads_no_torch():
+    code = "import sys, ding_like.rl_utils; sys.exit('torch' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_lies_outside_is_cut_to_the_bounds_exactly():
+    # Thirds: centre + half is not exactly the bound in float32.
+    low, high = [-1 / 3, 0.1], [0.7, 1 / 3]
+    reach = ActionRange(low, high)
+
+    scaled = reach.to_env(np.array([[-5.0, -1.0], [5.0, 1.0]], np.float32))
+
+    np.testing.assert_array_equal(scaled, np.array([low, high], np.float32))
+
+
+@pytest.mark.parametrize(("low", "high"), [([-np.inf], [1.0]), (-1.0, np.nan), ([1.0], [1.0])])
+def test_bounds_that_are_no_range_are_refused(low, high):
+    with pytest.raises(ConfigError, match="action_low"):
+        ActionRange(low, high)
+
+
+def test_halves_of_the_unit_range_lie_halfway_to_the_bounds():
+    # -1 to 1 and 0 to 4: nothing here is near enough to a bound to be cut.
+    scaled = ActionRange([-1.0, 0.0], [1.0, 4.0]).to_env(np.array([[-0.5, -0.5], [0.25, 0.5]], np.float32))
+
+    np.testing.assert_array_equal(scaled, [[-0.5, 1.0], [0.25, 3.0]])

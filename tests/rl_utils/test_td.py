@@ -1,14 +1,26 @@
-"""TD targets and losses against slow obvious versions."""
+"""Temporal-difference targets, soft values and the rescaling of values."""
+
+from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.distributions import Categorical
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.rl_utils.td import double_q_value, nstep_td_target
-from ding_like.rl_utils.value_family import RowLoss, ScalarValue, weighted_mean
+from ding_like.rl_utils.td import double_q_value, entropy_of, log_softmax, nstep_td_target, soft_value
+from ding_like.rl_utils.value_family import (
+    RescaledValue,
+    RowLoss,
+    ScalarValue,
+    value_rescale,
+    value_unscale,
+    weighted_mean,
+)
 
 
 def q_td_error(q, action, target, *, weight=None, loss="huber", delta=1.0):
@@ -160,3 +172,102 @@ def test_a_team_of_actions_is_read_agent_by_agent():
     chosen = ScalarValue("mse").of_action(values, torch.tensor([[0, 1, 0], [1, 1, 0]]))
 
     assert chosen.tolist() == [[0.0, 3.0, 4.0], [7.0, 9.0, 10.0]]
+
+
+ALPHA = 0.3
+
+
+def draw(rows: int = 6, actions: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return logits, values and masks [B, A]; every row allows at least one action."""
+    generator = torch.Generator().manual_seed(0)
+    logit, q = (torch.randn(rows, actions, generator=generator, dtype=torch.float64) for _ in range(2))
+    mask = torch.rand(rows, actions, generator=generator) < 0.5
+    mask[:, 1] = True
+    return logit, q, mask
+
+
+def test_the_worked_example():
+    log_pi = torch.tensor([[0.5, 0.5]]).log()
+
+    assert float(soft_value(log_pi, torch.tensor([[1.0, 3.0]]), alpha=0.1)) == pytest.approx(2 + 0.1 * math.log(2))
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_values_and_entropies_equal_a_slow_walk_over_rows_and_legal_actions(is_masked):
+    logit, q, mask = draw()
+    log_pi = log_softmax(logit, mask if is_masked else None)
+
+    values, entropies = soft_value(log_pi, q, alpha=ALPHA), entropy_of(log_pi)
+
+    for row in range(len(logit)):
+        legal = [a for a in range(4) if mask[row, a] or not is_masked]
+        pi = Categorical(logits=logit[row, legal])
+        expected = sum(
+            float(pi.probs[i]) * (float(q[row, a]) - ALPHA * math.log(float(pi.probs[i]))) for i, a in enumerate(legal)
+        )
+        assert float(values[row]) == pytest.approx(expected, abs=1e-9)
+        assert float(entropies[row]) == pytest.approx(float(pi.entropy()), abs=1e-9)
+
+
+def test_gradients_equal_finite_differences():
+    logit, q, mask = draw()
+    logit.requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: soft_value(log_softmax(x, None), q, alpha=ALPHA), logit)
+    assert torch.autograd.gradcheck(lambda x: soft_value(log_softmax(x, mask), q, alpha=ALPHA), logit)
+    assert torch.autograd.gradcheck(lambda x: entropy_of(log_softmax(x, mask)), logit)
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_what_is_forbidden_changes_nothing_whatever_its_value(bad):
+    logit, q, mask = draw()
+    logit.requires_grad_()
+    other = q.masked_fill(~mask, bad)
+
+    value = soft_value(log_softmax(logit, mask), other, alpha=ALPHA)
+    (gradient,) = torch.autograd.grad(value.sum(), logit)
+
+    assert torch.equal(value, soft_value(log_softmax(logit, mask), q, alpha=ALPHA))
+    assert gradient.isfinite().all() and not gradient[~mask].any() and gradient[mask].any()
+
+
+def test_a_mask_may_be_of_numbers_and_in_another_shape():
+    logit, _, mask = draw()
+
+    assert torch.equal(log_softmax(logit, mask.to(torch.int8).reshape(6, 2, 2)), log_softmax(logit, mask))
+
+
+def test_a_policy_that_is_certain_has_a_finite_value():
+    value = soft_value(log_softmax(torch.tensor([[1000.0, -1000.0]]), None), torch.tensor([[2.0, 5.0]]), alpha=1.0)
+
+    assert value.item() == 2.0
+
+
+def test_rescaled_values_are_those_of_the_paper() -> None:
+    x = torch.tensor([-8.0, -0.5, 0.0, 3.0, 100.0], dtype=torch.float64)
+
+    expected = [math.copysign(math.sqrt(abs(v) + 1) - 1, v) + 1e-2 * v for v in x.tolist()]
+
+    torch.testing.assert_close(value_rescale(x, 1e-2), torch.tensor(expected, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-2])
+def test_unscaling_is_the_inverse_over_many_orders_of_magnitude(eps: float) -> None:
+    size = torch.logspace(-6, 6, 200, dtype=torch.float64)
+    x = torch.cat([-size, torch.zeros(1, dtype=torch.float64), size])
+
+    torch.testing.assert_close(value_unscale(value_rescale(x, eps), eps), x, rtol=1e-9, atol=1e-12)
+
+
+def test_unscaling_keeps_its_digits_in_float32() -> None:
+    x = torch.linspace(-3, 3, 301)
+
+    torch.testing.assert_close(value_unscale(value_rescale(x)), x, rtol=1e-6, atol=1e-6)
+
+
+def test_a_target_is_backed_up_on_the_scale_of_returns() -> None:
+    reward, next_value = torch.tensor([1.0, 1.0]), value_rescale(torch.tensor([10.0, 10.0]))
+
+    target = RescaledValue().backup(reward, next_value, discount=0.5, terminated=torch.tensor([False, True]))
+
+    torch.testing.assert_close(target, value_rescale(torch.tensor([6.0, 1.0])))

@@ -1,0 +1,250 @@
+"""Networks of action values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.model import DQN, DiscreteHead, DuelingHead, init_orthogonal, numpy_forward
+from ding_like.model.flat_params import FlatParams
+from ding_like.model.numpy_grad import NumpyGrad
+from ding_like.model.q_networks import C51DQN, DRQN, QRDQN
+from ding_like.utils.registries import MODEL_REGISTRY
+
+
+def linear_shapes(module):
+    return [(layer.in_features, layer.out_features) for layer in module.modules() if isinstance(layer, nn.Linear)]
+
+
+def test_dueling_is_value_plus_centred_advantage():
+    head = DuelingHead(3, 4)
+    x = torch.randn(5, 3)
+
+    q = head(x)
+
+    for row in range(5):
+        value = head.value(x)[row].item()
+        advantage = head.advantage(x)[row].tolist()
+        expected = [value + a - sum(advantage) / 4 for a in advantage]
+        assert q[row].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_head_has_hidden_layers_of_the_given_width():
+    assert linear_shapes(DiscreteHead(3, 2, hidden_size=8, layer_num=2)) == [(3, 8), (8, 8), (8, 2)]
+
+
+def test_head_refuses_a_negative_number_of_layers():
+    with pytest.raises(ConfigError, match="layer_num is -1"):
+        DiscreteHead(3, 2, layer_num=-1)
+
+
+def test_default_network_for_vectors_has_two_streams_as_wide_as_the_encoder_output():
+    streams = [(64, 64), (64, 1), (64, 64), (64, 2)]
+
+    assert linear_shapes(DQN(4, 2)) == [(4, 128), (128, 128), (128, 64), *streams]
+
+
+def test_without_dueling_and_head_layers_it_is_a_plain_mlp():
+    model = DQN([4], 2, [128, 128, 64], dueling=False, head_layer_num=0)
+
+    assert linear_shapes(model) == [(4, 128), (128, 128), (128, 64), (64, 2)]
+    assert [type(layer) for layer in model.modules() if not list(layer.children())] == [nn.Linear, nn.ReLU] * 3 + [
+        nn.Linear
+    ]
+
+
+def test_forward_gives_the_q_values_under_the_name_logit():
+    model = DQN(4, 2)
+    x = torch.randn(3, 4)
+
+    assert list(model(x)) == ["logit"]
+    assert torch.equal(model(x)["logit"], model.q(x))
+    assert model.q(x).shape == (3, 2)
+
+
+def test_settings_reach_encoder_and_head():
+    model = DQN(4, 2, [8], activation="tanh", norm_type="LN", head_hidden_size=5)
+
+    kinds = {type(layer) for layer in model.head.modules()} & {nn.ReLU, nn.Tanh, nn.LayerNorm}
+    assert kinds == {nn.Tanh, nn.LayerNorm}
+    assert linear_shapes(model.head.value) == [(8, 5), (5, 1)]
+
+
+def test_several_action_axes_are_refused():
+    with pytest.raises(ConfigError, match=r"action_shape is \(2, 3\)"):
+        DQN(4, [2, 3])
+
+
+def test_a_single_observation_is_refused():
+    with pytest.raises(SchemaError, match="give a batch"):
+        DQN(4, 2).q(torch.zeros(4))
+
+
+def test_orthogonal_initialisation_covers_convolutions_and_layers_without_bias():
+    conv, linear = nn.Conv2d(2, 3, 3), nn.Linear(6, 3, bias=False)
+
+    init_orthogonal(nn.ModuleList([conv, linear]), gain=2.0)
+
+    for rows in (conv.weight.flatten(1), linear.weight):
+        torch.testing.assert_close(rows @ rows.T, 4 * torch.eye(3), atol=1e-5, rtol=0)
+    assert not conv.bias.any()
+
+
+OBS, ACTIONS, ROWS = 3, 4, 5
+MAKERS: dict[str, Any] = {
+    "c51dqn": lambda **settings: C51DQN(OBS, ACTIONS, [8, 6], v_min=-1.0, v_max=3.0, n_atom=7, **settings),
+    "qrdqn": lambda **settings: QRDQN(OBS, ACTIONS, [8, 6], num_quantiles=7, **settings),
+}
+
+
+def observations(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(ROWS, OBS)).astype(np.float32)
+
+
+def test_dueling_distributions_are_value_plus_centred_advantage_point_by_point() -> None:
+    head, x = DuelingHead(3, ACTIONS, num_points=2), torch.randn(ROWS, 3)
+
+    points, value, advantage = (part(x).detach() for part in (head, head.value, head.advantage))
+
+    for row in range(ROWS):
+        for point in range(2):
+            ours = advantage[row, :, point].tolist()
+            expected = [float(value[row, 0, point]) + a - sum(ours) / ACTIONS for a in ours]
+            assert points[row, :, point].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("dueling", "head_layer_num"), [(True, 1), (False, 0)])
+@pytest.mark.parametrize("name", MAKERS)
+def test_numpy_gives_and_differentiates_what_torch_does(name: str, dueling: bool, head_layer_num: int) -> None:
+    torch.manual_seed(0)
+    model = MAKERS[name](dueling=dueling, head_layer_num=head_layer_num)
+    params, x = FlatParams(model), observations()
+    grad = np.random.default_rng(1).normal(size=(ROWS, ACTIONS, 7)).astype(np.float32)
+    points = model.points(torch.from_numpy(x))
+    params.zero_grad()
+    points.backward(torch.from_numpy(grad))
+    expected = params.grad_vector.clone()
+
+    by_hand = NumpyGrad(model, params)
+    params.grad_vector.fill_(7.0)
+    output = by_hand.forward(x)
+    by_hand.backward(grad.copy())
+
+    np.testing.assert_allclose(output, points.detach().numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    forward = numpy_forward(model)
+    assert forward is not None
+    np.testing.assert_allclose(forward(x), points.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_what_follows_the_network_is_applied_to_its_output() -> None:
+    model, x = MAKERS["qrdqn"](), observations()
+    plain, mean = numpy_forward(model), numpy_forward(model, then=lambda points: points.mean(-1))
+    assert plain is not None and mean is not None
+
+    np.testing.assert_array_equal(mean(x), plain(x).mean(-1))
+
+
+def test_c51_says_probabilities_and_what_is_expected() -> None:
+    model, x = MAKERS["c51dqn"](), torch.from_numpy(observations())
+
+    output = model(x)
+
+    torch.testing.assert_close(output["distribution"], model.logits(x).softmax(-1))
+    support = torch.linspace(-1.0, 3.0, 7)
+    torch.testing.assert_close(output["logit"], (output["distribution"] * support).sum(-1))
+
+
+def test_qrdqn_says_quantiles_their_fractions_and_what_is_expected() -> None:
+    model, x = QRDQN(OBS, ACTIONS, [8], num_quantiles=4), torch.from_numpy(observations())
+
+    output = model(x)
+
+    assert torch.equal(output["q"], model.quantiles(x)) and output["q"].shape == (ROWS, ACTIONS, 4)
+    torch.testing.assert_close(output["logit"], output["q"].mean(-1))
+    assert output["tau"].tolist() == [0.125, 0.375, 0.625, 0.875]
+
+
+@pytest.mark.parametrize(("name", "key", "default"), [("c51dqn", "n_atom", 51), ("qrdqn", "num_quantiles", 32)])
+def test_names_and_defaults_are_di_engines(name: str, key: str, default: int) -> None:
+    model = MODEL_REGISTRY.build(name, obs_shape=OBS, action_shape=ACTIONS)
+
+    assert getattr(model, key) == default
+    assert name != "c51dqn" or (model.v_min, model.v_max) == (-10.0, 10.0)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_several_actions_at_a_time_are_refused_by_the_name_of_the_model(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"the '{name}' model needs one number of discrete actions"):
+        MODEL_REGISTRY.build(name, obs_shape=OBS, action_shape=[2, 3])
+
+
+SMALL: dict[str, Any] = dict(encoder_hidden_size_list=[6])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        dict(dueling=False, head_layer_num=0),
+        dict(lstm_type="pytorch"),
+        dict(lstm_type="gru", res_link=True),
+        dict(lstm_hidden_size=5),
+    ],
+    ids=["dueling", "plain", "pytorch", "gru with link", "own width"],
+)
+def test_a_sequence_at_once_equals_its_steps_one_by_one(settings: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model = DRQN(3, 2, **SMALL, **settings)
+    obs = torch.randn(4, 7, 3)
+    state = {name: torch.randn(4, len(value)) for name, value in model.initial_state.items()}
+
+    values, behind = model.run(obs, state)
+
+    assert values.shape == (4, 7, 2) and torch.equal(model(obs, state)["logit"], values)
+    for t in range(7):
+        one, state = model.run(obs[:, t : t + 1], state)
+        torch.testing.assert_close(one[:, 0], values[:, t])
+    for name, column in behind.items():
+        torch.testing.assert_close(state[name], column)
+
+
+def test_observations_may_be_dicts_with_images() -> None:
+    shape = {"board": [1, 8, 8], "speed": 2}
+    model = DRQN(shape, 3, [4, 8], encoder_kernel_size=[3], encoder_stride=[1])
+    state = {name: torch.from_numpy(value).expand(2, -1) for name, value in model.initial_state.items()}
+
+    values, _ = model.run({"board": torch.rand(2, 5, 1, 8, 8), "speed": torch.rand(2, 5, 2)}, state)
+
+    assert values.shape == (2, 5, 3)
+
+
+def test_the_link_hands_the_recurrent_layers_input_on() -> None:
+    torch.manual_seed(0)
+    model = DRQN(3, 2, **SMALL, res_link=True)
+    for parameter in model.core.parameters():
+        torch.nn.init.zeros_(parameter)  # an LSTM of zeros gives zeros
+    obs, state = torch.randn(2, 4, 3), {name: torch.zeros(2, 6) for name in ("h", "c")}
+
+    values, _ = model.run(obs, state)
+
+    torch.testing.assert_close(values.flatten(0, 1), model.head(model.encoder(obs.flatten(0, 1))))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (dict(lstm_type="lstm"), "lstm_type is 'lstm'; expected 'normal', 'pytorch' or 'gru'"),
+        (dict(res_link=True, lstm_hidden_size=5), "give lstm_hidden_size=6, or leave it out"),
+        (dict(lstm_hidden_size=0), "hidden size 0"),
+        (dict(action_shape=[2, 3]), "needs one number of discrete actions"),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        DRQN(**{"obs_shape": 3, "action_shape": 2, **SMALL, **settings})
