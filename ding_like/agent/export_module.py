@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from ding_like.agent.layers import NO_EFFECT, layers_of
 from ding_like.agent.loaded import Agent
-from ding_like.data.hybrid_space import HybridSpace
+from ding_like.agent.observations import leaves_of
+from ding_like.comm.serve.messages import by_flat_name
 from ding_like.data.obs import split_mask
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction
@@ -29,7 +30,7 @@ _Step = Callable[[Tensor], Tensor]
 
 
 class Port(NamedTuple):
-    """Describe an input or an output; the batch axis goes before its shape."""
+    """Input or output of an exported file; the batch axis goes before its shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,7 +38,7 @@ class Port(NamedTuple):
 
 
 class ExportedAgent(nn.Module):
-    """Choose actions [B, ...] for observations: `forward(*inputs)` takes and gives tensors in the order of the ports.
+    """Module that chooses actions [B, ...] for observations; its tensors are in the order of the ports.
 
     Inputs are the observation's arrays by flat name, then the recurrent state; outputs the action, then the state.
     """
@@ -59,7 +60,7 @@ class ExportedAgent(nn.Module):
         for parameter in self.model.parameters():
             parameter.requires_grad_(False)
         self._run, self._best = forward.run_tensors, choose.best
-        self._leaves = _leaves(agent.observation_space)
+        self._leaves = leaves_of(agent.observation_space)
         self._is_dict = isinstance(agent.observation_space, spaces.Dict)
         self._before = [step for layer in reversed(list(layers_of(agent.stack))) for step in _obs_steps(layer)]
         self._start = {name: _start_of(leaf) for name, leaf in self._leaves.items()}
@@ -161,18 +162,9 @@ def _act(layer: Any) -> _Step:
     return lambda action: torch.minimum(torch.maximum(at_low + (action - first) * slope, low), high).to(low.dtype)
 
 
-def _leaves(space: spaces.Space[Any], path: str = "") -> dict[str, spaces.Space[Any]]:
-    if not isinstance(space, spaces.Dict):
-        return {path: space}
-    found: dict[str, spaces.Space[Any]] = {}
-    for name, inner in space.spaces.items():
-        found |= _leaves(inner, f"{path}/{name}" if path else name)
-    return found
-
-
 def _held_dtypes(agent: Agent) -> dict[str, torch.dtype]:
     held = ObsLayout(agent.stack.observation_space).space
-    return {name: _torch_dtype(np.dtype(leaf.dtype)) for name, leaf in _leaves(held).items()}
+    return {name: _torch_dtype(np.dtype(leaf.dtype)) for name, leaf in leaves_of(held).items()}
 
 
 def _start_of(leaf: spaces.Space[Any]) -> Array | None:
@@ -191,16 +183,5 @@ def _named(leaf: str) -> str:
 def rows_of(inputs: Sequence[Port], obs: Any, state: Mapping[str, Array]) -> list[Array]:
     """Return the arrays of a batch of observations and states in the order of the inputs."""
     arrays = {f"state/{name}": value for name, value in state.items()}
-    arrays |= {_named(name): value for name, value in _flat(obs).items()}
+    arrays |= {_named(name): value for name, value in by_flat_name(obs).items()}
     return [np.ascontiguousarray(arrays[port.name], dtype=port.dtype) for port in inputs]
-
-
-def _flat(obs: Any, path: str = "") -> dict[str, Any]:
-    if not isinstance(obs, Mapping):
-        return {path: obs}
-    return {k: v for name, inner in obs.items() for k, v in _flat(inner, f"{path}/{name}" if path else name).items()}
-
-
-def is_hybrid(space: spaces.Space[Any]) -> bool:
-    """Tell whether actions are rows of a choice and its parameters."""
-    return isinstance(space, HybridSpace)

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from gymnasium import wrappers as gym
 
-from ding_like.data.obs import ACTION_MASK
+from ding_like.agent.observations import example
 from ding_like.data.space_json import Space
 from ding_like.envs.hybrid import hybrid_rows
 from ding_like.envs.spaces import ActionLayout, ObsLayout
@@ -103,20 +103,6 @@ def changes_nothing(spec: Spec) -> bool:
     found = find_wrapper(spec if isinstance(spec, str) else spec.get("type"))
     is_class = isinstance(found, type) and issubclass(found, NO_EFFECT)
     return is_class and not callable(getattr(found, "state_dict", None))
-
-
-def example(space: Space, key: str = "") -> Any:
-    """Return an observation of zeros or the nearest allowed numbers, with a mask that allows all actions."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return {name: example(inner, name) for name, inner in space.spaces.items()}
-    if key == ACTION_MASK:
-        return np.ones(space.shape or (), space.dtype)
-    if isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
-        return np.zeros(space.shape or (), space.dtype) + np.asarray(space.start, space.dtype)
-    zeros = np.zeros(space.shape or (), space.dtype)
-    if isinstance(space, gymnasium.spaces.Box):
-        return np.clip(zeros, space.low, space.high).astype(space.dtype)
-    return zeros
 
 
 def layers_of(stack: AnyEnv) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -24,7 +24,7 @@ _SHOWN = 5  # places in a message
 
 
 class Rows(NamedTuple):
-    """Hold a request's observations as arrays."""
+    """Observations of a request as arrays."""
 
     obs: RawBatch
     num: int
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
 
 
 class ObservationReader:
-    """Check observations against a space: names, shapes, kinds of number and range.
+    """Reader that checks observations against a space: names, shapes, kinds of number and range.
 
     One observation is [O...], a batch [R, O...] with R at most `max_batch`. A NaN and an integer out of range are
     refused. Numbers outside a Box are taken, with one warning for each entry: some envs leave the Box they declare.
@@ -41,7 +41,7 @@ class ObservationReader:
     def __init__(self, space: Space, *, max_batch: int) -> None:
         self.space = space
         self.max_batch = max_batch
-        self._leaves = {"/".join(path): leaf for path, leaf in _leaves(space, ())}
+        self._leaves = leaves_of(space)
         self._is_dict = isinstance(space, spaces.Dict)
         boxes = {name: _box_bounds(leaf) for name, leaf in self._leaves.items() if isinstance(leaf, spaces.Box)}
         self._bounds = {name: bounds for name, bounds in boxes.items() if bounds is not None}  # no warning given yet
@@ -70,7 +70,7 @@ class ObservationReader:
             _refuse(f"the batch has {count:,} observations, expected 1 to {self.max_batch:,}")
         if ACTION_MASK in arrays:
             _check_mask(arrays[ACTION_MASK])
-        return Rows(self._nested(arrays), count or 1, count is not None)
+        return Rows(_nested_as(self.space, arrays, ""), count or 1, count is not None)
 
     def _warn_outside(self, name: str, array: Array, outside: Array) -> None:
         space = self._leaves[name]
@@ -86,7 +86,7 @@ class ObservationReader:
 
     def example(self) -> Any:
         """Return an example for JSON: zeros or the nearest allowed numbers, and a mask that allows all actions."""
-        return _mapped(self.space, lambda space, key: _example(space, key).tolist())
+        return _mapped(self.space, lambda space, key: example(space, key).tolist())
 
     def describe(self) -> Any:
         """Return shape, dtype and kind of each array of one observation, for JSON."""
@@ -102,17 +102,6 @@ class ObservationReader:
         if missing or unknown:
             what = f"lacks {quoted(missing)}" if missing else f"has {quoted(unknown)}"
             _refuse(f"'obs' {what}, expected {quoted(self._leaves)}")
-
-    def _nested(self, arrays: Mapping[str, Array]) -> RawBatch:
-        if not self._is_dict:
-            return arrays[""]
-        nested: dict[str, Any] = {}
-        for path, _ in _leaves(self.space, ()):
-            target = nested
-            for key in path[:-1]:
-                target = target.setdefault(key, {})
-            target[path[-1]] = arrays["/".join(path)]
-        return nested
 
 
 def describe_space(space: Space) -> dict[str, Any]:
@@ -158,12 +147,20 @@ def read_is_first(sent: Sent, rows: Rows) -> Array:
     return array.reshape(rows.num)
 
 
-def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Space]]:
-    if isinstance(space, spaces.Dict):
-        for key, inner in space.spaces.items():
-            yield from _leaves(inner, (*path, key))
-    else:
-        yield path, space
+def leaves_of(space: Space, path: str = "") -> dict[str, Space]:
+    """Return the spaces in nested dicts by flat name, as "arm/angle"; a space that is no dict has the name ""."""
+    if not isinstance(space, spaces.Dict):
+        return {path: space}
+    found: dict[str, Space] = {}
+    for name, inner in space.spaces.items():
+        found |= leaves_of(inner, f"{path}/{name}" if path else name)
+    return found
+
+
+def _nested_as(space: Space, arrays: Mapping[str, Array], path: str) -> RawBatch:
+    if not isinstance(space, spaces.Dict):
+        return arrays[path]
+    return {key: _nested_as(inner, arrays, f"{path}/{key}" if path else key) for key, inner in space.spaces.items()}
 
 
 def _box_bounds(space: spaces.Box) -> tuple[Array, Array] | None:
@@ -183,13 +180,18 @@ def _mapped(space: Space, make: Any, key: str = "") -> Any:  # Any: JSON-like
     return make(space, key)
 
 
-def _example(space: Space, key: str) -> Array:
+def example(space: Space, key: str = "") -> Any:
+    """Return an observation of zeros or the nearest allowed numbers, with a mask that allows all actions."""
+    if isinstance(space, spaces.Dict):
+        return {name: example(inner, name) for name, inner in space.spaces.items()}
     if key == ACTION_MASK:
         return np.ones(space.shape or (), space.dtype)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return np.zeros(space.shape or (), space.dtype) + np.asarray(space.start, space.dtype)
     zeros = np.zeros(space.shape or (), space.dtype)
-    return np.clip(zeros, space.low, space.high).astype(space.dtype) if isinstance(space, spaces.Box) else zeros
+    if isinstance(space, spaces.Box):
+        return np.clip(zeros, space.low, space.high).astype(space.dtype)
+    return zeros
 
 
 def _read_leaf(called: str, value: Sent, space: Space) -> Array:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.agent.video import filmable, make_video
+from ding_like.agent.weights import find_checkpoint
 from ding_like.envs import get_vec_env_setting
-from ding_like.errors import CheckpointError, DingError
+from ding_like.errors import DingError
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.statistics import load_agent
 from ding_like.report.curve import plot_run
-from ding_like.report.runs import read_run, refuse_seeds
+from ding_like.report.runs import read_run
 from ding_like.types import State
 from ding_like.utils.user_code import raised_at, told
 
@@ -69,24 +70,3 @@ def weights_of(mode: Any, path: Path) -> Iterator[Sequence[Sequence[State]]]:
         yield statistics
     finally:
         mode.load_state_dict(own)
-
-
-def find_checkpoint(folder: Path, which: str) -> Path:
-    """Return the file of the 'best' or the 'last' checkpoint of an experiment, or `which` as a path.
-
-    Raises CheckpointError if there is none.
-    """
-    if which not in ("best", "last"):
-        if not Path(which).is_file():
-            raise CheckpointError(f"there is no checkpoint '{which}'; --ckpt takes best, last or the path of a file.")
-        return Path(which)
-    refuse_seeds(folder)
-    pattern = "ckpt_best.pth.tar" if which == "best" else "iteration_*.pth.tar"
-    found = sorted((folder / "ckpt").glob(pattern), key=_iteration)
-    if not found:
-        raise CheckpointError(f"there is no {which} checkpoint in '{folder}/ckpt': this run has saved none yet.")
-    return found[-1]
-
-
-def _iteration(path: Path) -> int:
-    return int("0" + "".join(filter(str.isdigit, path.name)))

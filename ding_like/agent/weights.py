@@ -16,6 +16,7 @@ from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryEr
 from ding_like.pipeline.build.parts import build_policy
 from ding_like.pipeline.roles.record import BEST_CHECKPOINT
 from ding_like.pipeline.statistics import load_agent
+from ding_like.report.runs import refuse_seeds
 from ding_like.types import EvalMode, State
 
 if TYPE_CHECKING:
@@ -113,17 +114,21 @@ def run_folder(path: str | Path) -> Path:
 
 def find_checkpoint(folder: Path, which: str | Path) -> Path:
     """Return a checkpoint of a run's folder: the "best", the "last", or a file. Raises CheckpointError without one."""
+    if which in ("best", "last"):
+        refuse_seeds(folder)
     if which == "best":
         best = folder / BEST_CHECKPOINT
         if not best.is_file():
-            raise CheckpointError(no_best(folder, "which='last'"))
+            raise CheckpointError(no_best(folder, "which='last' (--ckpt last)"))
         return best
     if which == "last":
         return last_checkpoint(folder)
     for file in (Path(which), folder / which, folder / "ckpt" / which):
         if file.is_file():
             return file
-    raise CheckpointError(f"there is no checkpoint '{which}'; which is 'best', 'last' or a file's path.")
+    raise CheckpointError(
+        f"there is no checkpoint '{which}'; which is 'best', 'last' or a file's path (--ckpt takes the same)."
+    )
 
 
 def _folder_of(checkpoint: Path) -> Path:

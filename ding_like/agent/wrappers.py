@@ -23,7 +23,7 @@ from ding_like.types import Array, Obs, State
 
 
 class WrapperSplit(NamedTuple):
-    """Describe a client's env, and which wrappers the agent and the client apply."""
+    """Env of a client, and which wrappers the agent and the client apply."""
 
     observation_space: Space  # of the client's env
     action_space: Space
@@ -72,7 +72,7 @@ def split_at(bare: FedEnv, layers: Sequence[WrapperLayer], first: int) -> Wrappe
 
 
 class AgentWrappers:
-    """Apply a run's wrappers to clients' observations, and in reverse to the policy's actions.
+    """Wrappers of a run, applied to clients' observations, and in reverse to the policy's actions.
 
     `statistics` are the saved states of the wrappers in a checkpoint, by lane. Raises CheckpointError if they are
     missing or do not fit.
@@ -147,6 +147,31 @@ class AgentWrappers:
         if isinstance(self._split.action_space, (gymnasium.spaces.Tuple, gymnasium.spaces.Dict)):
             return each
         return np.stack([np.asarray(one) for one in each])
+
+
+class RowStacks:
+    """Wrappers that need earlier steps: of each row of a batch a stack of its own, around a stand-in for an env."""
+
+    def __init__(self, wrappers: AgentWrappers) -> None:
+        self._wrappers = wrappers
+        self._stacks: list[tuple[gymnasium.Env[Any, Any], FedEnv]] = []
+        self._actions: list[Any] = []  # what each row's stack took last
+
+    def to_policy(self, rows: Rows, is_first: Array) -> Obs:
+        """Return observations [R, ...] as the policy takes them; an episode begins where `is_first` [R]."""
+        while len(self._stacks) < rows.num:
+            self._stacks.append(self._wrappers.new_stack())
+            self._actions.append(None)
+        seen = []
+        for row, obs in enumerate(split_obs(rows.obs)):
+            stack, fed = self._stacks[row]
+            fed.fed = obs
+            seen.append(stack.reset()[0] if is_first[row] else stack.step(self._actions[row])[0])
+        return self._wrappers.batch(seen)
+
+    def note(self, action: Array) -> None:
+        """Remember the policy's actions [R, ...]: with them the wrappers step when the next observations come."""
+        self._actions[: len(action)] = self._wrappers.for_stack(action)
 
 
 def split_obs(obs: RawBatch) -> list[Any]:

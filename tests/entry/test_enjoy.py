@@ -97,7 +97,11 @@ def test_env_of_ones_own_is_given_again(experiment, tmp_path):
     ("arguments", "error", "words"),
     [
         (("nope",), ConfigError, "'nope' is not an experiment folder"),
-        (("EXP", "nope.pth.tar"), CheckpointError, "no checkpoint 'nope.pth.tar'; --ckpt takes best, last"),
+        (
+            ("EXP", "nope.pth.tar"),
+            CheckpointError,
+            "no checkpoint 'nope.pth.tar'; which is 'best', 'last'",
+        ),
     ],
 )
 def test_what_is_missing_is_one_clear_error(experiment, arguments, error, words):
