@@ -15,7 +15,7 @@ from ding_like.utils.registries import MODEL_REGISTRY
 
 
 class Mixer(nn.Module):
-    """Mix agents' values into one that grows with each of them (Rashid et al. 2018, equation 5, figure 2)."""
+    """Mixer of agents' values into one that grows with each of them (Rashid et al. 2018, equation 5, figure 2)."""
 
     def __init__(self, num_agents: int, state_size: int, embed_size: int) -> None:
         super().__init__()
@@ -36,10 +36,10 @@ class Mixer(nn.Module):
 
 @MODEL_REGISTRY.register("qmix")
 class QMIX(nn.Module):
-    """Estimate the value of every agent's actions, and of all agents' together.
+    """Network of the values of every agent's actions, and of all agents' together.
 
-    Observations are dicts of `agents` [B, N, O] and `state` [B, S]; each agent's network is the same and is told which
-    agent it is. With `mixer=False` values are added up (Sunehag et al. 2018). Raises ConfigError for other
+    Observations are dicts of `agents` [B, N, O] and `state` [B, S]; each agent's network is the same and its input
+    names the agent. With `mixer=False` values are added up (Sunehag et al. 2018). Raises ConfigError for other
     observations, and where agents have different numbers of actions.
     """
 

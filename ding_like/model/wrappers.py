@@ -1,4 +1,4 @@
-"""Wrap models as policies written for DI-engine do: to choose actions, to follow another model, to keep states."""
+"""Wrappers of models, for policies written for DI-engine: choose actions, follow another model, keep states."""
 
 from __future__ import annotations
 

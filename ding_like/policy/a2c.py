@@ -32,7 +32,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("a2c")
 class A2CPolicy(OnPolicyActorCritic):
-    """Learn discrete or continuous actions by policy gradients."""
+    """Policy gradients with a critic, for discrete or continuous actions."""
 
     config: dict[str, Any] = dict(
         type="a2c",
@@ -84,7 +84,7 @@ class A2CPolicy(OnPolicyActorCritic):
 
 @POLICY_REGISTRY.register("pg")
 class PGPolicy(A2CPolicy):
-    """Learn discrete or continuous actions from whole returns."""
+    """REINFORCE with a baseline: policy gradients on whole returns."""
 
     config: dict[str, Any] = dict(
         type="pg",

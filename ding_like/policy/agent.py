@@ -1,4 +1,4 @@
-"""Train an agent object of the user's, of which the SEED trainer needs a network and a training step."""
+"""Agent objects of the user's, of which the SEED trainer needs a network and a training step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choose actions from a network's outputs: exploration is here, and its random numbers.
+"""Choices of actions from a network's outputs: exploration is here, and its random numbers.
 
 Each class is one way to choose, for R rows at once. All of them take (output, action mask or None, generator, setting)
 and return columns [R, ...], `action` among them. `best(output, mask)` is what they choose of tensors without exploring:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Choose(Protocol):
-    """Turn a network's output into columns of rows, `action` among them."""
+    """What turns a network's output into columns of rows, `action` among them."""
 
     def __call__(
         self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
@@ -29,7 +29,7 @@ class Choose(Protocol):
 
 
 class EpsilonGreedy:
-    """Take the best action by its value, or with probability `eps` of the setting (default 0) any legal one."""
+    """Choice of the best action by its value, or with probability `eps` of the setting (default 0) any legal one."""
 
     def __call__(
         self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
@@ -53,7 +53,7 @@ class EpsilonGreedy:
 
 @dataclass(frozen=True)
 class GaussianNoise:
-    """Take the action in [-1, 1] that the network gives, plus noise whose unit is half of the action's range."""
+    """Choice of the action in [-1, 1] that the network gives, plus noise in units of half of the action's range."""
 
     action_range: ActionRange
     noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
@@ -73,9 +73,10 @@ class GaussianNoise:
 
 @dataclass(frozen=True)
 class HybridEpsilonGreedy:
-    """Take the best choice with the parameters that the network gives it, plus noise; or with `eps` anything at all.
+    """Best choice with its parameters by the network, plus noise; or with `eps` a random action.
 
-    The noise is that of `GaussianNoise`; anything is a choice and parameters drawn uniformly, for each row its own.
+    The noise is that of `GaussianNoise`; a random action is a choice and parameters drawn uniformly, for each row its
+    own.
     """
 
     parameter_range: ActionRange
@@ -115,7 +116,7 @@ class HybridEpsilonGreedy:
 
 @dataclass(frozen=True)
 class SquashedGaussian:
-    """Draw from a Gaussian squashed by tanh, or do its tanh(mean)."""
+    """Draw from a Gaussian squashed by tanh, or its tanh(mean)."""
 
     action_range: ActionRange
     is_random: bool
@@ -136,7 +137,7 @@ class SquashedGaussian:
 
 @dataclass(frozen=True)
 class OfFamily:
-    """Draw actions from a family of distributions, or with `is_greedy` take the most likely ones."""
+    """Actions drawn from a family of distributions, or with `is_greedy` the most likely ones."""
 
     family: ActionFamily
     is_greedy: bool

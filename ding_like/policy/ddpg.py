@@ -41,7 +41,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("ddpg")
 class DDPGPolicy(OffPolicyActorCritic):
-    """Learn a deterministic actor and one critic off-policy."""
+    """Deterministic actor and one critic, learned off-policy."""
 
     model_methods: tuple[ModelMethod, ...] = (ModelMethod("actor"), ModelMethod("critic", "obs, action", ("N B",)))
     config: dict[str, Any] = dict(
@@ -163,7 +163,7 @@ class DDPGPolicy(OffPolicyActorCritic):
 
 @POLICY_REGISTRY.register("td3")
 class TD3Policy(DDPGPolicy):
-    """Learn a deterministic actor and two critics off-policy; networks and acting are those of DDPG."""
+    """Deterministic actor and two critics, learned off-policy; networks and acting are those of DDPG."""
 
     config: dict[str, Any] = dict(
         type="td3",

@@ -38,7 +38,7 @@ _SHARE_OF_LARGEST_ENTROPY = 0.98
 
 @POLICY_REGISTRY.register("discrete_sac")
 class DiscreteSACPolicy(SoftActorCritic):
-    """Learn a softmax over discrete actions, two critics and a temperature off-policy."""
+    """Softmax over discrete actions, two critics and a temperature, learned off-policy."""
 
     model_methods: tuple[ModelMethod, ...] = (ModelMethod("actor"), ModelMethod("critic", gives=("N B A",)))
     config: dict[str, Any] = dict(type="discrete_sac")

@@ -49,7 +49,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("dqn")
 class DQNPolicy(ValueBasedPolicy):
-    """Learn Q values of discrete actions off-policy."""
+    """Deep Q-learning: values of discrete actions, learned off-policy."""
 
     model_methods: tuple[ModelMethod, ...] = (ModelMethod("q"),)
     config: dict[str, Any] = dict(type="dqn")
@@ -67,7 +67,7 @@ class DQNPolicy(ValueBasedPolicy):
 
 @POLICY_REGISTRY.register("c51")
 class C51Policy(DQNPolicy):
-    """Learn distributions of returns over fixed values, off-policy and for discrete actions."""
+    """Q-learning of distributions of returns over fixed values."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("logits", gives=("B A N",)),
@@ -87,7 +87,7 @@ class C51Policy(DQNPolicy):
 
 @POLICY_REGISTRY.register("qrdqn")
 class QRDQNPolicy(DQNPolicy):
-    """Learn quantiles of returns, off-policy and for discrete actions."""
+    """Q-learning of quantiles of returns."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("quantiles", gives=("B A N",)),

@@ -11,7 +11,7 @@ fractions included. The loss of values is
     loss      = mean(weight * sum_i sum_j w'_j * |m_i - 1{d_ij < 0}| * H(d_ij) / kappa)
 
 where H is Huber's loss, a square up to kappa. P is trained to make Z on its parts as close as it can be to Z in full: W
-is their 1-Wasserstein distance, which nobody computes, but for its gradient
+is their 1-Wasserstein distance, which is not computed, but for its gradient
 
     dW / dt_i = 2 Z_{t_i}(obs, action) - Z_{m_i}(obs, action) - Z_{m_{i-1}}(obs, action)
 
@@ -44,7 +44,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("fqf")
 class FQFPolicy(ImplicitQuantilePolicy):
-    """Learn the return of discrete actions, as quantiles at proposed fractions, off-policy."""
+    """Q-learning of quantiles of returns at proposed fractions."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("q"),

@@ -35,7 +35,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("impala")
 class IMPALAPolicy(OnPolicyActorCritic):
-    """Learn discrete or continuous actions from sequences, one update for each batch that a buffer gives."""
+    """Actor and critic that learn from sequences of a replay buffer, one update for each batch."""
 
     config: dict[str, Any] = dict(
         type="impala",

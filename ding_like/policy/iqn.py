@@ -40,14 +40,14 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 
 class Asked(NamedTuple):
-    """Hold the fractions that a network is asked at, and what share of the distribution each stands for."""
+    """Fractions at which quantiles are computed, and the share of the distribution that each stands for."""
 
     fractions: Array  # [B, N]
     weights: Array  # [B or 1, N]
 
 
 class ImplicitQuantilePolicy(DQNPolicy):
-    """Learn quantiles of returns by their Huber loss; a model's `q` acts and chooses next actions."""
+    """Q-learning of quantiles at any fractions, by their Huber loss; a model's `q` acts and chooses next actions."""
 
     config: dict[str, Any] = dict(
         learn=dict(
@@ -151,7 +151,7 @@ class ImplicitQuantilePolicy(DQNPolicy):
 
 @POLICY_REGISTRY.register("iqn")
 class IQNPolicy(ImplicitQuantilePolicy):
-    """Learn the return of discrete actions, as quantiles at drawn fractions, off-policy."""
+    """Q-learning of quantiles of returns at drawn fractions."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("q"),

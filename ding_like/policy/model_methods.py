@@ -33,7 +33,7 @@ _ONE_HOT = "one_hot"
 
 
 class ModelMethod(NamedTuple):
-    """Name what a policy calls of its model, what it gives it and what it expects, one string of axes per tensor.
+    """Method of a model that a policy calls: what it is given and what is expected, one string of axes per tensor.
 
     B is the batch, A the actions; other letters have any length that the policy's `_model_sizes` does not say, and a
     word stands for something else than a tensor. Only methods of `obs` and of `obs, action` are tried with a probe.

@@ -1,4 +1,4 @@
-"""Hold what DDPG, TD3 and SAC share: networks with targets, rows as tensors, acting. Losses are in their own files."""
+"""What DDPG, TD3 and SAC share: networks with targets, rows as tensors, acting. Losses are in their own files."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ class TrainedNetwork:
 
 
 class OffPolicyActorCritic(Policy):
-    """Learn an actor and its critics off-policy; continuous actions, [-1, 1] inside.
+    """Actor and critics that learn off-policy; continuous actions, [-1, 1] inside.
 
     The model has `actor(obs)` and `critic(obs, action) -> [N, B]`, modules that share no parameters. An algorithm for
-    discrete actions says so in `action_spaces` and `_inside`; its critic may be another function.
+    discrete actions overrides `action_spaces` and `_inside`; its critic may be another function.
     """
 
     config: dict[str, Any] = dict(

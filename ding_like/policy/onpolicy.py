@@ -1,4 +1,4 @@
-"""Hold what PPO and A2C share: acting, advantages along lanes, minibatches. Their losses are in their files."""
+"""What PPO and A2C share: acting, advantages along lanes, minibatches. Their losses are in their files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Progress(NamedTuple):
 
 
 class OnPolicyActorCritic(Policy):
-    """Learn an actor and a critic from the rows that they have just made, with generalised advantages.
+    """Actor and critic that learn from the rows that they have just made, with generalised advantages.
 
     The model is a 'vac', or any with its methods `actor`, `critic` and `actor_critic`. Of a dict observation, the entry
     `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.

@@ -36,7 +36,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("pdqn")
 class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
-    """Learn values of choices and their parameters off-policy; epsilon-greedy, with noise on the parameters.
+    """Values of choices and their parameters, learned off-policy; epsilon-greedy, with noise on the parameters.
 
     The model is a 'pdqn', or any with `actor(obs) -> [B, P]` in [-1, 1], `critic(obs, parameters) -> [B, K]` and
     `choose(obs) -> [B, K + P]`, the values and the parameters.

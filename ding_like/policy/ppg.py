@@ -39,7 +39,7 @@ Kept = tuple[TransitionBatch, ...]
 
 @POLICY_REGISTRY.register("ppg")
 class PPGPolicy(PPOPolicy):
-    """Learn discrete or continuous actions as PPO does, and share what was learned between actor and critic in phases.
+    """PPO with phases in which what the critic learned is brought into the actor.
 
     The model is a 'ppg', or any with its methods `actor`, `critic`, `actor_critic` and `actor_and_aux`.
     """

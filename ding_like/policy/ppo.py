@@ -44,7 +44,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("ppo")
 class PPOPolicy(OnPolicyActorCritic):
-    """Learn discrete or continuous actions by clipped policy gradients."""
+    """Clipped policy gradients, for discrete or continuous actions."""
 
     config: dict[str, Any] = dict(
         type="ppo",
@@ -228,7 +228,7 @@ class PPOPolicy(OnPolicyActorCritic):
         }
 
     def _info(self, *, approx_kl: Any, **values: Any) -> dict[str, Any]:
-        """Return what the learner is told of a minibatch; numbers, or tensors that may still be computed."""
+        """Return what is logged of a minibatch; numbers, or tensors that may still be computed."""
         if self._cfg.learn.target_kl is not None:
             self._approx_kl[0] = approx_kl
         rates = {"cur_lr": self._now(self._learning_rate), "clip_ratio": self._now(self._clip_ratio)}
@@ -291,7 +291,7 @@ def _as_rollout(batch: TransitionBatch) -> Rollout:
 
 @POLICY_REGISTRY.register("ppo_offpolicy")
 class PPOOffPolicy(PPOPolicy):
-    """Learn as PPO does, one update for each batch that a buffer gives."""
+    """PPO on rows of a replay buffer, one update for each batch."""
 
     config: dict[str, Any] = dict(
         type="ppo_offpolicy",

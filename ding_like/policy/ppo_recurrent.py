@@ -38,7 +38,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("ppo_recurrent")
 class PPORecurrentPolicy(PPOPolicy):
-    """Learn discrete or continuous actions by clipped policy gradients, of a model that remembers.
+    """PPO with a recurrent model.
 
     The model is a 'recurrent_vac', or any with its `initial_state` and methods.
     """

@@ -28,7 +28,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("qmix")
 class QMIXPolicy(DQNPolicy):
-    """Learn a team's discrete actions off-policy from its common reward."""
+    """Q-learning of a team's discrete actions from its common reward."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("q", gives=("B N A",)),

@@ -43,7 +43,7 @@ ETA = 0.9  # Kapturowski et al. 2019, section 2.3
 
 @POLICY_REGISTRY.register("r2d2")
 class R2D2Policy(ValueBasedPolicy):
-    """Learn Q values of discrete actions from sequences, with a recurrent network."""
+    """Q-learning from sequences, with a recurrent network."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("run", "obs, state", ("B T A", "state")),
@@ -189,7 +189,7 @@ def _priority(error: Tensor, num_steps: Tensor) -> Array:
 
 @POLICY_REGISTRY.register("drqn")
 class DRQNPolicy(R2D2Policy):
-    """Learn Q values of discrete actions from sequences drawn uniformly, with a recurrent network."""
+    """Q-learning from sequences drawn uniformly, with a recurrent network."""
 
     config: dict[str, Any] = dict(
         type="drqn",

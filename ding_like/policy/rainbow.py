@@ -39,7 +39,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("rainbow")
 class RainbowPolicy(DQNPolicy):
-    """Learn distributions of discrete actions' returns off-policy, exploring by noisy networks."""
+    """Q-learning of distributions of returns that explores by noisy networks."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("under", "noise", ("model",)),

@@ -19,7 +19,7 @@ from ding_like.types import Array, CollectMode, Obs, State
 
 
 class RandomActor:
-    """Draw actions uniformly from an action space, each lane its own.
+    """Actor that draws actions uniformly from an action space, each lane its own.
 
     Of a dict observation, the entry `action_mask` [R, A] says which discrete actions are legal; that of a team may be
     [R, N, A]. Raises ConfigError for a space of other kinds, or without bounds.

@@ -1,4 +1,4 @@
-"""Act by a network that is elsewhere: what an actor keeps of a policy when inference servers run its network.
+"""Acting by a network that is elsewhere: what an actor keeps of a policy when inference servers run its network.
 
 Exploration stays with the actor, with its random numbers: the choice, and the noise of noisy networks, which goes to
 the server as a column. So does recurrent state: each request brings it and each reply returns it, and rows hold it.

@@ -1,4 +1,4 @@
-"""Say which methods a policy of the user's own lacks, before anything calls them."""
+"""Checks of a user's policy: which methods it lacks, before anything calls them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 
 class Temperature(nn.Module):
-    """Hold the logarithm of alpha, so that alpha stays above 0."""
+    """Logarithm of alpha, so that alpha stays above 0."""
 
     def __init__(self, alpha: float) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Temperature(nn.Module):
 
 
 class SoftActorCritic(OffPolicyActorCritic):
-    """Hold what SAC is for any kind of action: an actor, critics with targets, a temperature, and their steps."""
+    """SAC for any kind of action: an actor, critics with targets, a temperature, and their steps."""
 
     config: dict[str, Any] = dict(
         model=dict(
@@ -130,7 +130,7 @@ class SoftActorCritic(OffPolicyActorCritic):
 
 @POLICY_REGISTRY.register("sac")
 class SACPolicy(SoftActorCritic):
-    """Learn a stochastic actor of continuous actions, two critics and a temperature off-policy.
+    """Stochastic actor of continuous actions, two critics and a temperature, learned off-policy.
 
     The target of the entropy over [-1, 1]^A is by default minus the number of dimensions.
     """

@@ -67,7 +67,7 @@ class EpsilonPolicy(Policy):
 
 
 class ValueBasedPolicy(EpsilonPolicy):
-    """Learn the values of discrete actions off-policy; epsilon-greedy, with a target network."""
+    """Values of discrete actions, learned off-policy; epsilon-greedy, with a target network."""
 
     config: dict[str, Any] = dict(
         # Double DQN: the online network chooses the next action, the target network judges it.
@@ -207,7 +207,7 @@ class ValueBasedPolicy(EpsilonPolicy):
 
     def _uniform_rows(self, rows: int, *shape: int) -> Tensor:
         """Return numbers in [0, 1) [B, ...] for a minibatch of so many rows; of several learners', each has its own."""
-        assert self._noise is not None, "what draws says so: _draws"
+        assert self._noise is not None, "a policy that draws overrides _draws"
         share = self._share
         return self._noise.uniform((rows * share.num_learners, *shape))[share.rank * rows : (share.rank + 1) * rows]
 

@@ -74,8 +74,8 @@ class CategoricalValue:
         return torch.where(nothing_legal.unsqueeze(-1), nothing, best)
 
     def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
-        # After an end all atoms land on R, so that any probabilities will do there, if they are some: what is said of
-        # a state after the end is never learned, and may be anything.
+        # After an end all atoms land on R, so that any probabilities will do there, if they are some: the prediction
+        # of a state after the end is never learned, and may be anything.
         next_value = next_value.masked_fill(terminated.unsqueeze(-1), 1.0 / self._num_atoms)
         following = (discount * ~terminated).unsqueeze(-1)
         place = (reward.unsqueeze(-1) + following * self._atoms_like(next_value) - self._v_min) * self._per_unit
