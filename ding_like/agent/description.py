@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 import ding_like
-from ding_like.agent.layers import FedEnv, Spec, WrapperLayer, describe_wrappers
+from ding_like.agent.layers import Spec, WrapperLayer, describe_wrappers
 from ding_like.agent.trust import allow_code, allow_saved_config, missing_wrappers
-from ding_like.agent.wrappers import WrapperSplit, split_at, split_wrappers
+from ding_like.agent.wrappers import WrapperSplit
 from ding_like.config import compile_config, to_plain
 from ding_like.data.space_json import Space, space_from_json, space_to_json
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
@@ -45,7 +45,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class AgentDescription:
-    """Hold all of a run's agent but its weights."""
+    """Agent of a run but for its weights."""
 
     env_name: str
     observation_space: Space  # of the env as its users make it, without env.wrappers
@@ -62,21 +62,37 @@ class AgentDescription:
 
     @property
     def policy_name(self) -> str:
-        """Return the name of the policy."""
+        """Name of the policy."""
         return str(self.policy["type"])
 
     def split(self, *, remembers: bool, client_wraps: bool) -> WrapperSplit:
-        """Split the wrappers between an agent and its client; see `split_wrappers`."""
-        return split_wrappers(self._bare(), self.layers, remembers=remembers, client_wraps=client_wraps)
+        """Split the wrappers between an agent and its client, by whether they can be applied to observations alone.
+
+        An agent that `remembers` earlier steps applies those that need them. Raises ConfigError for a wrapper that it
+        cannot apply, unless `client_wraps`: then the client applies that one and those inside it.
+        """
+        can = ("nothing", "steps") if remembers else ("nothing",)
+        first = max((place + 1 for place, layer in enumerate(self.layers) if layer.needs not in can), default=0)
+        if first and not client_wraps:
+            named = "; ".join(f"{layer.name} {layer.why}" for layer in self.layers if layer.needs not in can)
+            inside = self.layers[first - 1]
+            raise ConfigError(
+                f"env.wrappers of this run cannot all be applied to a single observation: {named}. Start it with "
+                f"--client-wraps where clients send what {inside.name} observes, as {inside.observation_space}, "
+                "and step an env that has those wrappers."
+            )
+        return self.split_at(first)
 
     def split_at(self, first: int) -> WrapperSplit:
         """Return the split whose client applies the first so many wrappers."""
-        return split_at(self._bare(), self.layers, first)
-
-    def _bare(self) -> FedEnv:
-        """Return what stands in for the env."""
-        return FedEnv(
-            self.observation_space, self.action_space, render_mode=self.render_mode, parameter_mask=self.parameter_mask
+        client: AgentDescription | WrapperLayer = self.layers[first - 1] if first else self
+        return WrapperSplit(
+            client.observation_space,
+            client.action_space,
+            self.render_mode,
+            specs=tuple(layer.spec for layer in self.layers[first:]),
+            client_wrappers=tuple(layer.name for layer in self.layers[:first]),
+            parameter_mask=self.parameter_mask,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -100,7 +116,7 @@ class AgentDescription:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> AgentDescription:
-        """Return what `to_json` was asked of. Raises CheckpointError for another format."""
+        """Return the description that `to_json` wrote. Raises CheckpointError for another format."""
         if told.get("format") != _FORMAT:
             raise CheckpointError(
                 f"{AGENT_FILE} has format {told.get('format')!r}, this version of ding_like reads {_FORMAT}: update "
@@ -126,13 +142,9 @@ class AgentDescription:
 
 
 def _layer_to_json(layer: WrapperLayer) -> dict[str, Any]:
-    return {
-        "spec": to_plain(layer.spec) if isinstance(layer.spec, Mapping) else layer.spec,
-        "needs": layer.needs,
-        "why": layer.why,
-        "observation_space": space_to_json(layer.observation_space),
-        "action_space": space_to_json(layer.action_space),
-    }
+    spec = to_plain(layer.spec) if isinstance(layer.spec, Mapping) else layer.spec
+    observed, acted = map(space_to_json, (layer.observation_space, layer.action_space))
+    return {**layer._asdict(), "spec": spec, "observation_space": observed, "action_space": acted}
 
 
 def _layer_from_json(told: Mapping[str, Any]) -> WrapperLayer:

@@ -45,7 +45,7 @@ _TRIED_STEPS = 5
 
 
 class WrapperLayer(NamedTuple):
-    """Describe one entry of `env.wrappers`."""
+    """Entry of `env.wrappers`."""
 
     spec: Spec
     needs: Needs
@@ -55,12 +55,12 @@ class WrapperLayer(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the wrapper's name."""
+        """Name of the wrapper."""
         return self.spec if isinstance(self.spec, str) else str(self.spec.get("type"))
 
 
 class FedEnv(gymnasium.Env[Any, Any]):
-    """Stand in for a client's env: it has its spaces, and observes what it is fed.
+    """Stand-in for a client's env: it has its spaces, and observes what it is fed.
 
     Rewards are NaN, so that a wrapper whose observations depend on them is found out.
     """

@@ -69,7 +69,7 @@ def check_finite(what: str, columns: Mapping[str, Array]) -> None:
 
 
 class LoadedVersion(NamedTuple):
-    """Name the weights that act."""
+    """Weights that act."""
 
     path: Path
     train_iter: int | None  # updates that the weights have had, None where the file does not say

@@ -55,7 +55,7 @@ _MAX_TAKES = 4  # of an env that does not repeat itself
 
 
 class Filmed(NamedTuple):
-    """Hold what a film shows."""
+    """Content of a film."""
 
     returns: list[float]  # of its episodes
     median_of: Sequence[float] = ()  # the returns among which that of the one episode is the median; empty: all shown
@@ -182,7 +182,7 @@ def _no_window() -> Iterator[None]:
 
 
 class Frame(NamedTuple):
-    """Hold one picture of a film."""
+    """Picture of a film."""
 
     pixels: Array  # [H, W, 3] uint8
     caption: str
@@ -190,7 +190,7 @@ class Frame(NamedTuple):
 
 
 class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Film the first episodes of an env from `start` on.
+    """Wrapper that films the first episodes of an env from `start` on.
 
     When frames get too many, every other one goes, and from then on half as many are taken.
     """

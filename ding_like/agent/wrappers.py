@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from ding_like.agent.layers import FedEnv, Spec, WrapperLayer, changes_nothing, layers_of
+from ding_like.agent.layers import FedEnv, Spec, changes_nothing, layers_of
 from ding_like.agent.observations import RawBatch, Rows, Space
 from ding_like.envs.hybrid import HybridRows, hybrid_rows
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.envs.wrappers.normalization import ObsNorm
-from ding_like.errors import CheckpointError, ConfigError
+from ding_like.errors import CheckpointError
 from ding_like.types import Array, Obs, State
 
 
@@ -36,39 +36,6 @@ class WrapperSplit(NamedTuple):
         """Return what stands in for the client's env."""
         acted, mask = self.action_space, self.parameter_mask
         return FedEnv(self.observation_space, acted, render_mode=self.render_mode, parameter_mask=mask)
-
-
-def split_wrappers(
-    bare: FedEnv, layers: Sequence[WrapperLayer], *, remembers: bool, client_wraps: bool
-) -> WrapperSplit:
-    """Split wrappers by whether an agent can apply them to observations alone.
-
-    `bare` has the spaces of the env without them. An agent that `remembers` earlier steps applies those that need them.
-    Raises ConfigError for a wrapper that it cannot apply, unless `client_wraps`: then the client applies that one and
-    those inside it.
-    """
-    can = ("nothing", "steps") if remembers else ("nothing",)
-    first = max((place + 1 for place, layer in enumerate(layers) if layer.needs not in can), default=0)
-    if first and not client_wraps:
-        told = "; ".join(f"{layer.name} {layer.why}" for layer in layers if layer.needs not in can)
-        inside = layers[first - 1]
-        raise ConfigError(
-            f"env.wrappers of this run cannot all be applied to a single observation: {told}. Start it with "
-            f"--client-wraps where clients send what {inside.name} observes, as {inside.observation_space}, "
-            "and step an env that has those wrappers."
-        )
-    return split_at(bare, layers, first)
-
-
-def split_at(bare: FedEnv, layers: Sequence[WrapperLayer], first: int) -> WrapperSplit:
-    """Return the split whose client applies the first so many wrappers."""
-    observed, acted = bare.observation_space, bare.action_space
-    if first:
-        observed, acted = layers[first - 1].observation_space, layers[first - 1].action_space
-    specs, names = (layer.spec for layer in layers[first:]), (layer.name for layer in layers[:first])
-    return WrapperSplit(
-        observed, acted, bare.render_mode, tuple(specs), tuple(names), getattr(bare, "parameter_mask", None)
-    )
 
 
 class AgentWrappers:
