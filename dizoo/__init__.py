@@ -3,6 +3,6 @@
 import sys
 
 if sys.argv[:1] == ["-m"]:  # which stands there while `python -m dizoo.x` looks for x
-    from ding_like.utils.short_errors import show_errors_shortly
+    from ding_like.utils.log import show_errors_shortly
 
     show_errors_shortly()

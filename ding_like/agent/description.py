@@ -33,8 +33,7 @@ from ding_like.pipeline.build.envs import EnvSetting, build_single_env
 from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.runs import refuse_seeds
-from ding_like.utils.files import atomic_write
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import atomic_write, when_there_is_room
 from ding_like.utils.user_code import raised_at, told
 
 logger = logging.getLogger(__name__)

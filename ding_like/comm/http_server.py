@@ -19,7 +19,7 @@ from waitress.server import create_server
 
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback
+from ding_like.utils.machine import OWN_HOST, check_known, is_loopback
 
 # Requests that wait for a thread are not worth a line each: where there are too many, answers take longer.
 logging.getLogger("waitress.queue").setLevel(logging.ERROR)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ding_like.errors import ConfigError
-from ding_like.utils.private_file import NotPrivateError, read_private_file
+from ding_like.utils.files import NotPrivateError, read_private_file
 
 ROLES = ("collector", "learner", "admin")
 _KEY_BYTES = 32

@@ -22,7 +22,7 @@ from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.errors import ConfigError
 from ding_like.utils.bounds import FROM_0
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)

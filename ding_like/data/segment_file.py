@@ -25,8 +25,7 @@ from safetensors.numpy import save as save_tensors
 from ding_like.data.schema import Schema
 from ding_like.errors import CommError
 from ding_like.types import Array
-from ding_like.utils.files import atomic_write, is_full, retry
-from ding_like.utils.regular_file import WrongSizeError, read_regular_file
+from ding_like.utils.files import WrongSizeError, atomic_write, is_full, read_regular_file, retry
 
 _FORMAT = "ding_like segment 1"
 _SUFFIX = ".safetensors"
@@ -198,7 +197,7 @@ def _check_size(name: str, nbytes: int, content: int | None) -> None:
 def _read_bytes(path: Path, nbytes: int) -> bytes:
     """Return the bytes of a regular file of exactly this size, opened without following a link."""
     try:
-        return read_regular_file(path.parent, path.name, nbytes=nbytes)
+        return bytes(read_regular_file(path.parent, path.name, nbytes=nbytes))
     except FileNotFoundError as error:
         raise SegmentError("missing", f"there is no segment {path.name}") from error
     except WrongSizeError as error:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import ding_like
-from ding_like.utils.parent import watch_parent
+from ding_like.utils.processes import watch_parent
 
 _GRACE_S = 60.0  # to save a point after the parent has ended
 

@@ -323,7 +323,7 @@ def _sub_command(name: str) -> click.Command:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; an expected error is one message and exit status 1, `--debug` shows its traceback."""
-    from ding_like.utils.process_end import end_process
+    from ding_like.utils.processes import end_process
 
     try:
         _main(argv)

@@ -31,9 +31,8 @@ from ding_like.pipeline.self_play import is_game
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import closing_lines, env_name, version_line
-from ding_like.utils.addresses import OWN_HOST, check_known, is_loopback, reachable_url
-from ding_like.utils.files import atomic_write
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import atomic_write, when_there_is_room
+from ding_like.utils.machine import OWN_HOST, check_known, is_loopback, reachable_url
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
 

@@ -21,7 +21,7 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.serial_entry import load_config, run_learner
 from ding_like.errors import DingError
 from ding_like.utils.log import setup_console
-from ding_like.utils.parent import watch_parent
+from ding_like.utils.processes import watch_parent
 
 _GONE = "has ended without a word: it was killed"
 

@@ -19,7 +19,7 @@ from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import share_config
 from ding_like.utils.log import log_to_file
-from ding_like.utils.processes import num_cores
+from ding_like.utils.machine import num_cores
 
 logger = logging.getLogger(__name__)
 

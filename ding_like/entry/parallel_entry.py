@@ -40,7 +40,7 @@ from ding_like.pipeline.parallel.settings import (
 from ding_like.pipeline.roles.record import RunResult
 from ding_like.utils.files import retry
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.processes import make_own_folder
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from ding_like.utils.run_folder import RunFolder
 

@@ -40,7 +40,7 @@ from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
 from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
 from ding_like.policy import Policy
 from ding_like.utils.log import setup_console, shown_as_by_the_command
-from ding_like.utils.parent import watch_parent
+from ding_like.utils.processes import watch_parent
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 from ding_like.utils.run_folder import RunFolder
 

@@ -25,8 +25,8 @@ from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.seed_run import Workers, agent_config, config_mark
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
-from ding_like.utils.addresses import check_known
-from ding_like.utils.parent import watch_parent
+from ding_like.utils.machine import check_known
+from ding_like.utils.processes import watch_parent
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from ding_like.config.override import Override
 from ding_like.entry.learners import RunArguments
 from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
-from ding_like.utils.addresses import reachable
+from ding_like.utils.machine import reachable
 
 SeedPlan: TypeAlias = SystemPlan[SeedSettings]
 

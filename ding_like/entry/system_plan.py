@@ -17,7 +17,7 @@ from ding_like.entry.learners import RunArguments
 from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
 from ding_like.entry.serial_entry import InputConfig, limited
 from ding_like.report.summary import env_name
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)

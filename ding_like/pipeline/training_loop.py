@@ -31,8 +31,7 @@ from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.progress import Limits, Progress
 from ding_like.report.run_console import RunConsole
 from ding_like.types import State
-from ding_like.utils.files import is_full
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.resume import Saved
 from ding_like.worker.evaluator.base import EvaluationStoppedError
 

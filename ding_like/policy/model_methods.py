@@ -23,7 +23,7 @@ from ding_like.config.report import suggestion
 from ding_like.data.rows import method_name
 from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
-from ding_like.utils.memory import check_memory
+from ding_like.utils.machine import check_memory
 from ding_like.utils.registries import MODEL_REGISTRY
 from ding_like.utils.user_code import raised_at, told
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings, with_metric
-from ding_like.utils.plan_file import load_plan, save_plan
+from ding_like.utils.files import load_plan, save_plan
 
 FORMAT = 1  # of that file
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding_like.pipeline.interrupt import StopSignal
-from ding_like.utils.parent import start_child
-from ding_like.utils.processes import describe_status, end_processes
+from ding_like.utils.processes import describe_status, end_processes, start_child
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ding_like.config.override import parse_value
 from ding_like.errors import ConfigError
-from ding_like.utils.plan_file import load_plan, save_plan
+from ding_like.utils.files import load_plan, save_plan
 
 if TYPE_CHECKING:
     from optuna import Trial

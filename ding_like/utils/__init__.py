@@ -19,7 +19,7 @@ _HOMES = {
     "ENV_MANAGER_REGISTRY": _REGISTRIES,
     "ENV_REGISTRY": _REGISTRIES,
     "ENV_WRAPPER_REGISTRY": _REGISTRIES,
-    "EasyTimer": "ding_like.utils.timer",
+    "EasyTimer": "ding_like.utils.timing",
     "LEAGUE_REGISTRY": _REGISTRIES,
     "LEARNER_REGISTRY": _REGISTRIES,
     "MODEL_REGISTRY": _REGISTRIES,

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from ding_like.errors import ConfigError
-from ding_like.utils.own_folder import machine_mark, start_of, state_of
+from ding_like.utils.processes import machine_mark, start_of, state_of
 
 logger = logging.getLogger(__name__)
 

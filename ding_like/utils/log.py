@@ -5,28 +5,80 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from types import TracebackType
 
-from ding_like.errors import escape_controls
+from ding_like.errors import DingError, escape_controls
 from ding_like.utils.files import is_full
-from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import EventWriter
-from ding_like.utils.repeats import RepeatFilter
+from ding_like.utils.timing import Interval
 
 # Modules log through logging.getLogger(__name__); their records come by here on the way to the console.
 PACKAGE_LOGGER = logging.getLogger("ding_like")
 
-# Of the console, and of the files that stand in its place.
-REPEATS = RepeatFilter()
 # An environment variable: set to anything, no pipeline that a program calls shows its lines.
-QUIET = "DING_LIKE_QUIET"
+_QUIET = "DING_LIKE_QUIET"
+_MAX_REPEATS = 1000  # warnings that are distinguished; any after them is shown each time
+_MAX_SHOWN = 100  # characters of a warning in the summary
 
 _console_handler: logging.Handler | None = None
 _warned: set[str] = set()
 _full_disk_words = Interval(60.0, starts_due=True)
+
+
+class RepeatFilter(logging.Filter):
+    """Filter that shows the first of equal warnings, and counts the others until `take_summary`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: Counter[tuple[str, str]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to show a record; the answer is the same for each handler."""
+        if record.levelno != logging.WARNING:
+            return True
+        is_first: bool | None = getattr(record, "is_first", None)
+        if is_first is None:
+            key = (record.name, record.getMessage())
+            if key in self._seen or len(self._seen) < _MAX_REPEATS:
+                self._seen[key] += 1
+            is_first = record.is_first = self._seen[key] <= 1
+        return is_first
+
+    def begin(self) -> None:
+        """Begin a run: warnings of the one before may be shown again."""
+        self._seen.clear()
+
+    def take_summary(self) -> list[str]:
+        """Return a line for each warning that was repeated, and restart the counts."""
+        lines = []
+        for key, count in self._seen.items():
+            if count > 1:
+                first = key[1].partition("\n")[0]
+                shown = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
+                lines.append(f"{count - 1} more time{'s' if count > 2 else ''}: {shown}")
+            self._seen[key] = 1
+        return lines
+
+
+# Of the console, and of the files that replace it.
+REPEATS = RepeatFilter()
+
+
+def show_errors_shortly() -> None:
+    """Print an error of ours that ends this process as its message alone; with the argument --debug, all of it."""
+    hook = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if isinstance(error, DingError) and "--debug" not in sys.argv:
+            sys.stderr.write(f"{kind.__name__}: {error}\n")
+        else:
+            hook(kind, error, trace)
+
+    sys.excepthook = show
 
 
 def setup_console(level: int | str = logging.INFO) -> None:
@@ -59,7 +111,7 @@ def shown_as_by_the_command() -> Iterator[None]:
     It changes nothing for a program that has set up logging, its root or the logger `ding_like`, be it by a
     `logging.NullHandler`, nor where the environment has DING_LIKE_QUIET.
     """
-    if PACKAGE_LOGGER.hasHandlers() or os.environ.get(QUIET):
+    if PACKAGE_LOGGER.hasHandlers() or os.environ.get(_QUIET):
         yield
         return
     setup_console()
@@ -127,23 +179,22 @@ def close_logger(logger: logging.Logger) -> None:
 
 def one_time_warning(message: str) -> None:
     """Warn on the console, once per process for one message."""
-    _say_once(logging.WARNING, message)
+    _log_once(logging.WARNING, message)
 
 
 def one_time_info(message: str) -> None:
-    """Say on the console what a user may want to know, once per process for one message."""
-    _say_once(logging.INFO, message)
+    """Log for the console, once per process for one message."""
+    _log_once(logging.INFO, message)
 
 
-def _say_once(level: int, message: str) -> None:
-    if message in _warned:
-        return
-    _warned.add(message)
-    PACKAGE_LOGGER.log(level, message)
+def _log_once(level: int, message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
+        PACKAGE_LOGGER.log(level, message)
 
 
 class _LogFile(logging.FileHandler):
-    """Write a log; on a full disk lines are left out, which is said on the console once a minute."""
+    """Log file that leaves lines out on a full disk, with a warning on the console once a minute."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base class
         error = sys.exc_info()[1]
@@ -173,7 +224,7 @@ class _Formatter(logging.Formatter):
 
 
 class _ConsoleFormatter(_Formatter):
-    """Name the level only where it matters."""
+    """Format of console lines, which name the level unless it is INFO."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
@@ -194,16 +245,15 @@ def _rich_handler() -> logging.Handler:
     return handler
 
 
-class _StdoutHandler(logging.StreamHandler[TextIO]):
-    """Write to what sys.stdout is at the moment: what captures output replaces it."""
+class _StdoutHandler(logging.Handler):
+    """Handler that writes to the present sys.stdout: a program that captures output replaces it."""
 
-    @property
-    def stream(self) -> TextIO:
-        return sys.stdout
-
-    @stream.setter
-    def stream(self, value: TextIO) -> None:
-        """Ignore the stream that the base class picks."""
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stdout.write(f"{self.format(record)}\n")
+            sys.stdout.flush()
+        except Exception:  # as handlers of `logging` do: a broken console ends no run
+            self.handleError(record)
 
 
 def _plain_handler() -> logging.Handler:

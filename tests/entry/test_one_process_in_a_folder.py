@@ -14,7 +14,7 @@ import pytest
 from ding_like.entry import parallel_pipeline, resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.cli import main
 from ding_like.errors import ConfigError, DingError
-from ding_like.utils import full_disk
+from ding_like.utils import files as files_module
 from ding_like.utils.folder_lock import LOCK_FILE, FolderLock
 from tests.pipeline.test_serial import make_configs
 
@@ -153,11 +153,9 @@ class FullDisk:
     """Disk that is full the first times that files of some names are written."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> None:
-        from ding_like.utils import files as module
-
-        self.left, self.name, self.real = times, name, module.os.replace
-        monkeypatch.setattr(module.os, "replace", self.replace)
-        monkeypatch.setattr(full_disk, "_LOOK_S", 0.001)
+        self.left, self.name, self.real = times, name, files_module.os.replace
+        monkeypatch.setattr(files_module.os, "replace", self.replace)
+        monkeypatch.setattr(files_module, "_LOOK_S", 0.001)
 
     def replace(self, source: Any, target: Any) -> None:
         if self.name in str(target) and self.left:
@@ -190,8 +188,8 @@ def test_a_point_in_between_is_passed_over_on_a_full_disk(monkeypatch, caplog):
 
 def test_a_disk_that_stays_full_is_one_error_and_earlier_points_stay(saved, monkeypatch):
     FullDisk(monkeypatch, "policy.pt", 10**9)
-    monkeypatch.setattr(full_disk, "_LONGEST_S", 0.0)
-    real = full_disk.when_there_is_room
+    monkeypatch.setattr(files_module, "_LONGEST_S", 0.0)
+    real = files_module.when_there_is_room
 
     def at_once(write: Any, **kwargs: Any) -> Any:
         return real(write, **kwargs, longest_s=0.0)

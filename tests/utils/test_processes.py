@@ -1,29 +1,152 @@
-"""That a process has ended is waited for without being its parent."""
+"""A child notices its parent's end, a process ends with its status, folders of dead processes are deleted."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
-from ding_like.utils.processes import wait_for_end
+from ding_like.utils import processes
+from ding_like.utils.processes import forget_child, make_own_folder, start_child, start_of, sweep, watch_parent
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="other systems cannot tell")
-FAR_S = 60.0
+CHILD = """
+import os, sys, threading
+from ding_like.utils.processes import watch_parent
+ended = threading.Event()
+assert watch_parent(ended.set) and not watch_parent(ended.set)
+print(os.getpid(), flush=True)
+os.write(1, b"ended" if ended.wait(20) else b"still there")
+"""
+PARENT = """
+import sys
+from ding_like.utils.processes import start_child
+child = start_child([sys.executable, "-c", sys.argv[1]])
+child.wait()
+"""
 
 
-def test_waiting_for_a_process_ends_with_it() -> None:
-    with subprocess.Popen(["sleep", "60"]) as process:
-        wait_for_end(process.pid, timeout_s=0.05)
-        assert process.poll() is None
-        process.kill()
-        wait_for_end(process.pid, timeout_s=10 * FAR_S)
+@pytest.mark.timeout(60)
+def test_a_child_ends_when_its_parent_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
 
-        assert process.wait(FAR_S) == -9
+        assert parent.stdout.read() == b"ended"
+    assert child != parent.pid
 
 
-def test_a_process_that_is_gone_is_not_waited_for() -> None:
-    with subprocess.Popen(["true"]) as process:
-        process.wait(FAR_S)
-    wait_for_end(process.pid, timeout_s=10 * FAR_S)
+@pytest.mark.timeout(60)
+def test_a_child_goes_on_while_its_parent_lives_and_is_let_go_by_it(tmp_path: Path) -> None:
+    process = start_child([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline()
+    assert process.poll() is None
+
+    forget_child(process)
+    forget_child(process)
+
+    assert process.stdout.read() == b"ended" and process.wait(20) == 0
+    process.stdout.close()
+
+
+def test_one_that_was_started_otherwise_watches_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DING_PARENT_HOLDS_STDIN", raising=False)
+    before = threading.active_count()
+
+    assert not watch_parent(lambda: None) and threading.active_count() == before
+
+
+ENDING = """
+import atexit, sys
+from ding_like.utils.processes import end_process, skip_finalisation
+atexit.register(print, "finalised")
+{skip}
+try:
+    print("said", end="")
+    {act}
+except BaseException as error:
+    end_process(error)
+    raise
+end_process(None)
+"""
+
+
+def end(act: str, skip: str = "skip_finalisation()") -> tuple[int, str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING.format(act=act, skip=skip)], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("act", "status"),
+    [("pass", 0), ("sys.exit()", 0), ("sys.exit(143)", 143), ("sys.exit('why')", 1), ("raise OSError('why')", 1)],
+)
+def test_a_process_without_finalisation_ends_with_the_same_status_and_output(act: str, status: int) -> None:
+    ended, said, errors = end(act)
+
+    assert (ended, said) == (status, "said")
+    assert ("why" in errors) == ("why" in act)
+
+
+def test_other_processes_end_as_usual() -> None:
+    assert end("sys.exit(3)", skip="") == (3, "saidfinalised\n", "")
+
+
+MAKE = "import sys; from ding_like.utils.processes import *; print(make_own_folder('ding-t-', where=sys.argv[1]))"
+
+
+def left_by_another(where: Path) -> Path:
+    """Return a folder of a process that has ended without deleting it."""
+    made = subprocess.run([sys.executable, "-c", MAKE, str(where)], capture_output=True, text=True, check=True)
+    return Path(made.stdout.strip())
+
+
+def test_what_a_dead_process_left_is_deleted_at_the_next_start(tmp_path: Path) -> None:
+    left = left_by_another(tmp_path)
+    (left / "data").mkdir()
+    (left / "data" / "rows").write_bytes(b"x")
+
+    own = make_own_folder("ding-t-", where=tmp_path)
+
+    assert not left.exists() and list(tmp_path.iterdir()) == [own]
+    assert own.stat().st_mode & 0o777 == 0o700
+
+
+def test_folders_of_the_living_stay(tmp_path: Path) -> None:
+    script = f"{MAKE}; sys.stdout.flush(); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = Path(other.stdout.readline().strip())
+        own = make_own_folder("ding-t-", where=tmp_path)
+
+        make_own_folder("ding-t-", where=tmp_path)
+
+        assert theirs.is_dir() and own.is_dir()
+        other.communicate("")
+    assert sweep("ding-t-", tmp_path) == [theirs]
+
+
+def test_another_process_with_the_same_id_is_another(tmp_path: Path) -> None:
+    name = f"ding-t-{processes.machine_mark()}-{os.getpid():x}-{start_of(os.getpid()) - 1:x}-abc"
+    (tmp_path / name).mkdir()
+
+    assert [path.name for path in sweep("ding-t-", tmp_path)] == [name]
+
+
+def test_what_may_be_somebody_elses_stays(tmp_path: Path) -> None:
+    mine = processes.machine_mark()
+    # Of another machine, without a start, not made by this function, and of another prefix; and a link.
+    names = ["01234567-1-5-abc", f"{mine}-1-0-abc", "notes", f"more-{mine}-1-5-abc"]
+    for name in names:
+        (tmp_path / f"ding-t-{name}").mkdir()
+    (tmp_path / f"ding-t-{mine}-1-5-abc").symlink_to(tmp_path)
+
+    assert sweep("ding-t-", tmp_path) == [] and len(list(tmp_path.iterdir())) == 5

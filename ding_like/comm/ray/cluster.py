@@ -26,10 +26,8 @@ from ding_like.comm.ray.actors import ClusterLoss
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.ray.needs import Need, object_store_bytes, plan_here, plan_on_cluster
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.addresses import check_known
-from ding_like.utils.own_folder import make_own_folder, sweep
-from ding_like.utils.process_end import skip_finalisation
-from ding_like.utils.processes import num_cores
+from ding_like.utils.machine import check_known, num_cores
+from ding_like.utils.processes import make_own_folder, skip_finalisation, sweep
 
 logger = logging.getLogger(__name__)
 

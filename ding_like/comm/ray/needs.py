@@ -16,8 +16,7 @@ import torch
 from ding_like.comm.ray.library import load_ray
 from ding_like.comm.workers.resources import Resources
 from ding_like.errors import ConfigError
-from ding_like.utils.memory import available_bytes
-from ding_like.utils.processes import num_cores
+from ding_like.utils.machine import available_bytes, num_cores
 
 _SLACK = 1e-6  # amounts are sums of fractions
 # Memory of a worker's process that it shares with no other: measured on a collector of CartPole, more with larger envs.

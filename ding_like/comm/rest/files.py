@@ -18,10 +18,8 @@ from ding_like.comm.weights.delta import apply_delta, is_delta
 from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError
-from ding_like.utils.files import atomic_write
-from ding_like.utils.full_disk import when_there_is_room
-from ding_like.utils.own_folder import make_own_folder
-from ding_like.utils.regular_file import read_regular_file
+from ding_like.utils.files import atomic_write, read_regular_file, when_there_is_room
+from ding_like.utils.processes import make_own_folder
 
 logger = logging.getLogger(__name__)
 

@@ -37,10 +37,9 @@ from ding_like.comm.rest.auth import (
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.wire import check_id, decode, encode
 from ding_like.comm.weights.delta import delta
-from ding_like.utils.addresses import is_loopback
-from ding_like.utils.files import atomic_write, is_full
-from ding_like.utils.interval import Interval
-from ding_like.utils.regular_file import read_regular_file
+from ding_like.utils.files import atomic_write, is_full, read_regular_file
+from ding_like.utils.machine import is_loopback
+from ding_like.utils.timing import Interval
 
 logger = logging.getLogger(__name__)
 
@@ -349,7 +348,7 @@ def _existing(folder: Path | None) -> Path:
 def _read(path: Path) -> bytes | None:
     """Return the bytes of a file; None if there is none, or only a link, a pipe or a second name of a file."""
     try:
-        return read_regular_file(path.parent, path.name)
+        return bytes(read_regular_file(path.parent, path.name))
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise

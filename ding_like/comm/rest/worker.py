@@ -25,7 +25,7 @@ from ding_like.comm.rest.messages import CoordinatorService
 from ding_like.comm.rest.refusal import RefusedError, UnreachableError
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from ding_like.comm.serve.messages import (
     read_request,
     write_response,
 )
-from ding_like.utils.latency import Latency
+from ding_like.utils.timing import Latency
 
 logger = logging.getLogger(__name__)
 

@@ -23,8 +23,7 @@ from ding_like.comm.flat_state import FlatState
 from ding_like.comm.rest.wire import check_id
 from ding_like.comm.weights.encode import Encoded, decode, name_of
 from ding_like.errors import CommError
-from ding_like.utils.files import atomic_write
-from ding_like.utils.regular_file import read_regular_buffer
+from ding_like.utils.files import atomic_write, read_regular_file
 
 _KEEP = 8  # versions: a collector may be loading one while the next are published
 # No more digits than a number of a message may have: other files in the folder are not ours.
@@ -75,7 +74,7 @@ def read_weights(
     path = weights_file(folder, policy_id, attempt, version)
     called = f"weights {path.name} of {policy_id}"
     try:
-        data = read_regular_buffer(path.parent, path.name)
+        data = read_regular_file(path.parent, path.name)
     except FileNotFoundError as error:
         raise WeightsGoneError(f"{called} are not there any more.") from error
     except OSError as error:

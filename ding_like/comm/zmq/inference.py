@@ -26,7 +26,7 @@ from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
 from ding_like.data.obs import columns_to_obs, obs_to_columns
 from ding_like.errors import CommError
 from ding_like.types import Array, Obs
-from ding_like.utils.latency import Latency, LatencyMeter
+from ding_like.utils.timing import Latency, LatencyMeter
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys

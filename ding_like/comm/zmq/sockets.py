@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ding_like.comm.zmq.frames import Frame
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.addresses import is_loopback
 from ding_like.utils.extras import pip_line
-from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.machine import is_loopback
+from ding_like.utils.processes import make_own_folder
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import Admission, SeedKeys

@@ -26,7 +26,7 @@ from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
 from ding_like.types import Array, Obs, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
-from ding_like.utils.processes import num_cores
+from ding_like.utils.machine import num_cores
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ding_like.comm.learner_group import LearnerGroup
-from ding_like.utils.own_folder import make_own_folder
-from ding_like.utils.parent import start_child
-from ding_like.utils.processes import describe_status, end_processes
+from ding_like.utils.processes import describe_status, end_processes, make_own_folder, start_child
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +26,8 @@ class LearnerProcesses:
     """Start learners 1 to `world_size` - 1 beside this process, the first; use it with `with`.
 
     What a learner says goes to `{log_folder}/rank{r}.txt`; its environment is this process's and `env`. They can
-    notice that this process has ended (`utils.parent.watch_parent`), also where it was killed. What is left then is a
-    folder with the file by which they find each other, deleted by the next start on this machine.
+    notice that this process has ended (`utils.processes.watch_parent`), also where it was killed. What is left then is
+    a folder with the file by which they find each other, deleted by the next start on this machine.
 
         with LearnerProcesses(command, world_size=2, log_folder=folder) as processes, processes.join() as group:
             ...

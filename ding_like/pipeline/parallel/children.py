@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ding_like.errors import TrainingError
-from ding_like.utils.parent import forget_child, start_child
-from ding_like.utils.processes import describe_status, end_processes
+from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
 
 logger = logging.getLogger(__name__)
 

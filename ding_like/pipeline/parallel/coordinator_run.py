@@ -23,10 +23,9 @@ from ding_like.report.progress import Progress
 from ding_like.report.run_console import RunConsole
 from ding_like.report.text import measure
 from ding_like.utils.checkpoint import save_state
-from ding_like.utils.files import is_full
-from ding_like.utils.full_disk import when_there_is_room
-from ding_like.utils.interval import Interval
+from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.timing import Interval
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.learners.shares import check_shares, timeout_fault
 from ding_like.pipeline.sample_unit import check_buffer, steps_per_row, warmup_steps
 from ding_like.pipeline.update_ratio import least_lead
-from ding_like.utils.own_folder import make_own_folder
+from ding_like.utils.processes import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from ding_like.utils.registry import Registry
 

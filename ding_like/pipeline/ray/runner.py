@@ -25,7 +25,7 @@ from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.pipeline.runner import MakeRunner, Runner, RunnerLostError
 from ding_like.types import Setting, State
-from ding_like.utils.interval import Interval
+from ding_like.utils.timing import Interval
 
 _METRICS_S = 1.0
 _RESCUE_S = 15.0  # for workers of a lost cluster to answer: Ray ends this process after a minute

@@ -15,8 +15,8 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import PREFIX, mean_metrics, of_stats
 from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.types import Setting, State
-from ding_like.utils.interval import Interval
 from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.timing import Interval
 
 _WINDOW_S = 10.0  # rates are those of so long
 _METRICS_S = 1.0

@@ -33,8 +33,8 @@ from ding_like.pipeline.statistics import CollectorStatistics
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.policy.remote_infer import ActorPart
 from ding_like.types import CollectMode, EnvManager
-from ding_like.utils.interval import Interval
 from ding_like.utils.seeding import MAX_SEED, make_rng, set_pkg_seed
+from ding_like.utils.timing import Interval
 from ding_like.worker import SampleSerialCollector, create_serial_collector
 
 if TYPE_CHECKING:

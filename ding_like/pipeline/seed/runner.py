@@ -19,7 +19,7 @@ from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names
 from ding_like.types import Setting, State
-from ding_like.utils.interval import Beat
+from ding_like.utils.timing import Beat
 
 _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
 _LEAVE_S = 0.5  # that a round may still take then

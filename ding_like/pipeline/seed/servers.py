@@ -42,8 +42,7 @@ from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.types import Array
-from ding_like.utils.interval import Interval
-from ding_like.utils.latency import LatencyMeter
+from ding_like.utils.timing import Interval, LatencyMeter
 
 if TYPE_CHECKING:
     from ding_like.comm.zmq.keys import SeedKeys

@@ -23,7 +23,7 @@ from ding_like.errors import ConfigError, DingError
 from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
-from ding_like.utils.addresses import OWN_HOST, is_known, is_loopback
+from ding_like.utils.machine import OWN_HOST, is_known, is_loopback
 from ding_like.utils.registry import Registry
 
 PATH = "system.seed"

@@ -14,8 +14,7 @@ import torch
 from ding_like.errors import ConfigError, RegistryError, TrainingError
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.di_engine_checkpoint import from_di_engine
-from ding_like.utils.files import is_full
-from ding_like.utils.full_disk import when_there_is_room
+from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY
 
 if TYPE_CHECKING:

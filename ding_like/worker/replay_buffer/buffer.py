@@ -18,9 +18,9 @@ from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.checkpoint import load_state, save_state
-from ding_like.utils.interval import Interval
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.interface import IBuffer
 from ding_like.worker.replay_buffer.limiter import RateLimiter
 from ding_like.worker.replay_buffer.sampler import Sampler

@@ -17,7 +17,7 @@ from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Field, Schema
 from ding_like.errors import ConfigError
 from ding_like.types import Array
-from ding_like.utils.memory import check_buffer_memory
+from ding_like.utils.machine import check_buffer_memory
 from ding_like.worker.replay_buffer.storage import ColumnStorage
 from ding_like.worker.replay_buffer.streams import StreamStorage
 

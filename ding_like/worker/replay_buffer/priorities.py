@@ -13,7 +13,7 @@ from ding_like.data.compiled import compiled_part
 from ding_like.data.sum_tree import SumTree, as_leaves
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array
-from ding_like.utils.memory import check_buffer_memory
+from ding_like.utils.machine import check_buffer_memory
 
 
 class SampledDataMonitor:

@@ -16,7 +16,7 @@ from ding_like.data.row_ids import ROW_ID, as_numbers, as_text
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import SchemaError
 from ding_like.types import Array, SampleUnit, State
-from ding_like.utils.interval import Interval
+from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.priorities import (
     NO_ITER,
     Priorities,

@@ -18,7 +18,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Field, Schema
 from ding_like.types import Array
-from ding_like.utils.memory import check_buffer_memory
+from ding_like.utils.machine import check_buffer_memory
 
 logger = logging.getLogger(__name__)
 

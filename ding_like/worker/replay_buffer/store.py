@@ -13,7 +13,7 @@ from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
-from ding_like.utils.memory import check_buffer_memory
+from ding_like.utils.machine import check_buffer_memory
 from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
 from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
 from ding_like.worker.replay_buffer.streams import StreamStorage

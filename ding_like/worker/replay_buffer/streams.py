@@ -10,7 +10,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array, State
-from ding_like.utils.memory import check_buffer_memory
+from ding_like.utils.machine import check_buffer_memory
 
 STREAM = "stream"  # a column of a store that knows better than the lanes' numbers which rows follow each other
 _STREAM_COLUMNS = (STREAM, "lane", "env_id")

@@ -9,7 +9,7 @@ from ding_like.comm.ray.cluster import RayCluster
 from ding_like.comm.ray.needs import Need, Plan, plan_here, plan_on_cluster
 from ding_like.comm.workers.resources import Resources
 from ding_like.errors import ConfigError
-from ding_like.utils.processes import num_cores
+from ding_like.utils.machine import num_cores
 from tests.ray_cluster import NUM_CPUS
 
 GIB = 2**30

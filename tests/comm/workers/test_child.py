@@ -9,7 +9,6 @@ import pytest
 
 from ding_like.comm.workers.child import ChildProcess, ChildThread
 from ding_like.errors import CommError, EnvError
-from ding_like.utils.processes import wait_for_end
 from tests.comm.workers.scripted_children import Scripted, is_running
 from tests.support import wait_until
 
@@ -94,8 +93,7 @@ def test_a_kill_takes_along_what_the_child_has_started(started):
 
     child.kill()
 
-    wait_for_end(grandchild, timeout_s=_START_S)
-    assert not is_running(grandchild)
+    wait_until(lambda: not is_running(grandchild))
 
 
 _PARENT = """
@@ -129,8 +127,7 @@ def test_a_child_ends_with_a_parent_that_is_killed(tmp_path: Path, pipe: str):
         parent.kill()
         parent.wait()
 
-        wait_for_end(pid, timeout_s=_START_S)
-        assert not is_running(pid)
+        wait_until(lambda: not is_running(pid))
 
 
 def test_a_thread_can_do_the_work_of_a_child():

@@ -22,7 +22,7 @@ WAIT_S = 60.0
 # Ends with its parent, as every learner does; prints its process id.
 LIVES = """
 import os, signal, threading
-from ding_like.utils.parent import watch_parent
+from ding_like.utils.processes import watch_parent
 watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
 print(os.getpid(), flush=True)
 threading.Event().wait(60)

@@ -32,7 +32,7 @@ from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.policy import Policy
 from ding_like.types import State
-from ding_like.utils.parent import watch_parent
+from ding_like.utils.processes import watch_parent
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner, create_learner
 from ding_like.worker.learner.hooks import LogReduceHook

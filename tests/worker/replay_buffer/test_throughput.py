@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ding_like.utils.interval import Interval
+from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.buffer import ThroughputMeter
 from tests.support import Clock
 

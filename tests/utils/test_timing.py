@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from ding_like.utils import timer
-from ding_like.utils.timer import EasyTimer
+from ding_like.utils import timing
+from ding_like.utils.timing import EasyTimer
 
 
 def test_a_timer_tells_how_long_its_block_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer.time, "perf_counter", iter([10.0, 12.5]).__next__)
+    monkeypatch.setattr(timing.time, "perf_counter", iter([10.0, 12.5]).__next__)
 
     with EasyTimer() as measured:
         pass
