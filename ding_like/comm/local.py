@@ -96,7 +96,7 @@ class LocalRows:
         `asked` is how many episodes it was to have where episodes are counted, by default those of an order.
         """
         with self._lock:
-            self.put_random(segment)
+            self._keep(segment)
             if self._counts_episodes:
                 self._collected += self._segment_rows if asked is None else asked
             else:
@@ -106,9 +106,12 @@ class LocalRows:
     def put_random(self, segment: Segment) -> None:
         """Store a segment of random actions, which are collected before a run's first update and allow none."""
         with self._lock:
-            self.env_step += segment.env_steps
-            self.num_rows += len(segment.batch)
-            self._store.push(segment.batch, cur_collector_envstep=self.env_step)
+            self._keep(segment)
+
+    def _keep(self, segment: Segment) -> None:
+        self.env_step += segment.env_steps
+        self.num_rows += len(segment.batch)
+        self._store.push(segment.batch, cur_collector_envstep=self.env_step)
 
     def drop(self, segment: Segment) -> None:
         """Count the env steps of a segment whose rows are not to be learned from."""
