@@ -35,7 +35,7 @@ ENV_MANAGER_REGISTRY: Registry[Any] = Registry(
     modules=dict.fromkeys(("envpool", "ale_vector"), "ding_like.envs.manager.native"),
 )
 LEARNER_REGISTRY: Registry[Any] = Registry("learner", "ding_like.worker.learner")
-LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.hooks")
+LEARNER_HOOK_REGISTRY: Registry[Any] = Registry("learner_hook", "ding_like.worker.learner.base")
 _BATTLE = "ding_like.worker.collector.battle"
 SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry(
     "serial_collector",
@@ -45,7 +45,7 @@ SERIAL_COLLECTOR_REGISTRY: Registry[Any] = Registry(
 SERIAL_EVALUATOR_REGISTRY: Registry[Any] = Registry(
     "serial_evaluator",
     "ding_like.worker.evaluator",
-    modules=dict.fromkeys(("interaction_1v1", "battle_interaction"), "ding_like.worker.evaluator.battle"),
+    modules=dict.fromkeys(("interaction_1v1", "battle_interaction"), "ding_like.worker.evaluator.interaction"),
 )
 PARALLEL_COLLECTOR_REGISTRY: Registry[Any] = Registry(
     "parallel_collector", "ding_like.pipeline.parallel", modules={"marine": "ding_like.pipeline.parallel.zergling"}

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ding_like.utils.registries import COMMANDER_REGISTRY
-from ding_like.worker.commander.naive import NaiveCommander, RunView
+from ding_like.worker.commander import NaiveCommander, RunView
 
 END = "DING_CHAOS_END"  # environment variable: a path; the run is to end once it is there
 

@@ -27,7 +27,7 @@ from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.types import Array
 from ding_like.worker import IBuffer, create_buffer
-from ding_like.worker.commander.naive import NaiveCommander, NewTask
+from ding_like.worker.commander import NaiveCommander, NewTask
 from tests.contracts.channel_cases import BATCH, SEGMENT, Kind, RowEnds, Transport, WeightEnds
 from tests.pipeline.parallel.service_parts import Clock
 

@@ -27,8 +27,7 @@ from ding_like.pipeline.statistics import CollectorStatistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.types import EnvManager
 from ding_like.worker import SampleSerialCollector
-from ding_like.worker.collector.stop_rule import EnvSteps, StopRule
-from ding_like.worker.collector.stop_rule import Rows as RowsRule
+from ding_like.worker.collector.stop_rule import StopRule
 
 
 class CollectEnd:
@@ -151,8 +150,9 @@ class CollectEnd:
         collector = self.collector
         if isinstance(collector, SampleSerialCollector):
             first = collector.num_surplus
-            return RowsRule(least, lambda: first + collector.num_ready(), have=first + collector.num_ready())
-        return EnvSteps(least * steps_per_row(self._cfg.policy), lambda: self.collector.envstep)
+            return lambda: first + collector.num_ready() >= least
+        last = self.collector.envstep + least * steps_per_row(self._cfg.policy)
+        return lambda: self.collector.envstep >= last
 
     def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
         collector = self.collector

@@ -35,8 +35,7 @@ from ding_like.worker import (
     get_buffer_cls,
 )
 from ding_like.worker.collector.base import reads_info
-from ding_like.worker.collector.loop import RolloutLoop, step_until
-from ding_like.worker.collector.stop_rule import EnvSteps, Rows
+from ding_like.worker.collector.loop import RolloutLoop
 
 
 def build_policy(
@@ -254,10 +253,9 @@ def rows_schema(fitted: Mapping[str, Any], env: EnvManager, *, seed: int) -> Sch
         mode = adapt_collect_mode(policy.collect_mode)
         loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"), keeps_info=reads_info(mode))
         setting = policy.command_mode.get_setting_collect({"envstep": 0})
-        rows = Rows(1, lambda: loop.num_ready(mode.num_ready))
-        for _ in step_until(loop, rows | EnvSteps(_MAX_STEPS, lambda: loop.env_steps), setting):
-            pass
-        if not rows.is_met:
+        while not loop.num_ready(mode.num_ready) and loop.env_steps < _MAX_STEPS:
+            loop.step(setting)
+        if not loop.num_ready(mode.num_ready):
             raise TrainingError(
                 f"policy '{fitted.get('type')}' has made no row in {loop.env_steps:,} env steps: see its `segment` "
                 "and `num_ready`."

@@ -6,8 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import reduce
-from operator import or_
+from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from ding_like.pipeline.build.factories import COMPONENTS, no_envs
 from ding_like.pipeline.ray.step_collector import PlainWeights, StepCollector, mean_test_return
 from ding_like.pipeline.ray.worker_set import Worker, WorkerSet
 from ding_like.policy.base import device_named
-from ding_like.worker.collector.stop_rule import StopSignals, whole_number
+from ding_like.worker.collector.stop_rule import StopRule, StopSignals, whole_number
 
 # What PyTorchRL gives a worker.
 RESOURCES = MappingProxyType(dict(memory=5 * 2**30, num_cpus=1, num_gpus=0.2, object_store_memory=2 * 2**30))
@@ -154,12 +153,12 @@ class CWorker(Worker):
         rows = whole_number("num_steps", self.update_every if num_steps is None else num_steps)
         order = order or Order(False, rows, end.envstep, None)
         order = order._replace(rows=min(order.rows, self.storage.max_size or order.rows))
-        signals, stop = self._signals.rules(listen_to, self.iter), None
+        signalled, stop = self._signals.rule(listen_to, self.iter), None
         with self._weights.in_use():
             end.random_steps = getattr(self.algo, "start_steps", 0)
-            if self.fraction_samples < 1 and signals:
+            if self.fraction_samples < 1 and signalled is not None:
                 least = math.ceil(self.fraction_samples * order.rows - 1e-9)  # 0.07 * 100 is a little more than 7
-                stop = end.rows_rule(max(least, 1)) & reduce(or_, signals)
+                stop = partial(_are_met, end.rows_rule(max(least, 1)), signalled)
             end.collect(order, stop=stop)
         self.samples_collected += end.num_collected
         return CollectionResult(time.perf_counter() - started, end.mean_return)
@@ -334,3 +333,7 @@ def _fetched(weights: Any) -> Any:
     from ding_like.comm.ray.actors import check_cluster
 
     return check_cluster().get(weights, timeout=60.0)
+
+
+def _are_met(*rules: StopRule) -> bool:
+    return all(rule() for rule in rules)

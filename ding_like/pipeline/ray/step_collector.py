@@ -16,7 +16,7 @@ from ding_like.comm.channels import Order, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.types import Array
-from ding_like.worker.collector.stop_rule import EnvSteps, StopRule, episode_shares, whole_number
+from ding_like.worker.collector.stop_rule import StopRule, episode_shares, whole_number
 
 _RECENT = 100  # episodes whose returns are averaged
 
@@ -92,12 +92,13 @@ class StepCollector:
 
     def rows_rule(self, least: int) -> StopRule:
         """Return the rule that is met once a collection that begins now has `least` rows."""
-        return EnvSteps(least, lambda: self.envstep)
+        last = self.envstep + least
+        return lambda: self.envstep >= last
 
     def collect(self, order: Order, *, stop: StopRule | None = None) -> None:
         """Collect an order's rows into the storage, one of each env a step, or fewer if `stop` is met before."""
         first = self.envstep
-        while self.envstep - first < order.rows and not (stop is not None and stop.is_met):
+        while self.envstep - first < order.rows and not (stop is not None and stop()):
             self._step()
         self._last = self.envstep - first, self._weights.version
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
@@ -33,14 +33,14 @@ Unit: TypeAlias = Literal["rows", "episodes"]
 
 
 class PolicyMode(Protocol):
-    """Be a mode of a policy: one of ours (`types.CollectMode`), or any named tuple with DI-engine's fields."""
+    """Mode of a policy: one of ours (`types.CollectMode`), or any named tuple with DI-engine's fields."""
 
     @property
     def get_attribute(self) -> Callable[[str], object]: ...
 
 
 class ISerialCollector(Configurable, ABC):
-    """Collect data by stepping environments with a policy, in this process."""
+    """Collector of data, by stepping environments with a policy in this process."""
 
     # What the first argument of `collect` counts.
     unit: ClassVar[Unit]
@@ -49,7 +49,7 @@ class ISerialCollector(Configurable, ABC):
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Start from fresh episodes, in a new env manager if one is given."""
 
-    # What a policy is differs between collectors (a `PolicyMode`, or one for each player): hence Any.
+    # Any: a `PolicyMode`, or one for each player.
     @abstractmethod
     def reset_policy(self, _policy: Any = None) -> None:
         """Act with a new collect mode if one is given; forget recurrent state in any case."""
@@ -72,8 +72,8 @@ class ISerialCollector(Configurable, ABC):
     ) -> Samples:
         """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.
 
-        A collector of one's own need not have this: `rows` is then its target. Raises ConfigError if such a one is
-        given a rule to stop by.
+        `stop` ends a collection early, between two steps. A collector of one's own need not have this method: `rows`
+        is then its target, and a `stop` raises ConfigError.
         """
         if stop is not None:
             raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
@@ -90,8 +90,7 @@ class ISerialCollector(Configurable, ABC):
 
 def array_manager(env: EnvManager) -> EnvManager:
     """Return the env manager itself, or the one inside of one in DI-engine's style, which steps dicts by env id."""
-    inside: EnvManager = getattr(env, "array_manager", env)
-    return inside
+    return getattr(env, "array_manager", env)
 
 
 def game_manager(env: EnvManager) -> EnvManager:
@@ -119,7 +118,7 @@ _RECENT = 100
 
 
 class CollectReport:
-    """Gather episodes and durations between two log lines; the keys of a report are DI-engine's."""
+    """Episodes, steps and durations between two log lines; the keys of a report are DI-engine's."""
 
     def __init__(self) -> None:
         self.total = CollectStats()
@@ -153,13 +152,9 @@ class CollectReport:
         self.total.train_samples += samples
         self.total.episodes += len(episodes)
 
-    def forget(self) -> None:
-        """Start a new interval without a report (the totals stay)."""
-        self._clear()
-
     @property
     def has_episodes(self) -> bool:
-        """Tell whether an episode ended since the last report."""
+        """Whether an episode ended since the last report."""
         return bool(self._returns)
 
     def take(self) -> Mapping[str, float]:
@@ -214,21 +209,21 @@ class CollectReport:
         self._duration_s = state["duration_s"]
 
 
-def describe(report: Mapping[str, object]) -> str:
-    """Return a report as one line for the text log."""
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in report.items()
-    )
-
-
 class BaseSerialCollector(ISerialCollector):
-    """Hold an env manager, a log, and the loop that a sub-class makes of the env and its policies.
+    """Env manager, log, and the loop that a sub-class makes of the env and its policies.
 
-    The loop is made as soon as all are there, and made anew with another env manager; the env step count goes on.
+    The loop is made as soon as all are there, and again for another env manager; the env step count continues.
     """
 
+    config: dict[str, Any] = dict(
+        # Keys of DI-engine's configs: see `without_effect`.
+        deepcopy_obs=False,
+        transform_obs=False,
+        # Updates between two lines in the collector's log.
+        collect_print_freq=100,
+    )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"collect_print_freq": FROM_1}
-    # Keys of a config that change nothing -> what does, or why nothing needs to; read by `config/check.py`.
+    # Keys of a config that change nothing, and why; read by `config/check.py`.
     without_effect: ClassVar[Mapping[str, str]] = {
         "deepcopy_obs": "rows are copied where they are stored",
         "transform_obs": "observations stay arrays until the policy takes them",
@@ -270,7 +265,6 @@ class BaseSerialCollector(ISerialCollector):
             self._env.reset()
         self._make_loop()
 
-    # What a policy is differs between collectors, see __init__: hence Any.
     def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies and all counters."""
         self._last_print_iter = 0
@@ -289,9 +283,31 @@ class BaseSerialCollector(ISerialCollector):
     def _new_loop(self) -> Any:
         """Return a loop over the env, None while something lacks."""
 
+    @staticmethod
+    def _target(given: int | None, name: str, mode: PolicyMode) -> int:
+        """Return the number `given`, else the policy's. Raises ConfigError if there is none, or it is not whole."""
+        target = attribute_of(mode, name, None) if given is None else given
+        if target is None:
+            raise ConfigError(f"collect() needs {name}: pass it, or set policy.collect.{name} in the config.")
+        return whole_number(name, target)
+
+    def _print(self, train_iter: int, reports: Sequence[CollectReport]) -> None:
+        """Report if it is time; of several players, each with its number."""
+        is_due = train_iter - self._last_print_iter >= self._cfg["collect_print_freq"]
+        if not is_due or not all(report.has_episodes for report in reports):
+            return
+        self._last_print_iter = train_iter
+        for player, report in enumerate(reports):
+            values = report.take()
+            of_player, suffix = (f", player {player}", f"_{player}") if len(reports) > 1 else ("", "")
+            line = ", ".join(f"{name} {v:.4g}" if isinstance(v, float) else f"{name} {v}" for name, v in values.items())
+            self._logger.info("collect%s: %s", of_player, line)
+            named = {name + suffix: value for name, value in values.items()}
+            self._metrics.write(self._instance_name, named, env_step=self.envstep, train_iter=train_iter)
+
     @property
     def envstep(self) -> int:
-        """Return the number of env steps taken so far, over all lanes; dropped ones count."""
+        """Number of env steps taken so far, over all lanes; dropped ones count."""
         return self._envstep_offset + (self._loop.env_steps if self._loop is not None else 0)
 
     @envstep.setter
@@ -323,20 +339,12 @@ def attribute_of(policy: PolicyMode, name: str, default: object) -> object:
 
 
 def reads_info(mode: CollectMode) -> bool:
-    """Tell whether a mode's rows need the env's `info`; one that was made without saying so does not."""
+    """Return whether a mode's rows need the env's `info`; by default they do not."""
     return bool(getattr(mode, "reads_info", False))
 
 
-def target_of(given: int | None, name: str, of_policy: object) -> int:
-    """Return the number `given`, else the policy's. Raises ConfigError if there is none, or it is no whole number."""
-    target = of_policy if given is None else given
-    if target is None:
-        raise ConfigError(f"collect() needs {name}: pass it, or set policy.collect.{name} in the config.")
-    return whole_number(name, target)
-
-
 class LoopCollector(BaseSerialCollector):
-    """Collect through a `RolloutLoop`; a sub-class says when to stop and what to hand out."""
+    """Collector through a `RolloutLoop`; a sub-class decides when to stop and what to return."""
 
     _policy: CollectMode | None = None
     _loop: RolloutLoop | None = None
@@ -350,11 +358,11 @@ class LoopCollector(BaseSerialCollector):
 
     @property
     def is_first(self) -> Array:
-        """Return bool[E], a live view: the lanes that take the first step of an episode next."""
+        """Lanes that take the first step of an episode next, bool[E]: a live view."""
         return self._parts()[0].is_first
 
     def reset_policy(self, _policy: PolicyMode | None = None) -> None:
-        """Act with a new collect mode if one is given; open episodes go on, recurrent state is forgotten."""
+        """Act with a new collect mode if one is given; open episodes continue, recurrent state is cleared."""
         if _policy is not None:
             self._policy = adapt_collect_mode(_policy)
             self._on_policy = bool(attribute_of(self._policy, "on_policy", False))
@@ -377,36 +385,28 @@ class LoopCollector(BaseSerialCollector):
 
     @property
     def mean_return(self) -> float:
-        """Return the mean return of the last episodes, at most 100; NaN before the first."""
-        recent = self._report.recent_returns
-        return sum(recent) / len(recent) if recent else float("nan")
+        """Mean return of the last episodes, at most 100; NaN before the first."""
+        return _mean(self._report.recent_returns)
 
     @property
     def mean_metrics(self) -> dict[str, float]:
-        """Return the means of the envs' own metrics over the last episodes that had some, at most 100."""
+        """Means of the envs' own metrics over the last episodes that had some, at most 100."""
         return mean_metrics(self._report.recent_metrics)
 
     @property
     def mean_length(self) -> float:
-        """Return the mean length of the last episodes, at most 100, in env steps; NaN before the first."""
-        recent = self._report.recent_lengths
-        return sum(recent) / len(recent) if recent else float("nan")
+        """Mean length of the last episodes, at most 100, in env steps; NaN before the first."""
+        return _mean(self._report.recent_lengths)
 
     @property
     def dropped_steps(self) -> int:
-        """Return the env steps so far whose rows are not handed out: episodes that broke off, a surplus on-policy."""
+        """Env steps so far whose rows are not returned: episodes that broke off, a surplus on-policy."""
         return self._report.total.dropped_steps + (0 if self._loop is None else self._loop.dropped_steps)
 
     def _parts(self) -> tuple[RolloutLoop, CollectMode]:
         if self._loop is None or self._policy is None:
             raise ConfigError("the collector needs an env and a policy before collect(): call reset(policy, env).")
         return self._loop, self._policy
-
-    def _target(self, given: int | None, name: str) -> int:
-        """Return how many are to be collected. Raises ConfigError if neither the caller nor the policy says so."""
-        if given is None and self._policy is not None:
-            return target_of(None, name, attribute_of(self._policy, name, None))
-        return target_of(given, name, None)
 
     def _count(
         self, episodes: list[EpisodeRecord], *, first_step: int, samples: int, started_s: float, train_iter: int
@@ -420,17 +420,7 @@ class LoopCollector(BaseSerialCollector):
             samples=samples,
             duration_s=time.perf_counter() - started_s,
         )
-        self._print(train_iter)
-
-    def _print(self, train_iter: int) -> None:
-        if train_iter - self._last_print_iter < self._cfg["collect_print_freq"]:
-            return
-        if not self._report.has_episodes:
-            return
-        self._last_print_iter = train_iter
-        report = self._report.take()
-        self._logger.info("collect: %s", describe(report))
-        self._metrics.write(self._instance_name, report, env_step=self.envstep, train_iter=train_iter)
+        self._print(train_iter, [self._report])
 
     def state_dict(self) -> State:
         """Return everything that an exact resume needs, the env manager's journal included."""
@@ -455,3 +445,7 @@ class LoopCollector(BaseSerialCollector):
         self._last_print_iter = state["last_print_iter"]
         self._envstep_offset = state["envstep_offset"]
         set_rng_state(self._rng, state["rng"])
+
+
+def _mean(values: Collection[float]) -> float:
+    return sum(values) / len(values) if values else float("nan")

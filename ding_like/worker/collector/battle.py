@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
-from operator import and_
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -24,10 +22,8 @@ from ding_like.worker.collector.base import (
     Samples,
     Unit,
     attribute_of,
-    describe,
     game_manager,
     reads_info,
-    target_of,
 )
 from ding_like.worker.collector.episode import as_episodes, whole_episodes
 from ding_like.worker.collector.loop import RolloutLoop, step_until
@@ -36,7 +32,7 @@ from ding_like.worker.collector.stop_rule import Episodes, StopRule
 
 
 class PlayerView:
-    """Show one player's lanes of a manager of games as a manager of its own: its lane e is the player's of game e."""
+    """One player's lanes of a manager of games, as a manager of its own: lane e is the player's in game e."""
 
     def __init__(self, manager: EnvManager, player: int) -> None:
         self._manager = manager
@@ -63,10 +59,10 @@ class PlayerView:
 
 
 class BattleLoop:
-    """Hold a `RolloutLoop` for each of N players over E games; nothing of one side reaches another.
+    """Loops of N players over E games, one each; nothing of one side reaches another.
 
-    `manager` has `num_players` and lanes game * N + player. `record[p]` says whether player p's rows are kept,
-    `keeps_info[p]` whether with the env's `info` (by default none's are).
+    `manager` has `num_players` and lanes game * N + player. Rows of player p are kept with `record[p]`, and with the
+    env's `info` with `keeps_info[p]`.
     """
 
     def __init__(
@@ -76,7 +72,7 @@ class BattleLoop:
         *,
         rng: np.random.Generator,
         record: Sequence[bool],
-        keeps_info: Sequence[bool] | None = None,
+        keeps_info: Sequence[bool] | None = None,  # None: no player's
     ) -> None:
         self.num_players = manager.num_players
         if self.num_players != len(actors):
@@ -86,33 +82,28 @@ class BattleLoop:
             )
         self._manager = manager
         self._first_step = manager.game_steps
+        infos = [False] * len(actors) if keeps_info is None else keeps_info
         self.loops = [
-            RolloutLoop(
-                PlayerView(manager, player),
-                actor,
-                rng=rng,
-                record=keep,
-                keeps_info=keeps_info is not None and keeps_info[player],
-            )
-            for player, (actor, keep) in enumerate(zip(actors, record, strict=True))
+            RolloutLoop(PlayerView(manager, player), actor, rng=rng, record=keep, keeps_info=info)
+            for player, (actor, keep, info) in enumerate(zip(actors, record, infos, strict=True))
         ]
 
     @property
     def env_steps(self) -> int:
-        """Return the moves since this loop began: of one player, or of all at once."""
+        """Moves since this loop began: of one player, or of all at once."""
         return self._manager.game_steps - self._first_step
 
     @property
     def ended_lanes(self) -> list[int]:
-        """Return the games that came to their end in the last step: lane e of every player is game e."""
+        """Games that ended in the last step: lane e of every player is game e."""
         return self._manager.ended_games
 
     def step(
         self, setting: Sequence[Setting], *, policy_version: int = 0, idle: Array | None = None
     ) -> list[list[EpisodeRecord]]:
-        """Let all who are to move do so, but in `idle` games [E]; return the episodes that ended, by player.
+        """Step all players whose move it is, except in `idle` games [E]; return the episodes that ended, by player.
 
-        `setting` holds what each player's actor is told.
+        `setting` has the keyword arguments of each player's actor.
         """
         opened = [
             loop.act(own, policy_version=policy_version, idle=idle)
@@ -150,7 +141,7 @@ BattleSetting: TypeAlias = "Setting | Sequence[Setting | None] | None"
 
 
 class BattleCollector(BaseSerialCollector):
-    """Base of collectors that play games with a policy for each player.
+    """Base class of collectors that play games with a policy for each player.
 
     `policy` is a list of collect modes, one per player; a mode whose attribute `collect_data` is False only plays.
     `env` is a manager of games, or DI-engine's `BaseEnvManager` over envs whose observations, rewards and infos have an
@@ -165,7 +156,7 @@ class BattleCollector(BaseSerialCollector):
         return game_manager(env)
 
     def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
-        """Play with new collect modes if some are given; open games go on, recurrent state is forgotten."""
+        """Play with new collect modes if some are given; open games continue, recurrent state is cleared."""
         if _policy is not None:
             self._check_number(len(_policy))
             self._policies = [adapt_collect_mode(mode) for mode in _policy]
@@ -184,14 +175,14 @@ class BattleCollector(BaseSerialCollector):
         policy_kwargs: Setting | None = None,
         stop: StopRule | None = None,
     ) -> Samples:
-        """Refuse: what is collected is each player's own. Raises ConfigError."""
+        """Raise ConfigError: the data belong to each player apart."""
         raise ConfigError(
             f"collector '{self._cfg.get('type')}' hands out the data of each player apart, but here one policy learns "
             "from all rows. Use collector 'sample' or 'episode': games are then seen as one player sees them."
         )
 
     def _check_number(self, policies: int) -> None:
-        """Refuse a number of policies that the collector has no use for."""
+        """Raise ConfigError for a number of policies that the collector cannot use."""
         if policies < 2:
             raise ConfigError(f"a battle needs two policies or more, one per player; {policies} were given.")
 
@@ -205,25 +196,16 @@ class BattleCollector(BaseSerialCollector):
             return None
         if len(self._reports) != len(self._policies):
             self._reports = [CollectReport() for _ in self._policies]
-        return BattleLoop(
-            self._env,
-            [mode.actor for mode in self._policies],
-            rng=self._rng,
-            record=self._keeps,
-            keeps_info=[reads_info(mode) for mode in self._policies],
-        )
+        actors, infos = [mode.actor for mode in self._policies], [reads_info(mode) for mode in self._policies]
+        return BattleLoop(self._env, actors, rng=self._rng, record=self._keeps, keeps_info=infos)
 
     def _parts(self) -> tuple[BattleLoop, Sequence[CollectMode]]:
         if self._loop is None:
             raise ConfigError("the collector needs an env and policies before collect(): call reset(policy, env).")
         return self._loop, self._policies
 
-    def _target(self, given: int | None, name: str) -> int:
-        """Return how many are to be collected. Raises ConfigError if neither the caller nor a policy says so."""
-        return target_of(given, name, attribute_of(self._policies[0], name, None))
-
     def _settings(self, policy_kwargs: BattleSetting) -> list[Setting]:
-        """Return what each player's actor is told. Raises ConfigError for a list that is not one for each."""
+        """Return the arguments of each player's actor. Raises ConfigError for a list that is not one for each."""
         if policy_kwargs is None or isinstance(policy_kwargs, Mapping):
             return [dict(policy_kwargs or {})] * len(self._policies)
         if len(policy_kwargs) != len(self._policies):
@@ -234,51 +216,31 @@ class BattleCollector(BaseSerialCollector):
         return [dict(each or {}) for each in policy_kwargs]
 
     def _play(
-        self, rule: StopRule, policy_kwargs: BattleSetting, train_iter: int, data_of: Callable[[], list[BattleSamples]]
+        self, steps: Iterable[list[list[EpisodeRecord]]], train_iter: int, data_of: Callable[[], list[BattleSamples]]
     ) -> BattleData:
-        """Play until the rule is met; return what `data_of` makes then, and the infos of the finished episodes."""
+        """Take the steps; return the data that `data_of` makes then, and the infos of the finished episodes."""
         loop, _ = self._parts()
-        settings = self._settings(policy_kwargs)
         started, first_step = time.perf_counter(), loop.env_steps
         episodes: list[list[EpisodeRecord]] = [[] for _ in self._policies]
-        for ended in step_until(loop, rule, settings, policy_version=train_iter):
+        for ended in steps:
             for mine, new in zip(episodes, ended, strict=True):
                 mine += new
         data = data_of()
-        steps, duration_s = loop.env_steps - first_step, time.perf_counter() - started
+        env_steps, duration_s = loop.env_steps - first_step, time.perf_counter() - started
         for own, report, mine, samples in zip(loop.loops, self._reports, episodes, data, strict=True):
             report.total.dropped_episodes = own.dropped_episodes
-            report.add(mine, env_steps=steps, samples=len(samples), duration_s=duration_s)
-        self._print(train_iter)
+            report.add(mine, env_steps=env_steps, samples=len(samples), duration_s=duration_s)
+        self._print(train_iter, self._reports)
         return data, [[each.final_info for each in mine] for mine in episodes]
-
-    def _print(self, train_iter: int) -> None:
-        is_due = train_iter - self._last_print_iter >= self._cfg["collect_print_freq"]
-        if not is_due or not all(report.has_episodes for report in self._reports):
-            return
-        self._last_print_iter = train_iter
-        for player, report in enumerate(self._reports):
-            values = report.take()
-            self._logger.info("collect, player %d: %s", player, describe(values))
-            named = {f"{name}_{player}": value for name, value in values.items() if isinstance(value, (int, float))}
-            self._metrics.write(self._instance_name, named, env_step=self.envstep, train_iter=train_iter)
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("battle_sample")
 @SERIAL_COLLECTOR_REGISTRY.register("sample_1v1")
 class BattleSampleSerialCollector(BattleCollector):
-    """Collect `n_sample` training samples for each of two or more players."""
+    """Collector of `n_sample` training samples for each of two or more players."""
 
+    config: dict[str, Any] = {"type": "sample_1v1", **BaseSerialCollector.config}
     unit: ClassVar[Unit] = "rows"
-
-    config: dict[str, Any] = dict(
-        type="sample_1v1",
-        # Keys of DI-engine's configs: see `without_effect`.
-        deepcopy_obs=False,
-        transform_obs=False,
-        # Updates between two lines in the collector's log.
-        collect_print_freq=100,
-    )
 
     def reset(self, _policy: Sequence[PolicyMode] | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies, surplus and all counters."""
@@ -298,11 +260,11 @@ class BattleSampleSerialCollector(BattleCollector):
 
         Each player whose data are kept gets `n_sample` (default: the first policy's); a surplus leads the next call
         (on-policy: it is dropped), or is returned too with `drop_extra=False`. Samples are an empty list where data are
-        not kept. `policy_kwargs` is passed to the actors: one dict for all, or a list. If `stop` is met before, there
-        are fewer samples. Raises ConfigError without a number of samples, or if no player's data are kept.
+        not kept. `policy_kwargs` is passed to the actors: one dict for all, or a list. If `stop` returns True before,
+        there are fewer samples. Raises ConfigError without a number of samples, or if no player's data are kept.
         """
         loop, policies = self._parts()
-        target = self._target(n_sample, "n_sample")
+        target, settings = self._target(n_sample, "n_sample", policies[0]), self._settings(policy_kwargs)
         takers = {
             player: RowTaker(own, mode, target, first=self._surplus.get(player))
             for player, (own, mode, keep) in enumerate(zip(loop.loops, policies, self._keeps, strict=True))
@@ -310,8 +272,14 @@ class BattleSampleSerialCollector(BattleCollector):
         }
         if not takers:
             raise ConfigError("no player's data are kept: let collect_data be True for one of the policies.")
-        rule: StopRule = reduce(and_, (taker.rule() for taker in takers.values()))
         self._surplus = {}
+
+        def steps() -> Iterator[list[list[EpisodeRecord]]]:
+            while not (stop is not None and stop()) and not all(taker.is_full for taker in takers.values()):
+                ended = loop.step(settings, policy_version=train_iter)
+                for taker in takers.values():
+                    taker.count()
+                yield ended
 
         def data_of() -> list[BattleSamples]:
             data: list[BattleSamples] = [[] for _ in policies]
@@ -321,26 +289,21 @@ class BattleSampleSerialCollector(BattleCollector):
                 self._reports[player].total.dropped_steps += dropped
             return data
 
-        return self._play(rule if stop is None else rule | stop, policy_kwargs, train_iter, data_of)
+        return self._play(steps(), train_iter, data_of)
 
 
 @SERIAL_COLLECTOR_REGISTRY.register("battle_episode")
 @SERIAL_COLLECTOR_REGISTRY.register("episode_1v1")
 class BattleEpisodeSerialCollector(BattleCollector):
-    """Collect whole games of two players, all begun within the call, so that short ones are not preferred."""
+    """Collector of whole games of two players, all begun within the call, so that short ones are not preferred."""
 
-    unit: ClassVar[Unit] = "episodes"
-
-    config: dict[str, Any] = dict(
-        type="episode_1v1",
-        # Keys of DI-engine's configs: see `without_effect`.
-        deepcopy_obs=False,
-        transform_obs=False,
-        # Updates between two lines in the collector's log.
-        collect_print_freq=100,
+    config: dict[str, Any] = {
+        "type": "episode_1v1",
+        **BaseSerialCollector.config,
         # Return training rows, as the policies' `segment` makes them, in place of episodes.
-        get_train_sample=False,
-    )
+        "get_train_sample": False,
+    }
+    unit: ClassVar[Unit] = "episodes"
 
     def _check_number(self, policies: int) -> None:
         if policies != 2:
@@ -354,15 +317,16 @@ class BattleEpisodeSerialCollector(BattleCollector):
         Episodes are an EpisodeBatch, or training samples with `get_train_sample`; an empty list where data are not
         kept. Raises ConfigError without a number of games, or if there are fewer games than envs.
         """
-        loop, _ = self._parts()
-        rule = Episodes(self._target(n_episode, "n_episode"), loop.loops[0].rollout.num_lanes)
+        loop, policies = self._parts()
+        rule = Episodes(self._target(n_episode, "n_episode", policies[0]), loop.loops[0].rollout.num_lanes)
+        settings = self._settings(policy_kwargs)
         if any(own.is_mid_episode for own in loop.loops):
             self.reset_env()
-
-        def data_of() -> list[BattleSamples]:
-            return [self._take(player) if keep else [] for player, keep in enumerate(self._keeps)]
-
-        return self._play(rule, policy_kwargs, train_iter, data_of)
+            loop, _ = self._parts()
+        steps = step_until(loop, rule, settings, policy_version=train_iter)
+        return self._play(
+            steps, train_iter, lambda: [self._take(player) if keep else [] for player, keep in enumerate(self._keeps)]
+        )
 
     def _take(self, player: int) -> BattleSamples:
         loop, policies = self._parts()

@@ -1,4 +1,4 @@
-"""Collect a number of whole episodes at a time."""
+"""Collector of a number of whole episodes at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ding_like.data.rows import INFO_COLUMN, as_batch
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import Array, RewardShaping, Setting
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.collector.base import LoopCollector, Samples, Unit, attribute_of
+from ding_like.worker.collector.base import BaseSerialCollector, LoopCollector, Samples, Unit, attribute_of
 from ding_like.worker.collector.loop import step_until
 from ding_like.worker.collector.sample import join
 from ding_like.worker.collector.stop_rule import Episodes, StopRule, whole_number
@@ -22,25 +22,16 @@ from ding_like.worker.collector.stop_rule import Episodes, StopRule, whole_numbe
 
 @SERIAL_COLLECTOR_REGISTRY.register("episode")
 class EpisodeSerialCollector(LoopCollector):
-    """Collect exactly `n_episode` episodes, all begun within the call, so that short ones are not preferred.
+    """Collector of exactly `n_episode` episodes, all begun within the call, so that short ones are not preferred."""
 
-    Stopping at the first n episodes that *end* would favour short ones; here n episodes are begun, an env takes the
-    next one when it ends its own, and an env with none left stands still until all are over.
-    """
-
-    config: dict[str, Any] = dict(
-        type="episode",
-        # Keys of DI-engine's configs: see `without_effect`.
-        deepcopy_obs=False,
-        transform_obs=False,
-        # Updates between two lines in the collector's log.
-        collect_print_freq=100,
+    config: dict[str, Any] = {
+        "type": "episode",
+        **BaseSerialCollector.config,
         # Return training rows, as the policy's `segment` makes them, in place of episodes.
-        get_train_sample=False,
+        "get_train_sample": False,
         # Pass each episode to the env manager's `reward_shaping(env_id, transitions)`.
-        reward_shaping=False,
-    )
-
+        "reward_shaping": False,
+    }
     unit: ClassVar[Unit] = "episodes"
 
     def collect(
@@ -48,14 +39,15 @@ class EpisodeSerialCollector(LoopCollector):
     ) -> EpisodeBatch | Samples:
         """Return `n_episode` episodes (default: the policy's) as an EpisodeBatch, or training samples.
 
-        Raises ConfigError if nobody says how many, if there are fewer episodes than envs, or if rewards are to be
+        Raises ConfigError without a number of episodes, if there are fewer than envs, or if rewards are to be
         shaped and the env manager does not.
         """
         loop, policy = self._parts()
-        rule = Episodes(self._target(n_episode, "n_episode"), loop.rollout.num_lanes)
+        rule = Episodes(self._target(n_episode, "n_episode", policy), loop.rollout.num_lanes)
         shape = self._reward_shaping()
-        self._begin_at_episode_starts()
-        loop, _ = self._parts()
+        if loop.is_mid_episode:  # left by an earlier call with another collector or policy
+            self.reset_env()
+            loop, _ = self._parts()
         started, first_step = time.perf_counter(), loop.env_steps
         episodes: list[EpisodeRecord] = []
         for ended in step_until(loop, rule, dict(policy_kwargs or {}), policy_version=train_iter):
@@ -77,7 +69,7 @@ class EpisodeSerialCollector(LoopCollector):
     ) -> Samples:
         """Collect the policy's `n_episode` episodes (default: one a lane), and again while they have fewer than `rows`.
 
-        Episodes are never cut, so there may be more rows; `stop` is looked at between two lots of episodes.
+        Episodes are never cut, so there may be more rows; `stop` is called between two lots of episodes.
         Raises ConfigError if whole episodes are to be handed out, TrainingError if episodes make no row.
         """
         if not self._cfg.get("get_train_sample"):
@@ -85,19 +77,13 @@ class EpisodeSerialCollector(LoopCollector):
         loop, policy = self._parts()
         number = attribute_of(policy, "n_episode", None) or loop.rollout.num_lanes
         samples: Samples | None = None
-        while samples is None or (len(samples) < (rows or 1) and (stop is None or not stop.is_met)):
+        while samples is None or (len(samples) < (rows or 1) and (stop is None or not stop())):
             more = self.collect(whole_number("n_episode", number), train_iter, policy_kwargs)
             assert not isinstance(more, EpisodeBatch), "get_train_sample is set"
             if not len(more):
                 raise TrainingError(f"{number} whole episodes made no training row: see the policy's `segment`.")
             samples, _ = join(samples, more)
         return samples
-
-    def _begin_at_episode_starts(self) -> None:
-        """Break off open episodes that an earlier call with another collector or policy may have left."""
-        loop, _ = self._parts()
-        if loop.is_mid_episode:
-            self.reset_env()
 
     def _reward_shaping(self) -> RewardShaping | None:
         """Return what shapes rewards, None if nothing is to. Raises ConfigError if the env manager cannot."""
@@ -112,7 +98,7 @@ class EpisodeSerialCollector(LoopCollector):
 
 
 def _shape_rewards(rollout: Rollout, shape: RewardShaping) -> None:
-    """Let the env manager give each episode's rewards anew."""
+    """Replace each episode's rewards by those of the env manager."""
     data, _ = whole_episodes(rollout)
     rewards = []
     for episode in as_episodes(data):
@@ -128,11 +114,11 @@ def whole_episodes(rollout: Rollout) -> tuple[TransitionBatch, Array]:
     """Return the rows lane by lane in order of time, and nothing to keep."""
     lanes = rollout.as_lanes()
     rows = lanes.row.T[lanes.valid.T]
-    # What envs said in `info` was for `process_transition` alone: dicts are no column to be stored.
+    # The envs' `info` was for `process_transition` alone: dicts are no column to be stored.
     columns = {name: column for name, column in rollout.columns().items() if name != INFO_COLUMN}
     return TransitionBatch(columns).take(rows), np.zeros(rollout.num_lanes, np.int64)
 
 
 def as_episodes(rows: TransitionBatch) -> EpisodeBatch:
-    """Part what `whole_episodes` returned into its episodes."""
+    """Split the rows of `whole_episodes` into episodes."""
     return EpisodeBatch(rows, np.append(0, np.flatnonzero(rows["done"]) + 1))

@@ -1,7 +1,7 @@
-"""Step lanes with an actor: the one loop under every collector and evaluator.
+"""Rollout loop: the one loop under every collector and evaluator.
 
-A transition travels: `act` on the lanes that are ready opens a row per lane; the manager's answer closes it; the
-closed rows are appended to the rollout; `take` lets the policy make training rows of them.
+`act` opens a row for each lane that is ready; the manager's answer closes it; closed rows are appended to the rollout;
+`take` returns the training rows that the policy makes of them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from ding_like.data.rollout import Rollout
 from ding_like.data.rows import INFO_COLUMN, timestep_infos
 from ding_like.data.schema import Schema, can_hold
 from ding_like.types import Actor, Array, Obs, Setting, State, StepBatch
-from ding_like.worker.collector.stop_rule import StopRule
+from ding_like.worker.collector.stop_rule import Episodes
 
 logger = logging.getLogger(__name__)
 
 _NO_ACTION = np.zeros(0, np.int64)
+_PER_LANE = ("is_first", "return", "length", "episode", "open_rows")  # arrays [E] of a loop that its state holds
 
 
 class Lanes(Protocol):
-    """Be what a loop uses of an env manager, or of one player's part of it."""
+    """What a loop uses of an env manager, or of one player's part of it."""
 
     num_lanes: int
 
@@ -50,7 +51,7 @@ Taken = TypeVar("Taken")
 
 
 class Steps(Protocol[SettingT, Ended]):
-    """Step lanes with actors: a `RolloutLoop`, or a `BattleLoop` whose lanes are games."""
+    """A `RolloutLoop`, or a `BattleLoop` whose lanes are games."""
 
     @property
     def ended_lanes(self) -> Sequence[int]: ...
@@ -59,9 +60,9 @@ class Steps(Protocol[SettingT, Ended]):
 
 
 def step_until(
-    loop: Steps[SettingT, Ended], rule: StopRule, setting: SettingT, *, policy_version: int = 0
+    loop: Steps[SettingT, Ended], rule: Episodes, setting: SettingT, *, policy_version: int = 0
 ) -> Iterator[Ended]:
-    """Step until the rule is met, which may be at once; yield the episodes that ended in each step."""
+    """Step until the episodes of the rule have ended; yield those that ended in each step."""
     while not rule.is_met:
         ended = loop.step(setting, policy_version=policy_version, idle=rule.idle)
         rule.note(loop.ended_lanes)
@@ -69,11 +70,11 @@ def step_until(
 
 
 class RolloutLoop:
-    """Step the lanes of a manager with an actor and log the transitions; what differs between users is data.
+    """Loop that steps the lanes of a manager with an actor and logs the transitions.
 
     `env_steps` counts every real step, dropped ones too. With `record=False` nothing is logged (evaluation).
-    A row that is open, its lane not having answered yet, keeps the columns that its action was made with.
-    With `keeps_info` rows have a column of what the env said in `info`, for a policy that reads it.
+    A row is open until its lane answers, and keeps the columns that its action was made with.
+    With `keeps_info` rows have a column of the env's `info`, for a policy that reads it.
     """
 
     def __init__(
@@ -109,14 +110,10 @@ class RolloutLoop:
         self._is_new_actor = False  # and has not acted yet
         self._ignore_open_rows()
         self._open_version = np.zeros(lanes, np.int64)
-        self._clear_episodes()
-
-    def _clear_episodes(self) -> None:
-        lanes = len(self._lanes)
         self._is_first = np.ones(lanes, bool)
         self._return = np.zeros(lanes, np.float64)
         self._length = np.zeros(lanes, np.int64)
-        self._episode = self._next_episode - lanes + np.arange(lanes, dtype=np.int64)
+        self._episode = self._lanes.copy()
         self._open_rows = np.zeros(lanes, np.int64)  # rows in the rollout that belong to the lane's open episode
         self._closed: list[int] = []  # rows in the rollout of each episode that ended
 
@@ -182,16 +179,11 @@ class RolloutLoop:
             return
         num_logged, num_open = len(self.rollout), np.count_nonzero(self._unwanted)
         if num_logged or num_open:
-            logger.info(
-                "the rows of the policy that acts now have other columns than those of the one before, of which %d "
-                "are dropped, and up to %d that are still open.",
-                num_logged,
-                num_open,
-            )
+            text = "the rows of the new policy have other columns: %d earlier rows and up to %d open ones are dropped."
+            logger.info(text, num_logged, num_open)
         self.dropped_steps += num_logged
         self.rollout = Rollout(len(self._lanes))
-        self._open_rows.fill(0)
-        self._closed = []
+        self.forget_rows()
 
     def _ignore_open_rows(self) -> None:
         """Let no lane that has yet to answer log a row: what its action was made with is not kept here."""
@@ -225,22 +217,15 @@ class RolloutLoop:
         lanes = answer.lanes
         # All lanes answered in order: no gather is needed.
         everyone = lanes is self._in_order or self._is_in_order(lanes)
+        which = slice(None) if everyone else lanes
         if self._has_unwanted:
             self._log_wanted(answer)
         elif self._record:
             self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
-            if everyone:
-                self._open_rows += 1
-            else:
-                self._open_rows[lanes] += 1
-        if everyone:
-            self._return += answer.reward
-            self._length += 1
-            self._is_first.fill(False)
-        else:
-            self._return[lanes] += answer.reward
-            self._length[lanes] += 1
-            self._is_first[lanes] = False
+            self._open_rows[which] += 1
+        self._return[which] += answer.reward
+        self._length[which] += 1
+        self._is_first[which] = False
         done = answer.terminated | answer.truncated
         if not np.count_nonzero(done):
             return []
@@ -365,11 +350,7 @@ class RolloutLoop:
         return {
             "rollout": self.rollout.state_dict(),
             "counters": [self.env_steps, self.dropped_steps, self.dropped_episodes, self._next_episode],
-            "is_first": self._is_first.copy(),
-            "return": self._return.copy(),
-            "length": self._length.copy(),
-            "episode": self._episode.copy(),
-            "open_rows": self._open_rows.copy(),
+            **{name: getattr(self, f"_{name}").copy() for name in _PER_LANE},
             "closed": list(self._closed),
             "actor": self._actor.state_dict(),
         }
@@ -378,11 +359,8 @@ class RolloutLoop:
         """Take over what `state_dict` returned; the manager has been brought to the same step."""
         self.rollout.load_state_dict(state["rollout"])
         self.env_steps, self.dropped_steps, self.dropped_episodes, self._next_episode = state["counters"]
-        self._is_first[:] = state["is_first"]
-        self._return[:] = state["return"]
-        self._length[:] = state["length"]
-        self._episode[:] = state["episode"]
-        self._open_rows[:] = state["open_rows"]
+        for name in _PER_LANE:
+            getattr(self, f"_{name}")[:] = state[name]
         self._closed = list(state["closed"])
         # Which columns the actor gives is known when it acts; the rows of the log may be those of another one.
         self._is_new_actor = True

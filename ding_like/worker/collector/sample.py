@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,21 +15,13 @@ from ding_like.errors import ConfigError
 from ding_like.types import CollectMode, EnvManager, Setting, State
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.collector.base import LoopCollector, PolicyMode, Samples, Unit
-from ding_like.worker.collector.loop import RolloutLoop, step_until
-from ding_like.worker.collector.stop_rule import Rows, StopRule
-
-
-class Division(NamedTuple):
-    """Hold the samples of one call, those of the next one, and how many are dropped."""
-
-    samples: Samples
-    surplus: Samples | None
-    dropped: int
+from ding_like.worker.collector.base import BaseSerialCollector, LoopCollector, PolicyMode, Samples, Unit
+from ding_like.worker.collector.loop import RolloutLoop
+from ding_like.worker.collector.stop_rule import StopRule
 
 
 class RowTaker:
-    """Gather `target` samples of one policy, `first` (an earlier surplus) before all others.
+    """Samples of one policy, `first` (an earlier surplus) before all others, until there are `target`.
 
     `mark` is applied to samples as they are taken.
     """
@@ -51,20 +43,17 @@ class RowTaker:
         self._have = len(first) if first is not None else 0
         self._dropped = 0  # of `first`, because the columns of a later policy are others
 
-    def rule(self) -> Rows:
-        """Return the rule that stops a collection when the samples are there.
+    @property
+    def is_full(self) -> bool:
+        """Whether all samples are there."""
+        return self._have >= self._target
 
-        It is not kept here: a circle of the two would hold the samples until the garbage collector comes by.
-        """
-        return Rows(self._target, self._count, have=self._have)
-
-    def _count(self) -> int:
-        """Take the rows of the loop if they are all that lacks; return how many samples there are."""
-        lacks, loop = self._target - self._have, self._loop
+    def count(self) -> None:
+        """Take the loop's rows after a step, if they are all that is missing."""
+        missing, loop = self._target - self._have, self._loop
         # A policy never makes more samples than rows, so most steps need no closer look.
-        if 0 < lacks <= len(loop.rollout) and loop.num_ready(self._mode.num_ready) >= lacks:
+        if 0 < missing <= len(loop.rollout) and loop.num_ready(self._mode.num_ready) >= missing:
             self._take()
-        return self._have
 
     def _take(self) -> None:
         rows: Samples = self._loop.take(self._mode.segment)
@@ -74,23 +63,23 @@ class RowTaker:
         self._dropped += dropped
         self._have = len(self._samples)
 
-    def divide(self, *, on_policy: bool, drop_extra: bool) -> Division:
-        """Return the samples, at most `target` with `drop_extra`, and what becomes of the others.
+    def divide(self, *, on_policy: bool, drop_extra: bool) -> tuple[Samples, Samples | None, int]:
+        """Return (samples, at most `target` with `drop_extra`; those of the next call; how many are dropped).
 
-        They lead the next call, or are dropped, with the rows that no sample was made of, if the policy that made them
-        is gone by then (`on_policy`). A collection that was stopped early has fewer samples: all that can be made.
+        With `on_policy` the surplus is dropped, with the rows that no sample was made of: the policy that made them is
+        gone by the next call. A collection that was stopped early has fewer samples: all that can be made.
         """
-        if self._have < self._target and len(self._loop.rollout):
+        if not self.is_full and len(self._loop.rollout):
             self._take()
         samples: Samples = TransitionBatch({}) if self._samples is None else self._samples
         extra = max(self._have - self._target, 0) if drop_extra else 0
-        if on_policy:
-            dropped = self._dropped + extra + len(self._loop.rollout)
-            self._loop.forget_rows()
-            return Division(samples[: self._target] if extra else samples, None, dropped)
-        if extra:
-            return Division(samples[: self._target], samples[self._target :], self._dropped)
-        return Division(samples, None, self._dropped)
+        surplus = samples[self._target :] if extra else None
+        samples = samples[: self._target] if extra else samples
+        if not on_policy:
+            return samples, surplus, self._dropped
+        dropped = self._dropped + extra + len(self._loop.rollout)
+        self._loop.forget_rows()
+        return samples, None, dropped
 
 
 def join(first: Samples | None, second: Samples) -> tuple[Samples, int]:
@@ -111,24 +100,16 @@ def join(first: Samples | None, second: Samples) -> tuple[Samples, int]:
 
 @SERIAL_COLLECTOR_REGISTRY.register("sample")
 class SampleSerialCollector(LoopCollector):
-    """Collect `n_sample` training samples: transitions, n-step rows or sequences, as the policy's `segment` makes them.
+    """Collector of `n_sample` training samples: transitions, n-step rows or sequences, as the policy segments them.
 
     Every step asks all ready lanes, so a call may make more than it was asked for: the surplus leads the next call
     (on-policy: it is dropped and counted, as the policy that made it is gone).
     """
 
-    config: dict[str, Any] = dict(
-        type="sample",
-        # Keys of DI-engine's configs: see `without_effect`.
-        deepcopy_obs=False,
-        transform_obs=False,
-        # Updates between two lines in the collector's log.
-        collect_print_freq=100,
-    )
-
+    config: dict[str, Any] = {"type": "sample", **BaseSerialCollector.config}
     unit: ClassVar[Unit] = "rows"
 
-    _has_told_of_surplus = False
+    _has_warned_of_surplus = False
 
     def reset(self, _policy: PolicyMode | None = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy, surplus and all counters."""
@@ -151,14 +132,14 @@ class SampleSerialCollector(LoopCollector):
 
         `train_iter` is stored as the rows' `policy_version`. With `drop_extra=False` the surplus is returned too.
         `policy_kwargs` goes to the actor (`eps`). `level_seeds` (env id -> seed) adds a column `seed`.
-        With `record_random_collect=False` a call with `random_collect` leaves the statistics alone. If `stop` is met
-        before, there are fewer samples: those that can be made by then. Raises ConfigError if neither `n_sample` nor
-        the policy says how many.
+        With `record_random_collect=False` a call with `random_collect` leaves the statistics alone. If `stop` returns
+        True before, there are fewer samples: those that can be made by then. Raises ConfigError if neither `n_sample`
+        nor the policy gives a number.
         """
         loop, policy = self._parts()
-        target = self._target(n_sample, "n_sample")
-        if target % loop.rollout.num_lanes and not random_collect and not self._has_told_of_surplus:
-            self._has_told_of_surplus = True  # whatever later calls ask for
+        target = self._target(n_sample, "n_sample", policy)
+        if target % loop.rollout.num_lanes and not random_collect and not self._has_warned_of_surplus:
+            self._has_warned_of_surplus = True  # whatever later calls ask for
             one_time_warning(
                 f"n_sample {target} is not a multiple of {loop.rollout.num_lanes} envs: each call keeps a surplus "
                 "for the next one."
@@ -166,11 +147,12 @@ class SampleSerialCollector(LoopCollector):
         started, first_step = time.perf_counter(), loop.env_steps
         mark = None if level_seeds is None else partial(_with_seeds, level_seeds=level_seeds)
         taker = RowTaker(loop, policy, target, first=self._surplus, mark=mark)
-        rule = taker.rule() if stop is None else taker.rule() | stop
         self._surplus = None
+        setting = dict(policy_kwargs or {})
         episodes: list[EpisodeRecord] = []
-        for ended in step_until(loop, rule, dict(policy_kwargs or {}), policy_version=train_iter):
-            episodes += ended
+        while not taker.is_full and not (stop is not None and stop()):
+            episodes += loop.step(setting, policy_version=train_iter)
+            taker.count()
         samples, self._surplus, dropped = taker.divide(on_policy=self._on_policy, drop_extra=drop_extra)
         self._report.total.dropped_steps += dropped
         if record_random_collect or not random_collect:
@@ -205,7 +187,7 @@ class SampleSerialCollector(LoopCollector):
         return {**super().state_dict(), "surplus": columns}
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned; open episodes are played again by the env manager."""
+        """Restore what `state_dict` returned; open episodes are played again by the env manager."""
         super().load_state_dict(state)
         surplus = state["surplus"]
         self._surplus = TransitionBatch(surplus) if isinstance(surplus, dict) else surplus
@@ -215,8 +197,8 @@ def _with_seeds(rows: Samples, *, level_seeds: Mapping[int, int]) -> TransitionB
     """Return the rows with a column `seed`, the level of the env that each was made in."""
     if not isinstance(rows, TransitionBatch) or "env_id" not in rows.columns:
         raise ConfigError(
-            "level_seeds needs rows that say which env made them, but the policy's rows have no 'env_id': "
-            "let its segment (in DI-engine's style, process_transition) keep the loop's columns."
+            "level_seeds needs the env of each row, but the policy's rows have no 'env_id': let its segment (in "
+            "DI-engine's style, process_transition) keep the loop's columns."
         )
     envs, of_row = np.unique(rows["env_id"], return_inverse=True)
     return rows.with_columns(seed=np.array([level_seeds[int(env)] for env in envs], np.int64)[of_row])

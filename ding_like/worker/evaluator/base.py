@@ -6,12 +6,13 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from ding_like.errors import DingError
+from ding_like.errors import ConfigError, DingError
 from ding_like.types import Config, EnvManager, State
+from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.configurable import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
@@ -22,10 +23,9 @@ from ding_like.worker.collector.loop import Steps
 
 
 class ISerialEvaluator(Configurable, ABC):
-    """Evaluate a policy, in this process."""
+    """Evaluator of a policy, in this process."""
 
-    # What an env is differs between evaluators (a manager; a data loader and a metric), and so does what they judge and
-    # are asked for: hence Any.
+    # Any: an env is a manager, or a data loader and a metric; policies and arguments of `eval` differ as well.
     @abstractmethod
     def reset_env(self, _env: Any = None) -> None:
         """Evaluate in another env if one is given."""
@@ -44,7 +44,7 @@ class ISerialEvaluator(Configurable, ABC):
 
     @abstractmethod
     def should_eval(self, train_iter: int) -> bool:
-        """Tell whether it is time for the next evaluation."""
+        """Return whether the next evaluation is due."""
 
     @abstractmethod
     def eval(self, *args: Any, **kwargs: Any) -> object:
@@ -94,7 +94,7 @@ def watch(
 
 
 class BaseSerialEvaluator(ISerialEvaluator):
-    """Hold the log of an evaluator and the schedule of its evaluations."""
+    """Log of an evaluator and schedule of its evaluations."""
 
     def __init__(
         self,
@@ -113,7 +113,6 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._closed = False
         self.reset(policy, env)
 
-    # What is evaluated, and in what, differs between evaluators: hence Any.
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
         """Reset env, policy and the schedule."""
         self.reset_env(_env)
@@ -121,7 +120,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._last_eval_iter = -1
 
     def should_eval(self, train_iter: int) -> bool:
-        """Tell whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
+        """Return whether `eval_freq` iterations have passed; the first evaluation is at iteration 0."""
         if train_iter == self._last_eval_iter:
             return False
         return train_iter == 0 or train_iter - self._last_eval_iter >= self._cfg["eval_freq"]
@@ -150,7 +149,14 @@ class BaseSerialEvaluator(ISerialEvaluator):
 
 
 class EpisodeEvaluator(BaseSerialEvaluator):
-    """Judge by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
+    """Evaluator by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
+
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "eval_freq": FROM_1,
+        "n_episode": FROM_1,
+        "stop_value": ANY_NUMBER,
+    }
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"n_episode": (int,), "stop_value": (int, float)}
 
     _env: EnvManager | None = None
 
@@ -166,7 +172,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         seed: int = 0,
     ) -> None:
         self._seed = seed
-        self.is_leaving: Callable[[], bool] = lambda: False  # whether the run is to end: an evaluation is broken off
+        self.is_leaving: Callable[[], bool] = lambda: False  # whether the run is ending: an evaluation is broken off
         super().__init__(cfg, env, policy, tb_logger, exp_name, instance_name)
 
     def _as_manager(self, env: EnvManager) -> EnvManager:
@@ -191,10 +197,19 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         """Return the generator of evaluation `number`."""
         return make_rng(self._seed, self._instance_name, str(number))
 
+    def _num_episodes(self, given: int | None) -> int:
+        """Return how many episodes to play. Raises ConfigError if neither the caller nor the config gives a number."""
+        number: int | None = self._cfg.get("n_episode") if given is None else given
+        if number is None:
+            raise ConfigError("eval() needs n_episode: pass it, or set env.n_evaluator_episode in the config.")
+        return number
+
     def _conclude(
         self, mean: float, *, train_iter: int, save_ckpt_fn: Callable[[str], None] | None, whose: str = ""
     ) -> bool:
-        """Take note of an evaluation's mean return; save the model if it is the best, and tell whether it is enough."""
+        """Count an evaluation, save the model if it is the best, and return whether the run may stop."""
+        self.num_evals += 1
+        self._last_eval_iter = train_iter
         self._keep_best(mean, save_ckpt_fn)
         stop_value = self._cfg.get("stop_value")
         stop = stop_value is not None and mean >= stop_value and train_iter > 0
@@ -218,7 +233,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
+        """Restore what `state_dict` returned."""
         self.best_return = state["best_return"]
         self.num_evals = state["num_evals"]
         self._last_eval_iter = state["last_eval_iter"]

@@ -1,33 +1,145 @@
-"""Evaluate by playing whole episodes."""
+"""Evaluators that play whole episodes or games, and the monitor of their results."""
 
 from __future__ import annotations
 
+import numbers
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, SupportsFloat, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import EnvManager, EvalMode, Setting
-from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds
+from ding_like.types import Array, EnvManager, EvalMode, Setting
+from ding_like.utils.bounds import FINITE, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
-from ding_like.worker.collector.base import PolicyMode
+from ding_like.worker.collector.base import PolicyMode, game_manager
+from ding_like.worker.collector.battle import BattleLoop
 from ding_like.worker.collector.loop import RolloutLoop, step_until
-from ding_like.worker.collector.stop_rule import EpisodeQuota
+from ding_like.worker.collector.stop_rule import EpisodeQuota, episode_shares
 from ding_like.worker.evaluator.base import EpisodeEvaluator, watch
-from ding_like.worker.evaluator.monitor import VectorEvalMonitor
+
+
+class VectorEvalMonitor:
+    """Results of the *first* episodes of each env until its quota is full, so that short ones are not preferred.
+
+    With n_episode episodes over env_num envs, each env gives n_episode // env_num, the first envs one more where that
+    does not divide evenly. Raises ConfigError if there are fewer episodes than envs.
+    """
+
+    def __init__(self, env_num: int, n_episode: int) -> None:
+        self._quota = episode_shares(n_episode, env_num)
+        self._returns: list[list[float]] = [[] for _ in range(env_num)]
+        self._info: list[list[Mapping[str, object]]] = [[] for _ in range(env_num)]
+        self._open_frames: list[list[Array]] = [[] for _ in range(env_num)]  # of episodes under way
+        self._videos: list[list[list[Array]]] = [[] for _ in range(env_num)]
+
+    def is_finished(self) -> bool:
+        """Return whether every env has filled its quota."""
+        return bool(self.is_full().all())
+
+    def is_full(self) -> Array:
+        """Return bool[E]: the envs whose quota is filled, which need not be stepped."""
+        return np.array([len(mine) == quota for mine, quota in zip(self._returns, self._quota, strict=True)])
+
+    def update_reward(self, env_id: int, reward: SupportsFloat) -> None:
+        """Take the return of one finished episode, a number or an array of one; ignored once the quota is full."""
+        if len(self._returns[env_id]) < self._quota[env_id]:
+            self._returns[env_id].append(float(cast(SupportsFloat, _plain(reward))))
+            self._videos[env_id].append(self._open_frames[env_id])
+            self._open_frames[env_id] = []
+
+    def update_info(self, env_id: int, info: Mapping[str, object]) -> None:
+        """Take the info of one finished episode, tensors as numbers or lists; ignored once the quota is full."""
+        if len(self._info[env_id]) < self._quota[env_id]:
+            self._info[env_id].append({name: _plain(value) for name, value in info.items()})
+
+    def update_video(self, imgs: Sequence[npt.ArrayLike] | Mapping[int, npt.ArrayLike]) -> None:
+        """Take a picture [H, W, C] of each env's episode under way, in a list of all or by env id.
+
+        Those of envs that are full are ignored. Raises ConfigError for an env that there is none of.
+        """
+        by_env = imgs if isinstance(imgs, Mapping) else dict(enumerate(imgs))
+        unknown = [env_id for env_id in by_env if env_id not in range(len(self._quota))]
+        if unknown:
+            raise ConfigError(f"pictures are of envs {unknown}; this monitor has envs 0 to {len(self._quota) - 1}.")
+        for env_id, image in by_env.items():
+            if len(self._returns[env_id]) < self._quota[env_id]:
+                self._open_frames[env_id].append(np.asarray(image, np.uint8))
+
+    def get_video(self) -> Array:
+        """Return the worst, the median and the best episode by return: uint8 [N, T, C, H, W], N up to 4.
+
+        Of four or more episodes both medians are shown; the last picture of a shorter episode is repeated.
+        Raises ConfigError if no pictures were taken.
+        """
+        pairs = [
+            (value, frames)
+            for returns, videos in zip(self._returns, self._videos, strict=True)
+            for value, frames in zip(returns, videos, strict=True)
+            if frames
+        ]
+        if not pairs:
+            raise ConfigError("there is no video: give update_video a picture of each env before its episode ends.")
+        pairs.sort(key=lambda pair: pair[0])
+        last = len(pairs) - 1
+        chosen = sorted({0, last // 2, last} if last < 3 else {0, last // 2, (last + 1) // 2, last})
+        videos = [pairs[index][1] for index in chosen]
+        longest = max(map(len, videos))
+        padded = np.stack([np.stack(frames + frames[-1:] * (longest - len(frames))) for frames in videos])
+        return np.ascontiguousarray(padded.transpose(0, 1, 4, 2, 3))
+
+    def get_latest_reward(self, env_id: int) -> float:
+        """Return the return of the newest episode of one env."""
+        return self._returns[env_id][-1]
+
+    def get_current_episode(self) -> int:
+        """Return how many episodes are in."""
+        return sum(len(mine) for mine in self._returns)
+
+    def get_episode_return(self) -> list[float]:
+        """Return all returns, env by env."""
+        return [value for mine in self._returns for value in mine]
+
+    def get_episode_info(self) -> dict[str, object] | None:
+        """Return lists of the infos by name, with `<name>_mean` for numbers; None if the envs gave none."""
+        infos = [info for mine in self._info for info in mine]
+        if not infos:
+            return None
+        merged: dict[str, object] = {}
+        for name in infos[0]:
+            values = [info[name] for info in infos if name in info]
+            merged[name] = values
+            if all(isinstance(value, numbers.Number) for value in values):
+                merged[f"{name}_mean"] = float(np.mean(cast(list[float], values)))
+        return merged
+
+
+def _plain(value: object) -> object:
+    """Return a tensor or an array as a number or a list of them, also in lists and dicts; anything else as it is."""
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    to_list = getattr(value, "tolist", None)
+    if to_list is None:
+        return value
+    values: object = to_list()
+    if isinstance(values, list) and len(values) == 1 and not isinstance(values[0], list):
+        return values[0]  # envs may report a number as an array [1]
+    return values
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("interaction")
 class InteractionSerialEvaluator(EpisodeEvaluator):
-    """Play `n_episode` episodes with the eval mode of a policy and keep the best model.
+    """Evaluator that plays `n_episode` episodes with the eval mode of a policy and keeps the best model.
 
     Evaluation k of a run with seed s resets its lanes with seeds derived from (s, k), so each is on fresh episodes and
-    a resumed run repeats them. An env whose quota is filled stands still: its steps are not counted.
+    a resumed run repeats them. An env whose quota is filled is not stepped.
     """
 
     config: dict[str, Any] = dict(
@@ -42,13 +154,8 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         # Mean return of an evaluation that ends the run; None: env.stop_value.
         stop_value=None,
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "eval_freq": FROM_1,
-        "render.render_freq": FINITE,
-        "n_episode": FROM_1,
-        "stop_value": ANY_NUMBER,
-    }
-    config_types = {"figure_path": (str,), "n_episode": (int,), "stop_value": (int, float)}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"render.render_freq": FINITE}
+    config_types = {**EpisodeEvaluator.config_types, "figure_path": (str,)}
     without_effect: ClassVar[Mapping[str, str]] = {
         "render.render_freq": "a video of the best model is made after the run; `ding enjoy EXP` makes more",
         "render.mode": "a video of the best model is made after the run; `ding enjoy EXP` makes more",
@@ -90,12 +197,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         for DI-engine's callers: videos are made from checkpoints, in an env of their own. Raises ConfigError if the
         number of episodes is given nowhere.
         """
-        n_episode = self._cfg.get("n_episode") if n_episode is None else n_episode
-        if n_episode is None:
-            raise ConfigError("eval() needs n_episode: pass it, or set env.n_evaluator_episode in the config.")
-        result = self.play(n_episode, number=self.num_evals, policy_kwargs=policy_kwargs)
-        self.num_evals += 1
-        self._last_eval_iter = train_iter
+        result = self.play(self._num_episodes(n_episode), number=self.num_evals, policy_kwargs=policy_kwargs)
         self._log(result, train_iter=train_iter, envstep=envstep)
         stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
         return stop, {**result.info, "eval_episode_return": result.returns, "metrics": result.metrics}
@@ -109,10 +211,10 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         envstep: int,
         save_ckpt_fn: Callable[[str], None] | None = None,
     ) -> EvalResult:
-        """Play the closing evaluation of a run, which is on its log and counts for the best model but stops nothing.
+        """Play the final evaluation of a run, which is logged and counts for the best model but stops nothing.
 
-        Where its mean equals the best one, the last model is the best: it learned longest. The evaluations that a
-        resumed run goes on with are numbered as if this one had not been.
+        Where its mean equals the best one, the last model is the best: it learned longest. It does not change the
+        numbers of the evaluations of a resumed run.
         """
         result = self.play(n_episode, number=number)
         self._log(result, train_iter=train_iter, envstep=envstep)
@@ -186,3 +288,89 @@ def play_episodes(
         duration_s=time.perf_counter() - started,
         metrics=mean_metrics(metrics),
     )
+
+
+@SERIAL_EVALUATOR_REGISTRY.register("battle_interaction")
+@SERIAL_EVALUATOR_REGISTRY.register("interaction_1v1")
+class BattleInteractionSerialEvaluator(EpisodeEvaluator):
+    """Evaluator that plays `n_episode` games with a policy per player; the first player's returns decide.
+
+    `env` is a manager of games, or DI-engine's `BaseEnvManager` over envs whose observations, rewards and infos have an
+    entry for each player.
+
+    Evaluation k of a run with seed s seeds its games from (s, k), as the evaluator of one player does. An env whose
+    quota is filled is not stepped.
+    """
+
+    config: dict[str, Any] = dict(
+        type="interaction_1v1",
+        # Updates between two evaluations.
+        eval_freq=50,
+        # Episodes of an evaluation; None: env.n_evaluator_episode.
+        n_episode=None,
+        # Mean return of an evaluation that ends the run; None: env.stop_value.
+        stop_value=None,
+    )
+    _policies: Sequence[EvalMode] = ()
+
+    def _as_manager(self, env: EnvManager) -> EnvManager:
+        return game_manager(env)
+
+    def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
+        """Evaluate other policies if some are given; forget recurrent state."""
+        if _policy is not None:
+            if len(_policy) < 2:
+                raise ConfigError(f"a battle needs two policies or more, one per player; {len(_policy)} were given.")
+            self._policies = [adapt_eval_mode(mode) for mode in _policy]
+        for mode in self._policies:
+            mode.actor.reset()
+
+    def eval(
+        self,
+        save_ckpt_fn: Callable[[str], None] | None = None,
+        train_iter: int = -1,
+        envstep: int = -1,
+        n_episode: int | None = None,
+        *,
+        policy_kwargs: Setting | None = None,
+    ) -> tuple[bool, list[list[dict[str, Any]]]]:
+        """Play the games, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if player 0 has a new best.
+
+        Returns (stop, infos): stop says that player 0's mean return reached `stop_value` after training began;
+        `infos[p]` has the env's `info` of each finished episode of player p, env by env, with `eval_episode_return`.
+        Raises ConfigError if the number of games is given nowhere.
+        """
+        started = time.perf_counter()
+        infos = self.play(self._num_episodes(n_episode), number=self.num_evals, policy_kwargs=policy_kwargs)
+        mean = float(np.mean([info["eval_episode_return"] for info in infos[0]]))
+        self._log(infos, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
+        stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
+        return stop, infos
+
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[list[dict[str, Any]]]:
+        """Play the first `n_episode` games of evaluation `number` without logging them; return the infos by player."""
+        if self._env is None or not self._policies:
+            raise ConfigError("the evaluator needs an env and policies before eval(): call reset(policy, env).")
+        rng = self._rng_of(number)
+        env, actors = self._env, [mode.actor for mode in self._policies]
+        env.reset(seeds=[int(seed) for seed in rng.integers(0, 2**31 - 1, env.num_lanes)])
+        for actor in actors:
+            actor.reset()
+        loop = BattleLoop(env, actors, rng=rng, record=[False] * len(actors))
+        quota = episode_shares(n_episode, env.num_envs)
+        infos: list[list[list[dict[str, Any]]]] = [[[] for _ in quota] for _ in actors]  # by player and env
+        settings = [dict(policy_kwargs or {})] * len(actors)
+        for ended in watch(step_until(loop, EpisodeQuota(n_episode, env.num_envs), settings), loop, self.is_leaving):
+            for by_env, mine in zip(infos, ended, strict=True):
+                for episode in mine:
+                    if len(by_env[episode.lane]) < quota[episode.lane]:  # one player may end before the game breaks
+                        by_env[episode.lane].append(episode.final_info)
+        return [[info for of_env in by_env for info in of_env] for by_env in infos]
+
+    def _log(self, infos: list[list[dict[str, Any]]], *, duration_s: float, train_iter: int, envstep: int) -> None:
+        values: dict[str, float] = {"episode_count": len(infos[0]), "evaluate_time": duration_s}
+        for player, mine in enumerate(infos):
+            returns = np.array([info["eval_episode_return"] for info in mine])
+            if len(returns):
+                values |= {f"reward{player}_mean": float(returns.mean()), f"reward{player}_std": float(returns.std())}
+        self._write(values, train_iter=train_iter, envstep=envstep)

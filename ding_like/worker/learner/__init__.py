@@ -1,4 +1,4 @@
-"""Train a policy: the learner, its hooks, and how to make one from a config."""
+"""The learner, its hooks, and the factory that builds one from a config."""
 
 from __future__ import annotations
 
@@ -7,14 +7,10 @@ from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.utils.registries import LEARNER_REGISTRY
-from ding_like.worker.learner.base import BaseLearner
+from ding_like.worker.learner.base import BaseLearner, LoadCkptHook, LogReduceHook, LogShowHook, SaveCkptHook
 from ding_like.worker.learner.hooks import (
     Hook,
     LearnerHook,
-    LoadCkptHook,
-    LogReduceHook,
-    LogShowHook,
-    SaveCkptHook,
     add_learner_hook,
     build_learner_hook_by_cfg,
     merge_hooks,
@@ -26,8 +22,8 @@ from ding_like.worker.learner.hooks import (
 def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
     """Build the learner that `cfg.type` names; `kwargs` go to its constructor.
 
-    DI-engine's keys `learner_type` and `learner.learner_type` name it too; `import_names` says where it may be
-    registered. Raises RegistryError (a KeyError) for an unknown name.
+    DI-engine's keys `learner_type` and `learner.learner_type` name it too; `import_names` are imported
+    first. Raises RegistryError (a KeyError) for an unknown name.
     """
     di_engine_style = cfg.get("learner", {}).get("learner_type") or cfg.get("learner_type")
     learner_type = di_engine_style or cfg.get("type")

@@ -1,7 +1,8 @@
-"""Train a policy on the batches it is given, with hooks that load, save and log."""
+"""Learner: trains a policy on batches, with hooks that load, save, log and check."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -16,22 +17,26 @@ from easydict import EasyDict
 
 from ding_like.config.tree import deep_merge
 from ding_like.data.rows import adapt_learn_mode, as_batch
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import CheckpointPart, LearnMode, Reducer, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
-from ding_like.utils.checkpoint import save_state
+from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.configurable import Configurable
+from ding_like.utils.di_engine_checkpoint import from_di_engine
+from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
-from ding_like.utils.registries import LEARNER_REGISTRY
+from ding_like.utils.registries import LEARNER_HOOK_REGISTRY, LEARNER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
-from ding_like.worker.learner.hooks import LearnerHook, SaveCkptHook, add_learner_hook, build_learner_hook_by_cfg
+from ding_like.worker.learner.hooks import LearnerHook, PeriodicHook, add_learner_hook, build_learner_hook_by_cfg
+
+logger = logging.getLogger(__name__)
 
 WINDOW = 10  # iterations that an average covers, as in the original
 
 
 class LogDict(dict[str, Any]):
-    """Hold values by name; a tensor that is part of a graph is detached on its way in, so that the graph is freed."""
+    """Values by name; a tensor that is part of a graph is detached when it is set, so that the graph is freed."""
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
         super().__init__({name: _detached(value) for name, value in values.items()} if values else {})
@@ -45,7 +50,7 @@ class LogDict(dict[str, Any]):
 
 
 class LearnerMonitor:
-    """Remember the scalars of the last iterations; reading them is left to the caller."""
+    """Scalars of the last iterations."""
 
     def __init__(self, names: Iterable[str], *, window: int = WINDOW) -> None:
         self.names = list(names)
@@ -90,9 +95,7 @@ _SAVE_HOOK = "save_ckpt_after_run"  # the name by which save_checkpoint finds it
 
 
 class CountVar:
-    """Hold a count that several parts read and hooks may set."""
-
-    __slots__ = ("val",)
+    """Count that several parts read and hooks may set."""
 
     def __init__(self, init_val: int = 0) -> None:
         self.val = init_val
@@ -108,7 +111,7 @@ class CountVar:
 
 
 class SerialReducer:
-    """Reduce nothing: one learner has all the gradients."""
+    """Reducer of a single learner, which has all the gradients."""
 
     def reduce(self) -> None:
         """Do nothing."""
@@ -116,11 +119,11 @@ class SerialReducer:
 
 @LEARNER_REGISTRY.register("base")
 class BaseLearner(Configurable):
-    """Turn batches into updates of a policy; hooks run before and after.
+    """Learner that turns batches into updates of a policy; hooks run before and after.
 
     One `train` call runs the `before_iter` hooks once, then for each minibatch of the policy: gradient, reduction,
-    application, the `after_iter` hooks, and `last_iter += 1`. Nothing in it reads a tensor: what a policy reports is
-    kept by reference until a hook shows it.
+    application, the `after_iter` hooks, and `last_iter += 1`. No tensor is read: what a policy reports is kept
+    by reference until a hook shows it.
     """
 
     config: dict[str, Any] = {
@@ -185,30 +188,32 @@ class BaseLearner(Configurable):
         opens a TensorBoard file of its own beside its log.
         """
         self._cfg = EasyDict(deep_merge(self.config, cfg))
-        self._exp_name = exp_name
-        self._instance_name = instance_name
-        self._rank, self._world_size = (0, 1) if dist_info is None else dist_info
-        self._is_watched = self._rank == 0 or not self._cfg.only_monitor_rank0
+        self.exp_name = exp_name
+        self.instance_name = instance_name
+        self.rank, self.world_size = (0, 1) if dist_info is None else dist_info
+        self._is_watched = self.rank == 0 or not self._cfg.only_monitor_rank0
         self._rng = make_rng(0, instance_name) if rng is None else rng
-        self._reducer: Reducer = SerialReducer() if reducer is None else reducer
+        self.reducer: Reducer = SerialReducer() if reducer is None else reducer
 
-        self._logger, self._own_tb_logger = build_logger(
+        self.logger, self._own_tb_logger = build_logger(
             Path(exp_name, "log", instance_name), instance_name, need_tb=tb_logger is None and self._is_watched
         )
-        self._tb_logger = self._own_tb_logger if tb_logger is None else tb_logger
-        self.metrics = as_metrics_writer(self._tb_logger)
+        self.tb_logger = self._own_tb_logger if tb_logger is None else tb_logger
+        self.metrics = as_metrics_writer(self.tb_logger)
         # What a checkpoint holds besides the policy, by name; a part with nothing to save is left out.
         self.checkpoint_parts: dict[str, CheckpointPart] = {}
 
-        self._last_iter = CountVar()
+        self.last_iter = CountVar()
         self._collector_envstep = 0
-        self._ckpt_name: str | None = None
-        self._priority_info: dict[str, Any] = {}
+        self.ckpt_name: str | None = None  # file name asked for while `save_checkpoint(ckpt_name)` runs
+        # Priorities of the last call with `replay_buffer_idx` and `replay_unique_id`; empty without any.
+        self.priority_info: dict[str, Any] = {}
         self._learner_done = False
-        self._monitor: LearnerMonitor | None = None
-        self._log_buffer = {"scalar": LogDict(), "scalars": LogDict(), "histogram": LogDict()}
+        self.monitor: LearnerMonitor | None = None
+        # Values of the last iteration by kind.
+        self.log_buffer = {"scalar": LogDict(), "scalars": LogDict(), "histogram": LogDict()}
         hook_cfg = dict(self._cfg.hook)
-        if self._world_size > 1:
+        if self.world_size > 1:
             hook_cfg.setdefault("log_reduce_after_iter", True)
         self._hooks = build_learner_hook_by_cfg(hook_cfg)
         self._mode: LearnMode | None = None
@@ -249,7 +254,7 @@ class BaseLearner(Configurable):
         if envstep >= 0:
             self._collector_envstep = envstep
         batch = data if self._takes_rows else as_batch(data)
-        self._priority_info, self._trained_on, self._num_minibatches = {}, data, 0
+        self.priority_info, self._trained_on, self._num_minibatches = {}, data, 0
         self.call_hook("before_iter")
         self._started_s = perf_counter()
         kwargs = policy_kwargs or {}
@@ -267,8 +272,8 @@ class BaseLearner(Configurable):
         self._last_info, priority = self._mode_or_fail().grad(minibatch, **self._grad_kwargs)
         self._num_minibatches += 1
         if priority is not None:
-            self._priority_info = _priority_info(priority, self._trained_on)
-        if self._priority_info and self._num_minibatches > 1:
+            self.priority_info = _priority_info(priority, self._trained_on)
+        if self.priority_info and self._num_minibatches > 1:
             raise ConfigError(
                 f"the policy gave priorities in a train call of {self._num_minibatches} or more minibatches; they can "
                 "only be matched to the batch where there is one. Set policy.priority=False, or one minibatch a call."
@@ -280,7 +285,7 @@ class BaseLearner(Configurable):
 
         `info` is what the policy reported of it, where another process computed it.
         """
-        self._reducer.reduce()
+        self.reducer.reduce()
         self._mode_or_fail().apply()
         self.count_update(self._last_info if info is None else info)
 
@@ -288,24 +293,24 @@ class BaseLearner(Configurable):
         """Log what the policy reported of an update that was applied, run the `after_iter` hooks, and count it."""
         self._record(info, perf_counter() - self._started_s)
         self.call_hook("after_iter")
-        self._last_iter.val += 1
+        self.last_iter.val += 1
         self._started_s = perf_counter()
 
     def _record(self, info: Mapping[str, Any], train_time_s: float) -> None:
         """Keep what the policy reported; the prefixes '[scalars]' and '[histogram]' say of which kind a value is."""
         scalar = LogDict({**info, "train_time": train_time_s})
-        buffer = self._log_buffer
+        buffer = self.log_buffer
         buffer["scalar"], buffer["scalars"], buffer["histogram"] = scalar, LogDict(), LogDict()
         for name in [name for name in info if name.startswith("[")]:
             kind, _, plain_name = name[1:].partition("]")
             if kind in buffer:
                 buffer[kind][plain_name] = scalar.pop(name)
-        if self._monitor is not None:
-            self._monitor.record(scalar)
+        if self.monitor is not None:
+            self.monitor.record(scalar)
 
     def _mode_or_fail(self) -> LearnMode:
         if self._mode is None:
-            raise ConfigError(f"{self._instance_name} has no policy; set learner.policy = policy.learn_mode first.")
+            raise ConfigError(f"{self.instance_name} has no policy; set learner.policy = policy.learn_mode first.")
         return self._mode
 
     def setup_dataloader(self) -> None:
@@ -314,7 +319,7 @@ class BaseLearner(Configurable):
         Raises ConfigError while `get_data` is not set.
         """
         if self.get_data is None:
-            raise ConfigError(f"{self._instance_name} has nowhere to get data from; set learner.get_data first.")
+            raise ConfigError(f"{self.instance_name} has no source of data; set learner.get_data first.")
         size = int(self._mode_or_fail().get_attribute("batch_size"))
         first = self.get_data(size)
         if callable(first):
@@ -360,22 +365,22 @@ class BaseLearner(Configurable):
         """Save through the hook 'save_ckpt_after_run' (or as it would), under `ckpt_name` if given."""
         registered = [hook for hook in self._hooks["after_run"] if hook.name == _SAVE_HOOK]
         hook = registered[0] if registered else SaveCkptHook(_SAVE_HOOK, position="after_run")
-        self._ckpt_name = ckpt_name
+        self.ckpt_name = ckpt_name
         try:
             hook(self)
         finally:
-            self._ckpt_name = None
+            self.ckpt_name = None
 
     def save_evidence(self) -> Path:
         """Save the last minibatch, the last values it gave and the weights, and return the file."""
-        path = Path(self._exp_name, f"nonfinite_{self._instance_name}_iter{self.train_iter}.pt")
+        path = Path(self.exp_name, f"nonfinite_{self.instance_name}_iter{self.train_iter}.pt")
         batch = as_batch(self._last_minibatch)
         columns = {} if batch is None else {name: np.asarray(column) for name, column in batch.columns.items()}
         bad = [name for name, column in columns.items() if column.dtype.kind == "f" and not np.isfinite(column).all()]
         evidence = {
             "batch": columns,
             "columns_not_finite": bad,
-            "last_values": {name: np.asarray(value) for name, value in self._log_buffer["scalar"].items()},
+            "last_values": {name: np.asarray(value) for name, value in self.log_buffer["scalar"].items()},
             "policy": self._mode_or_fail().state_dict(),
             "train_iter": self.train_iter,
         }
@@ -384,38 +389,38 @@ class BaseLearner(Configurable):
 
     def info(self, s: str) -> None:
         """Write a line to the learner's text log."""
-        self._logger.info(s)
+        self.logger.info(s)
 
     def debug(self, s: str) -> None:
         """Write a line to the learner's text log if its level is DEBUG."""
-        self._logger.debug(s)
+        self.logger.debug(s)
 
     def state_dict(self) -> State:
         """Return counters, monitor and generator for an exact resume; the policy saves itself."""
         return {
-            "last_iter": self._last_iter.val,
+            "last_iter": self.last_iter.val,
             "collector_envstep": self._collector_envstep,
-            "monitor": None if self._monitor is None else self._monitor.state_dict(),
+            "monitor": None if self.monitor is None else self.monitor.state_dict(),
             "rng": rng_state(self._rng),
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned; the policy must be set before."""
+        """Restore what `state_dict` returned; the policy must be set before."""
         set_rng_state(self._rng, state["rng"])
-        self._last_iter.update(state["last_iter"])
+        self.last_iter.update(state["last_iter"])
         self._collector_envstep = state["collector_envstep"]
-        if self._monitor is not None and state["monitor"] is not None:
-            self._monitor.load_state_dict(state["monitor"])
+        if self.monitor is not None and state["monitor"] is not None:
+            self.monitor.load_state_dict(state["monitor"])
 
     def close(self) -> None:
         """Close the learner's own files; may be called again."""
         if self._own_tb_logger is not None:
             self._own_tb_logger.close()
-        close_logger(self._logger)
+        close_logger(self.logger)
 
     @property
     def policy(self) -> LearnMode:
-        """Return the learn mode; one in DI-engine's style comes back with our fields added."""
+        """Learn mode of the policy; one in DI-engine's style has our fields added."""
         return self._mode_or_fail()
 
     @policy.setter
@@ -423,41 +428,24 @@ class BaseLearner(Configurable):
         self._mode = adapt_learn_mode(policy)
         self._takes_rows = self._mode is not policy
         if self._is_watched:
-            self._monitor = LearnerMonitor([*(self._mode.monitor_vars() or ()), "train_time"])
+            self.monitor = LearnerMonitor([*(self._mode.monitor_vars() or ()), "train_time"])
         if self._cfg.log_policy:
             self.info(str(self._mode.info()))
 
     @property
-    def reducer(self) -> Reducer:
-        """Return what averages gradients over the learners."""
-        return self._reducer
-
-    @property
     def learn_info(self) -> dict[str, Any]:
-        """Return what the commander wants to know."""
-        return {
-            "learner_step": self._last_iter.val,
-            "priority_info": self._priority_info,
-            "learner_done": self._learner_done,
-        }
-
-    @property
-    def priority_info(self) -> dict[str, Any]:
-        """Return the last call's priorities with `replay_buffer_idx` and `replay_unique_id`; empty without any."""
-        return self._priority_info
-
-    @property
-    def last_iter(self) -> CountVar:
-        return self._last_iter
+        """Progress of the learner, for the commander and the buffer."""
+        done = {"learner_done": self._learner_done}
+        return {"learner_step": self.last_iter.val, "priority_info": self.priority_info, **done}
 
     @property
     def train_iter(self) -> int:
-        """Return the number of iterations done."""
-        return self._last_iter.val
+        """Number of iterations done."""
+        return self.last_iter.val
 
     @property
     def collector_envstep(self) -> int:
-        """Return the collector's env steps as of the last `train` call that told them."""
+        """Env steps of the collector as of the last `train` call that passed them."""
         return self._collector_envstep
 
     @collector_envstep.setter
@@ -466,47 +454,9 @@ class BaseLearner(Configurable):
 
     @property
     def ckpt_dir(self) -> Path:
-        """Return the folder of this learner's checkpoints."""
-        name = "ckpt" if self._instance_name == "learner" else f"ckpt_{self._instance_name}"
-        return Path(self._exp_name, name)
-
-    @property
-    def ckpt_name(self) -> str | None:
-        """Return the file name asked for while `save_checkpoint(ckpt_name)` runs, else None."""
-        return self._ckpt_name
-
-    @property
-    def monitor(self) -> LearnerMonitor | None:
-        return self._monitor
-
-    @property
-    def log_buffer(self) -> dict[str, LogDict]:
-        """Return the last iteration's values by kind: 'scalar', 'scalars' and 'histogram'."""
-        return self._log_buffer
-
-    @property
-    def logger(self) -> Any:
-        return self._logger
-
-    @property
-    def tb_logger(self) -> Any:
-        return self._tb_logger
-
-    @property
-    def rank(self) -> int:
-        return self._rank
-
-    @property
-    def world_size(self) -> int:
-        return self._world_size
-
-    @property
-    def exp_name(self) -> str:
-        return self._exp_name
-
-    @property
-    def instance_name(self) -> str:
-        return self._instance_name
+        """Folder of this learner's checkpoints."""
+        name = "ckpt" if self.instance_name == "learner" else f"ckpt_{self.instance_name}"
+        return Path(self.exp_name, name)
 
 
 def _fetched(batch: Any) -> Any:
@@ -521,3 +471,141 @@ def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
     if batch is None and isinstance(data, list) and all(isinstance(row, Mapping) for row in data):  # rows do not stack
         columns = {name: [row.get(name) for row in data] for name in _PLACE if any(name in row for row in data)}
     return {"priority": priority, **{name: columns.get(name) for name in _PLACE}}
+
+
+@LEARNER_HOOK_REGISTRY.register("load_ckpt")
+class LoadCkptHook(LearnerHook):
+    """Hook that loads the checkpoint at `load_path` into policy and counters."""
+
+    default_priority = 20
+
+    @classmethod
+    def ext_args_of(cls, value: Any) -> dict[str, Any] | None:
+        if not isinstance(value, str):
+            raise ConfigError(f"load_ckpt takes the path of a checkpoint, got {value!r}.")
+        return {"load_path": value} if value else None
+
+    def __call__(self, engine: BaseLearner) -> None:
+        path = self.ext_args.get("load_path", "")
+        if not path:
+            return
+        state = from_di_engine(load_state(path), engine.policy.state_dict)
+        last_iter, last_step = state.pop("last_iter", None), state.pop("last_step", None)
+        for name, part in engine.checkpoint_parts.items():
+            if name in state:
+                part.load_state_dict(state.pop(name))
+        engine.policy.load_state_dict(state)
+        if last_iter is not None:
+            engine.last_iter.update(int(last_iter))
+        if last_step is not None:
+            engine.collector_envstep = int(last_step)
+        engine.info(f"{engine.instance_name} loaded {path}: iteration {engine.train_iter}")
+
+
+@LEARNER_HOOK_REGISTRY.register("save_ckpt")
+class SaveCkptHook(PeriodicHook):
+    """Hook that saves policy and counters as `iteration_{n}.pth.tar`, or at once under the learner's `ckpt_name`."""
+
+    default_priority = 20
+
+    def __call__(self, engine: BaseLearner) -> None:
+        if (engine.train_iter % self._freq and engine.ckpt_name is None) or engine.rank != 0:
+            return
+        path = engine.ckpt_dir / (engine.ckpt_name or f"iteration_{engine.train_iter}.pth.tar")
+        counters = {"last_iter": engine.train_iter, "last_step": engine.collector_envstep}
+        parts = {name: part.state_dict() for name, part in engine.checkpoint_parts.items()}
+        known = {name: state for name, state in parts.items() if state}
+        saved = {**engine.policy.state_dict(), **known, **counters}
+        if self.position == "after_iter" and engine.ckpt_name is None:
+            try:
+                save_state(path, saved)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                logger.warning("%s is not saved, the next one may be: the disk is full (%s)", path, error)
+                return
+        else:  # the last model, or the best one, is saved only once
+            when_there_is_room(lambda: save_state(path, saved), tell=logger.warning)
+        engine.info(f"{engine.instance_name} saved {path}")
+
+
+@LEARNER_HOOK_REGISTRY.register("log_show")
+class LogShowHook(PeriodicHook):
+    """Hook that writes the averages of the last iterations to the log and to the metrics."""
+
+    default_priority = 20
+
+    def __call__(self, engine: BaseLearner) -> None:
+        if engine.train_iter % self._freq or engine.monitor is None:
+            return
+        values = {f"{name}_avg": value for name, value in engine.monitor.averages().items()}
+        for name, group in engine.log_buffer["scalars"].items():
+            values.update({f"{name}/{key}": float(value) for key, value in group.items()})
+        engine.metrics.write(
+            engine.instance_name, values, env_step=engine.collector_envstep, train_iter=engine.train_iter
+        )
+        add_histogram = getattr(engine.tb_logger, "add_histogram", None)
+        if add_histogram is not None:
+            for name, value in engine.log_buffer["histogram"].items():
+                add_histogram(name, value, engine.train_iter)
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+        engine.info(f"iteration {engine.train_iter}, env step {engine.collector_envstep}: {shown}")
+
+
+@LEARNER_HOOK_REGISTRY.register("check_finite")
+class CheckFiniteHook(PeriodicHook):
+    """Hook that counts updates that were not finite (the policy applies none of them), and ends a run that diverged.
+
+    It saves the last batch, the last losses and the weights then.
+    """
+
+    default_priority = 20
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seen = 0
+
+    def __call__(self, engine: BaseLearner) -> None:
+        if engine.train_iter % self._freq:
+            return
+        try:
+            count = int(engine.policy.get_attribute("nonfinite_steps") or 0)
+        except NotImplementedError:
+            return  # a policy in DI-engine's style counts none
+        except TrainingError as error:
+            raise TrainingError(f"{error} Saved for a closer look: {engine.save_evidence()}") from error
+        if count > self._seen:
+            engine.logger.warning("%d updates were not finite and not applied (%d in all)", count - self._seen, count)
+        self._seen = count
+
+
+@LEARNER_HOOK_REGISTRY.register("log_reduce")
+class LogReduceHook(PeriodicHook):
+    """Hook that replaces each scalar of an iteration by its mean over all learners, every `freq` iterations.
+
+    Learners average through their reducer, in one message, and log what one learner with the whole batch would (to
+    rounding). Otherwise the first learner logs the values of its own share. A reducer without `mean` leaves it to
+    torch.distributed.
+    """
+
+    default_priority = 10
+
+    def __call__(self, engine: BaseLearner) -> None:
+        scalars = engine.log_buffer["scalar"]
+        if engine.train_iter % self._freq or engine.world_size == 1 or not scalars:
+            return
+        names = sorted(scalars)
+        tensors = [value for value in scalars.values() if isinstance(value, torch.Tensor)]
+        device = tensors[0].device if tensors else "cpu"
+        means = torch.stack([torch.as_tensor(scalars[n], dtype=torch.float32, device=device).mean() for n in names])
+        mean_of_all = getattr(engine.reducer, "mean", None) or self._distributed_mean
+        scalars.update(zip(names, mean_of_all(means), strict=True))
+
+    def _distributed_mean(self, values: torch.Tensor) -> torch.Tensor:
+        if not torch.distributed.is_initialized():
+            raise ConfigError(
+                f"hook '{self.name}' averages over several learners, but their reducer has no method mean, and "
+                "torch.distributed is not initialised: call init_process_group before training, or leave the hook out."
+            )
+        torch.distributed.all_reduce(values)
+        return values / torch.distributed.get_world_size()

@@ -14,7 +14,7 @@ from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.worker import IBuffer, NaiveReplayBuffer
-from ding_like.worker.commander.naive import NaiveCommander
+from ding_like.worker.commander import NaiveCommander
 from tests.support import Clock
 
 PACKAGE = ding_like.__version__

@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.worker import EpisodeSerialCollector, ISerialCollector, SampleSerialCollector
-from ding_like.worker.collector.stop_rule import EnvSteps, RoundSignal, StopRule
+from ding_like.worker.collector.stop_rule import StopRule
 from tests.worker.collector.test_battle import collector_of, manager_of, mode
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import ScriptedManager
@@ -39,16 +39,10 @@ def make(tmp_path: Path) -> Iterator[Make]:
 AS_ROWS = {"get_train_sample": True}
 
 
-class AfterSteps(StopRule):
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    @property
-    def is_met(self) -> bool:
-        return self.left <= 0
-
-    def note(self, ended_lanes: Any) -> None:
-        self.left -= 1
+def after_steps(steps: int) -> StopRule:
+    """Return a rule that is asked before each step, and stops the collection after so many."""
+    left = iter(range(steps))
+    return lambda: next(left, None) is None
 
 
 @pytest.mark.parametrize(("rows", "got"), [(5, 5), (None, 6)])
@@ -127,7 +121,7 @@ def test_a_collector_of_ones_own_is_asked_for_its_target() -> None:
 
 def test_a_collector_of_ones_own_that_takes_no_stop_rule_says_so() -> None:
     with pytest.raises(ConfigError, match="Own takes no stop rules"):
-        Own().collect_rows(7, stop=EnvSteps(1, int))
+        Own().collect_rows(7, stop=bool)
 
 
 # --- a rule beside the target
@@ -136,7 +130,7 @@ def test_a_collector_of_ones_own_that_takes_no_stop_rule_says_so() -> None:
 def test_a_collection_that_is_stopped_returns_what_is_ready_and_loses_nothing(make: Make) -> None:
     collector = make(SampleSerialCollector, ((9,), (9,)))
 
-    first = collector.collect(n_sample=100, stop=AfterSteps(3))
+    first = collector.collect(n_sample=100, stop=after_steps(3))
     second = collector.collect(n_sample=4)
 
     assert keys(first) == [(lane, 0, step) for step in range(3) for lane in range(2)]
@@ -146,7 +140,7 @@ def test_a_collection_that_is_stopped_returns_what_is_ready_and_loses_nothing(ma
 def test_a_stop_leaves_open_windows_for_the_next_call(make: Make) -> None:
     collector = make(SampleSerialCollector, ((9,), (9,)), nstep=3)
 
-    first = collector.collect(n_sample=100, stop=AfterSteps(4))
+    first = collector.collect(n_sample=100, stop=after_steps(4))
     second = collector.collect(n_sample=4)
 
     assert [key[2] for key in keys(first)] == [0, 0, 1, 1] and [key[2] for key in keys(second)] == [2, 2, 3, 3]
@@ -155,10 +149,7 @@ def test_a_stop_leaves_open_windows_for_the_next_call(make: Make) -> None:
 def test_a_surplus_that_was_there_is_returned_though_no_step_was_allowed(make: Make) -> None:
     collector = make(SampleSerialCollector, ((9,), (9,)))
     collector.collect(n_sample=3)
-    signal = RoundSignal()
-    signal.stop(0)
-
-    batch = collector.collect(n_sample=100, stop=signal.rule(0))
+    batch = collector.collect(n_sample=100, stop=lambda: True)
 
     assert keys(batch) == [(1, 0, 1)] and collector.envstep == 4
 
@@ -166,16 +157,13 @@ def test_a_surplus_that_was_there_is_returned_though_no_step_was_allowed(make: M
 def test_an_on_policy_collection_that_is_stopped_drops_nothing_that_it_can_hand_out(make: Make) -> None:
     collector = make(SampleSerialCollector, ((9,), (9,)), on_policy=True)
 
-    batch = collector.collect(n_sample=100, stop=AfterSteps(3))
+    batch = collector.collect(n_sample=100, stop=after_steps(3))
 
     assert len(batch) == 6 and collector.state_dict()["report"]["total"]["dropped_steps"] == 0
 
 
 def test_episodes_are_stopped_between_two_lots(make: Make) -> None:
-    signal = RoundSignal()
-    signal.stop(0)
-
-    batch = make(EpisodeSerialCollector, n_episode=2, cfg=AS_ROWS).collect_rows(100, stop=signal.rule(0))
+    batch = make(EpisodeSerialCollector, n_episode=2, cfg=AS_ROWS).collect_rows(100, stop=lambda: True)
 
     assert len(batch) == 6, "the first lot is whole"
 
@@ -183,7 +171,7 @@ def test_episodes_are_stopped_between_two_lots(make: Make) -> None:
 def test_battles_stop_by_a_rule_too(tmp_path: Path) -> None:
     collector = collector_of("sample_1v1", tmp_path, manager_of(), [mode(), mode()])
 
-    data, _ = collector.collect(n_sample=1000, stop=AfterSteps(2))
+    data, _ = collector.collect(n_sample=1000, stop=after_steps(2))
 
     assert [len(each) for each in data] == [6, 6]
     collector.close()

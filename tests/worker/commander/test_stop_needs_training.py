@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ding_like.worker.commander.naive import NaiveCommander
+from ding_like.worker.commander import NaiveCommander
 
 
 @pytest.mark.parametrize(("version", "stops"), [(0, False), (1, True)])

@@ -41,7 +41,7 @@ from ding_like.pipeline.parallel.core.tasks import (
     most_env_steps,
 )
 from ding_like.worker import IBuffer
-from ding_like.worker.commander.naive import NaiveCommander
+from ding_like.worker.commander import NaiveCommander
 
 __all__ = ["CoordinatorCore", "CoreConfig"]
 
