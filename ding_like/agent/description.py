@@ -34,7 +34,7 @@ from ding_like.pipeline.build.spaces import fit_policy_config
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.runs import refuse_seeds
 from ding_like.utils.files import atomic_write, when_there_is_room
-from ding_like.utils.user_code import raised_at, told
+from ding_like.utils.imports import describe_error, raised_at
 
 logger = logging.getLogger(__name__)
 
@@ -193,7 +193,7 @@ def write_description(cfg: Any, *, env_setting: EnvSetting | None = None, has_ow
     except DingError as error:
         logger.info("no %s: %s", AGENT_FILE, str(error).partition("\n")[0])
     except Exception as error:  # the env's own code may raise anything; the run can train without the file
-        logger.info("no %s: %s", AGENT_FILE, told(error), exc_info=not raised_at(error))
+        logger.info("no %s: %s", AGENT_FILE, describe_error(error), exc_info=not raised_at(error))
 
 
 def _write(path: Path, text: str) -> None:

@@ -35,7 +35,7 @@ from ding_like.envs import get_vec_env_setting
 from ding_like.envs.factory import make_lane_env
 from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.types import Array
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from ding_like.envs.wrappers.common import EpisodeReturn
 from ding_like.envs.wrappers.normalization import ObsNorm, RewardNorm
 from ding_like.envs.wrappers.record_gif import RecordGif
 from ding_like.errors import DingError
-from ding_like.utils.user_code import told
+from ding_like.utils.imports import describe_error
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ def _works_when_fed(spec: Spec, env: AnyEnv, wrapped: AnyEnv) -> bool:
         seen += [stack.step(stack.action_space.sample())[0] for _ in range(_TRIED_STEPS)]
         is_fit = all(layout.fault(obs) is None and layout.all_finite(layout.from_batch(_batched(obs))) for obs in seen)
     except Exception as error:  # a user's wrapper may raise anything where its env is only a stand-in
-        logger.debug("%s does not work around a stand-in: %s", spec, told(error))
+        logger.debug("%s does not work around a stand-in: %s", spec, describe_error(error))
         return False
     return is_fit and (fed.num_resets, fed.num_steps) == (1, _TRIED_STEPS)
 

@@ -18,7 +18,7 @@ from ding_like.pipeline.statistics import load_agent
 from ding_like.report.curve import plot_run
 from ding_like.report.runs import read_run
 from ding_like.types import State
-from ding_like.utils.user_code import raised_at, told
+from ding_like.utils.imports import describe_error, raised_at
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ def _try(what: str, make: Callable[[], object]) -> None:
     except DingError as error:
         logger.info("no %s: %s", what, str(error).partition("\n")[0])
     except Exception as error:  # env and drawing libraries may raise anything; the run has ended well without a picture
-        logger.info("no %s: %s", what, told(error), exc_info=not raised_at(error))
+        logger.info("no %s: %s", what, describe_error(error), exc_info=not raised_at(error))
 
 
 def _draw_curve(folder: Path) -> None:

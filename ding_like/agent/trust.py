@@ -14,9 +14,8 @@ from ding_like.config.objects import is_object_text
 from ding_like.envs.wrappers import find_wrapper
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.policy import Policy
-from ding_like.utils.code_files import import_code, is_imported, split_import_path
-from ding_like.utils.registries import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
-from ding_like.utils.registry import own_path
+from ding_like.utils.imports import import_code, is_imported, split_import_path
+from ding_like.utils.registries import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY, own_path
 
 # Packages whose import runs no code of the folder's author.
 _KNOWN = ("ding_like", "dizoo", "gymnasium", "torch", "pettingzoo", "mpe2")

@@ -25,8 +25,8 @@ from ding_like.pipeline.build.envs import build_single_env
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.text import measure
 from ding_like.types import Array, EnvManager, EvalMode, State
-from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
+from ding_like.utils.imports import pip_line
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
 

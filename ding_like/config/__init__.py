@@ -15,7 +15,7 @@ from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect
 from ding_like.config.save import read_saved_config, save_config, save_system
 from ding_like.config.tree import deep_merge, to_plain
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 _READ = "read_config returns main_config and create_config; its result has system_config too"
 # Imported on first use.

@@ -24,7 +24,7 @@ from ding_like.config.schema import Schema
 from ding_like.config.tree import get_path, join, leaves, set_path, to_plain
 from ding_like.config.without_effect import COMMANDER
 from ding_like.utils import registries
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import Registry
 
 _COMMANDER = Part("commander", "policy.other.commander", registries.COMMANDER_REGISTRY, "naive")
 # Registries of which each type has a section of its own, under its name.

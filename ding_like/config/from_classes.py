@@ -12,7 +12,7 @@ from ding_like.config.frozen import FrozenConfig
 from ding_like.config.parts import PARTS
 from ding_like.config.tree import Tree, deep_merge, get_path, to_plain
 from ding_like.errors import ConfigError
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import Registry
 
 # The env of a script that makes its envs itself: nothing is known about the keys of its section.
 SCRIPT_ENV = "ding_like.envs.env_wrappers:script_env"

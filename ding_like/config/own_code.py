@@ -17,7 +17,7 @@ from typing import Any
 
 from ding_like.config.parts import OTHER_SECTIONS, PARTS
 from ding_like.config.tree import Tree, get_path, to_plain
-from ding_like.utils.code_files import run_file
+from ding_like.utils.imports import run_file
 from ding_like.utils.registries import REGISTRIES
 
 # Registry -> section of create_config that imports its classes, where it is not the part of the same registry.

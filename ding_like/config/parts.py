@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ding_like.config.tree import Tree, get_path, items, to_plain
 from ding_like.utils import registries
 from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FROM_0, FROM_1, Bounds
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import Registry
 
 
 class Part(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 # Imported on first use: `ding --help` must not wait for torch.
 _HOMES = {

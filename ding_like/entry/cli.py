@@ -334,8 +334,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: Sequence[str] | None) -> None:
+    from ding_like.utils.imports import raised_at
     from ding_like.utils.log import close_console, setup_console
-    from ding_like.utils.user_code import raised_at
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     # `import_names` may name modules of the folder that the command is run in, as with `python -m`.

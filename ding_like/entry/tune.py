@@ -18,7 +18,7 @@ import click
 from ding_like.entry.options import OnceCommand
 from ding_like.errors import ConfigError
 from ding_like.study.plan import FORMS, PLAN_FILE, Param, StudyPlan, parse_params, read_study_plan
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 
 if TYPE_CHECKING:
     import optuna

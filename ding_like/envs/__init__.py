@@ -9,7 +9,7 @@ from ding_like.envs.di_engine_style import BaseEnv, BaseEnvTimestep, DiEngineSty
 from ding_like.envs.env_wrappers import DingEnvWrapper
 from ding_like.envs.factory import EnvFactory, create_env_manager, get_vec_env_setting, make_env
 from ding_like.envs.gymnasium_env import GymnasiumEnv
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 # Imported on first use: DI-engine's names, and its way to use them.
 _NAMES = {

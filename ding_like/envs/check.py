@@ -20,7 +20,7 @@ from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import DingError, EnvError
 from ding_like.types import State
-from ding_like.utils.user_code import told
+from ding_like.utils.imports import describe_error
 
 __all__ = ["Finding", "check_env"]
 
@@ -90,7 +90,7 @@ def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
         raise  # an unknown id, a missing package, a wrapper that does not fit
     except Exception as error:  # an env may raise anything; it goes into the report
         fix = "fix the constructor, or give it the arguments that it needs"
-        raise report.stop("constructor", f"it raised {told(error)}", "an env", fix) from error
+        raise report.stop("constructor", f"it raised {describe_error(error)}", "an env", fix) from error
     return _adapt(report, env)
 
 
@@ -145,7 +145,7 @@ class EnvCheck:
             is_old = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
             expected = "that it takes seed and options" if is_old else "an episode that begins"
             fix = _RESET if is_old else "fix reset()"
-            raise self._stop("reset", f"it raised {told(error)}", expected, fix) from error
+            raise self._stop("reset", f"it raised {describe_error(error)}", expected, fix) from error
         if isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], dict):
             return answer[0]
         seen = f"it returned {_describe(answer)}"
@@ -161,7 +161,7 @@ class EnvCheck:
             answer: Any = self._env.step(given)
         except Exception as error:  # an env may raise anything; it goes into the report
             fix = "fix step(), or declare the actions that it takes: Discrete(n, start=1) counts from 1"
-            seen = f"with action {action!r} it raised {told(error)}"
+            seen = f"with action {action!r} it raised {describe_error(error)}"
             expected = f"that it takes every action of {self._env.action_space}"
             raise self._stop("step", seen, expected, fix) from error
         if not isinstance(answer, tuple) or len(answer) != 5:
@@ -191,7 +191,7 @@ class EnvCheck:
             try:
                 self._env.close()
             except Exception as error:  # an env may raise anything; it goes into the report
-                self._add(level, "close", f"it raised {told(error)}", expected, fix)
+                self._add(level, "close", f"it raised {describe_error(error)}", expected, fix)
                 return
 
     # --- spaces
@@ -419,7 +419,7 @@ class EnvCheck:
         try:
             frame: Any = self._env.render()
         except Exception as error:  # render() may raise anything: errors of pygame, OpenGL or a driver
-            self._add("fault", "rendering", f"render() raised {told(error)}", expected, "fix render()")
+            self._add("fault", "rendering", f"render() raised {describe_error(error)}", expected, "fix render()")
             return
         if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
             self._add("fault", "rendering", f"render() gave {_describe(frame)}", expected, fix)

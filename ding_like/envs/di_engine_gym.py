@@ -14,7 +14,7 @@ from ding_like.envs.factory import lane_configs
 from ding_like.envs.gymnasium_env import GymnasiumEnv, make_id
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.record_gif import RecordGif
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 from ding_like.utils.log import one_time_info, one_time_warning
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env

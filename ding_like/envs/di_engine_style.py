@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.errors import EnvError
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.log import one_time_warning
 
 # What an env observes and takes differs from env to env: hence Any in the signatures of this file.

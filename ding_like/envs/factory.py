@@ -18,8 +18,8 @@ from ding_like.envs.hybrid import as_lane_env
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError, DingError, EnvError
 from ding_like.types import EnvManager
+from ding_like.utils.imports import describe_error
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY, ENV_REGISTRY
-from ding_like.utils.user_code import told
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 EnvConfig = Mapping[str, Any]
@@ -58,7 +58,7 @@ def make_lane_env(make: Callable[[], Any]) -> AnyEnv:
     except DingError:
         raise  # it says what is wrong
     except Exception as error:  # an env may raise anything
-        raise EnvError(f"the env cannot be made: {told(error)}. {_look_into(make)}") from error
+        raise EnvError(f"the env cannot be made: {describe_error(error)}. {_look_into(make)}") from error
     env = as_lane_env(made)
     for name in () if hasattr(env, "num_players") else ("observation_space", "action_space"):
         space = getattr(env, name, None)

@@ -18,10 +18,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from ding_like.errors import ConfigError, EnvError
-from ding_like.utils.bounds import Bounds
-from ding_like.utils.code_files import close_modules, import_code, searched_folders, split_import_path
-from ding_like.utils.configurable import Configurable
-from ding_like.utils.extras import install_hint, pip_line
+from ding_like.utils.bounds import Bounds, Configurable
+from ding_like.utils.imports import hint_of_missing, import_code, install_hint, pip_line, split_import_path
 from ding_like.utils.log import one_time_info
 from ding_like.utils.registries import ENV_REGISTRY, ENV_WRAPPER_REGISTRY
 
@@ -206,10 +204,8 @@ def env_spec(env_id: str) -> EnvSpec:
             import_code(module)
         return gymnasium.spec(name)
     except ImportError as error:
-        close = " or ".join(repr(each) for each in close_modules(module))
         raise ConfigError(
-            f"env.env_id is '{env_id}', but module '{module}' cannot be imported: {error}"
-            f"{f'; did you mean {close}?' if close else ''} (python looked in {', '.join(searched_folders())})"
+            f"env.env_id is '{env_id}', but module '{module}' cannot be imported: {error}{hint_of_missing(module)}"
         ) from error
     except gymnasium.error.Error as error:
         raise ConfigError(_bad_id(env_id, error)) from error

@@ -14,8 +14,8 @@ from ding_like.data.obs import ACTION_MASK
 from ding_like.envs.game import GameStep
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
-from ding_like.utils.configurable import Configurable
-from ding_like.utils.extras import pip_line
+from ding_like.utils.bounds import Configurable
+from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_REGISTRY
 
 # An id of PettingZoo's registry, or a module of a package of such envs; nothing else is imported.

@@ -14,8 +14,7 @@ from ding_like.league.payoff import RESULTS, BattleSharedPayoff
 from ding_like.league.player import ActivePlayer, HistoricalPlayer, Player
 from ding_like.league.rating import Ratings
 from ding_like.types import State
-from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds, Configurable
 from ding_like.utils.files import atomic_write
 from ding_like.utils.registries import LEAGUE_REGISTRY, PLAYER_REGISTRY
 from ding_like.utils.seeding import rng_state, set_rng_state

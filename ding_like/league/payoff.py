@@ -9,7 +9,7 @@ import numpy as np
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 
 # What a game is worth to the home player.
 WIN, DRAW, LOSS = 1, 0, -1

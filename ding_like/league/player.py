@@ -15,7 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.league.matchmaking import pfsp
 from ding_like.league.payoff import BattleSharedPayoff
 from ding_like.types import State
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import PLAYER_REGISTRY
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from ding_like.errors import ConfigError
 from ding_like.league.payoff import DRAW, LOSS, WIN
 from ding_like.types import State
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 
 _ELO_START, _ELO_K, _ELO_SCALE = 1000.0, 32.0, 400.0
 

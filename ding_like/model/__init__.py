@@ -12,7 +12,7 @@ from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.q_networks import C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding_like.model.qac import PDQN, ContinuousQAC, DiscreteQAC
 from ding_like.model.vac import PG, PPG, VAC, GaussianHead, RecurrentVAC
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.
 _HOMES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 if TYPE_CHECKING:
     from ding_like.policy.base import Policy, create_policy, get_policy_cls

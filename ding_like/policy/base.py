@@ -32,8 +32,8 @@ from ding_like.policy.sharing import Share, StateVersions, check_fits
 from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.checkpoint import check_model_state
+from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.registries import POLICY_REGISTRY
-from ding_like.utils.user_code import raised_at, told
 
 # Passes over the data of one collection. A million updates of 1 ms are 17 minutes, in which nothing is collected,
 # evaluated or saved: more is a slip, and would look like a run that hangs.
@@ -585,7 +585,9 @@ def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
     except Exception as error:  # a user's policy may raise anything; errors of our code keep their traceback
         if not raised_at(error):
             raise
-        raise ConfigError(f"policy '{cfg['type']}' ({cls.__name__}) cannot be built: {told(error)}.") from error
+        raise ConfigError(
+            f"policy '{cfg['type']}' ({cls.__name__}) cannot be built: {describe_error(error)}."
+        ) from error
 
 
 def get_policy_cls(cfg: Mapping[str, Any]) -> type[Policy]:

@@ -23,9 +23,9 @@ from ding_like.config.report import suggestion
 from ding_like.data.rows import method_name
 from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
+from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.machine import check_memory
 from ding_like.utils.registries import MODEL_REGISTRY
-from ding_like.utils.user_code import raised_at, told
 
 PAGE = "docs/own_model.md"
 _BATCH = 5  # observations of a probe; one more where another axis is as long
@@ -114,7 +114,9 @@ def _probe(policy: str, model: nn.Module, method: ModelMethod, inputs: list[Any]
     except DingError:
         raise
     except Exception as error:  # a model may raise anything
-        raise ConfigError(f"{about} raised for {shown}: {told(error)}; {PAGE} shows a model of one's own.") from error
+        raise ConfigError(
+            f"{about} raised for {shown}: {describe_error(error)}; {PAGE} shows a model of one's own."
+        ) from error
     outputs = output if len(method.gives) > 1 and isinstance(output, (tuple, list)) else (output,)
     expected = [[sizes.get(axis, axis) for axis in axes.split()] for axes in method.gives]
     if len(outputs) != len(expected) or not all(map(_fits, outputs, expected)):
@@ -220,18 +222,18 @@ def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Seq
         known = arguments_of(MODEL_REGISTRY.get(name, import_names))
         own = "" if name in MODEL_REGISTRY.registered() else "; docs/own_model.md names what a model is given"
         takes = "" if known is None else f" It takes: {', '.join(known)}{own}."
-        raise ConfigError(f"policy.model does not fit model '{name}': {told(error)}.{takes}") from error
+        raise ConfigError(f"policy.model does not fit model '{name}': {describe_error(error)}.{takes}") from error
     except Exception as error:  # a user's model may raise anything; errors of our code keep their traceback
         if _NO_MEMORY.search(str(error)):
             sizes = {key: value for key, value in settings.items() if key not in _SHAPES and _numbers(value)}
             largest = max(sizes, key=lambda key: max(_numbers(sizes[key])), default="")
             raise ConfigError(
-                f"policy.model does not fit into memory ({told(error)}): give smaller sizes; the largest is "
+                f"policy.model does not fit into memory ({describe_error(error)}): give smaller sizes; the largest is "
                 f"policy.model.{largest}={sizes.get(largest)}."
             ) from error
         if isinstance(error, DingError) or not raised_at(error):
             raise
-        raise ConfigError(f"policy.model: model '{name}' cannot be made: {told(error)}.") from error
+        raise ConfigError(f"policy.model: model '{name}' cannot be made: {describe_error(error)}.") from error
     return model
 
 
@@ -281,7 +283,7 @@ def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, 
     try:
         found: tuple[str, Sequence[str]] = unmade.default_model()
     except Exception as error:  # default_model() of a user's policy may need anything that its constructor makes
-        logger.debug("%s.default_model() needs a policy that has been made: %s", policy.__name__, told(error))
+        logger.debug("%s.default_model() needs a policy that has been made: %s", policy.__name__, describe_error(error))
         return "", ()
     return found if _names_model(found) else ("", ())
 

@@ -1,4 +1,4 @@
-"""Say which numbers a setting takes; classes keep theirs beside their defaults.
+"""Settings of classes: defaults and the numbers that a setting takes, declared beside the code.
 
 A class declares `config_bounds = {"learn.batch_size": FROM_1}` beside its `config`, by the same paths; those of its
 base classes hold too. A config with another number is refused with the value and the range.
@@ -6,13 +6,27 @@ base classes hold too. A config with another number is refused with the value an
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from easydict import EasyDict
+
+
+class Configurable:
+    """Class with the attribute `config`: defaults that are merged with the user's config."""
+
+    config: dict[str, Any] = {}
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return a copy of this class's defaults, with `cfg_type` naming the class."""
+        return EasyDict(copy.deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
+
 
 class Bounds(NamedTuple):
-    """Hold the numbers from `low` to `high`, both among them; NaN is never one."""
+    """Numbers from `low` to `high`, both among them; NaN is never one."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -21,12 +35,12 @@ class Bounds(NamedTuple):
     also: tuple[float, ...] = ()  # numbers outside that mean something
 
     def hold(self, value: Any) -> bool:
-        """Tell whether a value may stand there; what is no number is judged elsewhere."""
+        """Return whether a setting may have a value; values that are no numbers are checked elsewhere."""
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value in self.also:
             return True
-        is_low_enough = value <= self.high if self.may_be_infinite else value <= self.high and value < math.inf
-        is_high_enough = self.low < value if self.is_above_low else self.low <= value
-        return is_low_enough and is_high_enough and (self.may_be_infinite or value > -math.inf)
+        if abs(value) == math.inf and not self.may_be_infinite:
+            return False
+        return (self.low < value if self.is_above_low else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
         """Return the range as an error names it."""
@@ -50,7 +64,7 @@ ANY_NUMBER = Bounds(may_be_infinite=True)
 
 
 def bounds_of(cls: type[Any]) -> Iterator[tuple[str, Bounds]]:
-    """Yield (path, bounds) of a class's settings; what a sub-class says of a path replaces what its bases say."""
+    """Yield (path, bounds) of a class's settings; the bounds of a sub-class replace those of its bases."""
     merged: dict[str, Bounds] = {}
     for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions
         own = vars(base).get("config_bounds", {})

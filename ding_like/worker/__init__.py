@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 _COLLECTOR = "ding_like.worker.collector"
 _EVALUATOR = "ding_like.worker.evaluator"

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import State
-from ding_like.utils.bounds import FROM_0
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import FROM_0, Configurable
 from ding_like.utils.registries import COMMANDER_REGISTRY
 
 _MAX_GAMES = 10_000  # in one result: rating them takes half a second

@@ -20,7 +20,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.process import training_process
 from ding_like.types import Array
-from ding_like.utils.extras import install_hint
+from ding_like.utils.imports import install_hint
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import BaseLearner, MetricSerialEvaluator

@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 
 from ding_like.envs.game import GameStep
 from ding_like.types import Array
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
 

@@ -11,7 +11,7 @@ from gymnasium import Space, spaces
 from ding_like.envs.game import GameStep
 from ding_like.errors import ConfigError
 from ding_like.types import Array
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
 # Rock, paper, scissors where a win by rock counts twice: the equilibrium is not the even mixture but (1/4, 1/2, 1/4).

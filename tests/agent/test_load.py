@@ -294,7 +294,7 @@ def test_what_is_no_observation_is_refused_with_what_was_expected(tmp_path: Path
         ({"model": {"type": "evil.py:Model"}}, "not imported here: evil.py"),
         ({"model": {"activation": "import:antigravity.Layer()"}}, "not imported here: antigravity"),
         ({"model": {"type": "subprocess:Popen", "args": ["touch", "ran"]}}, "no class of torch.nn.Module"),
-        ({"type": "ding_like.utils.code_files:run_file"}, "no class of Policy"),
+        ({"type": "ding_like.utils.imports:run_file"}, "no class of Policy"),
         ({"type": "evil:ns/Walk-v0"}, "not imported here: evil"),
         ({"type": "./a$b/evil.py:X"}, r"not imported here: ./a\$b/evil.py"),
         ({"import_names": {"evil": 0}}, "not imported here: evil"),

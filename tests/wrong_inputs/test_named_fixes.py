@@ -22,7 +22,7 @@ from ding_like.pipeline.parallel.settings import SystemConfig
 from ding_like.pipeline.ranks.settings import RankSettings
 from ding_like.pipeline.ray.settings import RaySettings
 from ding_like.pipeline.seed.settings import SeedSettings
-from ding_like.utils.extras import EXTRA_OF, install_hint, pip_line
+from ding_like.utils.imports import EXTRA_OF, install_hint, pip_line
 from ding_like.utils.registries import TRACKER_REGISTRY
 from tests.wrong_inputs.messages import ROOT, Text, calls_of, commands, texts
 

@@ -7,7 +7,7 @@ import os
 from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 
 logger = logging.getLogger(__name__)
 

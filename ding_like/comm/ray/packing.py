@@ -14,7 +14,7 @@ from ding_like.comm.flat_state import flatten_state, unflatten_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array, State
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 
 _LZ4_MAGIC = bytes.fromhex("04224d18")  # the first bytes of a frame; of safetensors they would be a header of 400 MB
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ding_like.comm.zmq.frames import Frame
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 from ding_like.utils.machine import is_loopback
 from ding_like.utils.processes import make_own_folder
 

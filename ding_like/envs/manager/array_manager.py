@@ -18,8 +18,7 @@ from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
 from ding_like.types import Array, Obs, RewardShaping, State, StepBatch
-from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds, Configurable
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from ding_like.envs.spaces import ObsLayout
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError, SchemaError
 from ding_like.types import State
+from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
-from ding_like.utils.user_code import raised_at, told
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class CrashBudget:
             raise EnvError(f"{self._name}: {form}. {self._how()}") from error
         self.in_a_row += 1
         self.restarts += 1
-        story = f"{self._name} broke: {told(error)}{history and f' ({history})'}"
+        story = f"{self._name} broke: {describe_error(error)}{history and f' ({history})'}"
         if self.in_a_row >= CRASH_LOOP:
             why = f"It broke {self.in_a_row} times without finishing an episode."
         elif self.restarts > self._max_restarts:

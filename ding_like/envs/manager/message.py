@@ -18,7 +18,7 @@ import numpy as np
 
 from ding_like import errors
 from ding_like.errors import EnvError
-from ding_like.utils.user_code import raised_at
+from ding_like.utils.imports import raised_at
 
 # Messages are trees of many types: hence Any throughout this file.
 
@@ -140,5 +140,5 @@ def failure_of(described: dict[str, str]) -> Exception:
     except TypeError:  # UnicodeDecodeError and a few others take more than a text
         error = RuntimeError(f"{described['name']}: {described['text']}")
     error.__cause__ = RemoteError(described["trace"])
-    vars(error)["raised_at"] = described["at"]  # read by `utils/user_code.py`
+    vars(error)["raised_at"] = described["at"]  # read by `utils/imports.py`
     return error

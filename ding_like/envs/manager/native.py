@@ -25,7 +25,7 @@ from ding_like.envs.wrappers.atari import atari
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
 from ding_like.utils.bounds import FROM_0, Bounds
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 # What an env observes and takes differs from env to env: hence Any in the signatures of this file.

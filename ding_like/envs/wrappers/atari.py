@@ -17,7 +17,7 @@ from gymnasium.wrappers import (
 
 from ding_like.envs.wrappers.common import clip_reward, frame_stack
 from ding_like.errors import ConfigError, EnvError
-from ding_like.utils.extras import pip_line
+from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env

@@ -16,8 +16,8 @@ from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array
-from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
+from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env

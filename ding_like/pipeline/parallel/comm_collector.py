@@ -25,7 +25,7 @@ from ding_like.pipeline.parallel.settings import class_of, required
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector
 from ding_like.pipeline.self_play import has_league
 from ding_like.types import Array
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
 from ding_like.utils.seeding import make_rng
 

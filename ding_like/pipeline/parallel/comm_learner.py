@@ -38,7 +38,7 @@ from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager, State
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.files import is_full
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore

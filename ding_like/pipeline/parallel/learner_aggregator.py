@@ -32,7 +32,7 @@ from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares
 from ding_like.pipeline.parallel.settings import required
 from ding_like.policy import Policy
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.processes import watch_parent
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 

@@ -19,8 +19,7 @@ from ding_like.pipeline.learners.shares import check_shares, timeout_fault
 from ding_like.pipeline.sample_unit import check_buffer, steps_per_row, warmup_steps
 from ding_like.pipeline.update_ratio import least_lead
 from ding_like.utils.processes import make_own_folder
-from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY, Registry
 
 _MEMORY = Path("/dev/shm")
 FILES = "files"  # in a run's folder: its rows and weights, if they are not in memory

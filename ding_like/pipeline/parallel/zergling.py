@@ -24,7 +24,7 @@ from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.self_play import versus
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager, Setting, StepBatch
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 from ding_like.utils.timing import Interval

@@ -16,7 +16,7 @@ from ding_like.config.section import check_section
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.pipeline import ray as schemes
 from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import Registry
 
 COMMUNICATION = {"sync": "synchronous", "async": "asynchronous"}
 _CLASSES = {"c_worker": "CWorker", "g_worker": "GWorker", "u_worker": "UWorker"}

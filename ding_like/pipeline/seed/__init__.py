@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.utils.lazy_exports import lazy_export
+from ding_like.utils.imports import lazy_export
 
 _HERE = "ding_like.pipeline.seed"
 _HOME_OF = {

@@ -24,7 +24,7 @@ from ding_like.pipeline.build.checks import faults_of_sections, faults_of_worker
 from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
 from ding_like.utils.machine import OWN_HOST, is_known, is_loopback
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import Registry
 
 PATH = "system.seed"
 

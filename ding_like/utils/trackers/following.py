@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ding_like.errors import ConfigError
-from ding_like.utils.extras import pip_line
 from ding_like.utils.files import atomic_write
+from ding_like.utils.imports import pip_line
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.registries import TRACKER_REGISTRY
 from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, Tracker, TrackerRefusedError

@@ -12,8 +12,7 @@ import numpy as np
 
 from ding_like.errors import ConfigError, DingError
 from ding_like.types import Config, EnvManager, State
-from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds, Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from ding_like.errors import ConfigError
 from ding_like.types import SampleUnit, State
-from ding_like.utils.configurable import Configurable
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import BUFFER_REGISTRY
 
 # What to set, by what a policy learns from.

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import RegistryError
-from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.utils.registry import Registry
+from ding_like.utils.registries import BUFFER_REGISTRY, Registry
 
 SHAPE_MODULE = """
 from {package} import SHAPES
@@ -30,7 +29,7 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
     """Yield a registry whose home package has circle.py, square.py and broken.py."""
     home = tmp_path / "shapes_home"
     home.mkdir()
-    init = 'from ding_like.utils.registry import Registry\nSHAPES = Registry("shape", "shapes_home")\n'
+    init = 'from ding_like.utils.registries import Registry\nSHAPES = Registry("shape", "shapes_home")\n'
     (home / "__init__.py").write_text(init)
     for name in ("circle", "square"):
         source = SHAPE_MODULE.format(package="shapes_home", name=name, class_name=name.capitalize())
@@ -91,7 +90,7 @@ def test_import_names_are_imported_first(shapes: Registry) -> None:
 
 
 def test_modules_table_overrides_the_file_name_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "from ding_like.utils.registry import Registry\n"
+    source = "from ding_like.utils.registries import Registry\n"
     source += 'KINDS = Registry("kind", "kinds_home", modules={"a": "kinds_a"})\n'
     (tmp_path / "kinds_home.py").write_text(source)
     source = SHAPE_MODULE.replace("SHAPES", "KINDS").format(package="kinds_home", name="a", class_name="A")
@@ -104,7 +103,7 @@ def test_modules_table_overrides_the_file_name_rule(tmp_path: Path, monkeypatch:
 
 
 def test_home_may_be_a_plain_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = 'from ding_like.utils.registry import Registry\nHOOKS = Registry("hook", "hooks_home")\n'
+    source = 'from ding_like.utils.registries import Registry\nHOOKS = Registry("hook", "hooks_home")\n'
     source += '@HOOKS.register("save")\nclass Save: ...\n@HOOKS.register("show")\nclass Show: ...\n'
     (tmp_path / "hooks_home.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))
