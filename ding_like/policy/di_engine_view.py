@@ -19,7 +19,6 @@ from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
-from ding_like.policy import own_state
 from ding_like.types import OUR_FIELDS, Actor, CollectMode, EvalMode, LearnMode
 
 
@@ -40,6 +39,8 @@ def overrides(policy: Any, name: str) -> bool:
 
 def di_engine_learn_mode(policy: Any) -> Any:
     """Return DI-engine's learn mode of a policy that has `_forward_learn`."""
+    from ding_like.policy import own_state  # here: actors of mode seed import this module without torch
+
     return DiEngineLearnMode(
         forward=policy._forward_learn,
         reset=policy._reset_learn,

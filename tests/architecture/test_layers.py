@@ -29,6 +29,7 @@ def test_package_keeps_every_rule() -> None:
 def test_what_steps_envs_and_the_command_line_load_without_torch() -> None:
     modules = [
         "ding_like.entry.cli",
+        "ding_like.pipeline.seed.actor",
         *(module for part in ("utils", "config", "envs") for module in modules_under(part)),
     ]
     # What a file imports may import torch in turn, which only Python itself finds out.
