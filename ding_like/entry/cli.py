@@ -6,7 +6,6 @@ import errno
 import importlib
 import io
 import logging
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -15,20 +14,10 @@ from typing import Any
 import click
 
 from ding_like import __version__
-from ding_like.entry.limits import check_options
-from ding_like.entry.modes import RUNNERS, close_match, resume, run_several
-from ding_like.entry.options import OnceCommand, echo
-from ding_like.entry.seed_numbers import parse_seeds
+from ding_like.entry.modes import MODES, check_options, close_match, resume, run
+from ding_like.entry.options import OnceCommand, echo, parse_seeds
 from ding_like.errors import ConfigError, DingError
-
-# What DI-engine's command line knows; those without a runner here say so in one line.
-MODES = (
-    "serial serial_onpolicy serial_sqil serial_dqfd serial_trex serial_trex_onpolicy parallel ray seed ranks dist eval "
-    "serial_reward_model serial_gail serial_offline serial_ngu"
-).split()
-
-# What -M may be, by mode.
-MODULES = {"dist": ("coordinator", "collector", "learner"), "seed": ("actor", "inference")}
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 
 _EPILOG = """\b
 Examples:
@@ -62,6 +51,12 @@ Examples:
   ding -q policy
 """
 
+
+_BOUNDS = {
+    **dict.fromkeys(("env_step", "train_iter", "learners", "jobs"), FROM_1),
+    "port": Bounds(0, 65535),
+    "retry_s": FROM_0,
+}
 
 # Of a list or dict that a shell has cut at its spaces.
 _BRACKETS = re.compile(r"[\[\]{}]")
@@ -144,7 +139,7 @@ class _Steps(click.ParamType):
 @click.option(
     "-M",
     "--module",
-    type=click.Choice([name for names in MODULES.values() for name in names]),
+    type=click.Choice(["coordinator", "collector", "learner", "actor", "inference"]),
     help="What to be (mode dist: the first three; mode seed: join a run as one of the others).",
 )
 @click.option("--coordinator", metavar="URL", help="Where the coordinator is (mode dist).")
@@ -179,7 +174,7 @@ def ding(**options: Any) -> None:
     if options["query"] is not None:
         _query(options["query"])
         return
-    check_options(options)
+    _check_numbers(options)
     options["seed"] = parse_seeds(options["seed"]) if options["seed"] else ()
     if options["resume"] is not None:
         resume(options)
@@ -189,34 +184,15 @@ def ding(**options: Any) -> None:
         options["overrides"] = ("create.defaults=di_engine", *options["overrides"])
     if options["ignore_missing"]:
         options["overrides"] = ("create.ignore_missing=True", *options["overrides"])
-    mode = options["mode"]
-    if mode is None:
-        raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
-    if mode not in MODES:
-        raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(RUNNERS)}.{close_match(mode, MODES)}")
-    if options["learners"] is not None and mode == "ray":
-        raise ConfigError("--learners is not of mode ray: system.ray.grad.workers=N shares each batch among N workers.")
-    if options["learners"] is not None and mode in ("dist", "eval", "seed", "ranks"):
-        raise ConfigError(
-            f"--learners is of modes serial, serial_onpolicy and parallel, not of mode {mode}; a learner of mode dist "
-            "shares its batches with as many others as system.num_learners says."
-        )
-    if options["replay_path"] is not None and mode != "eval":
-        raise ConfigError(
-            f"--replay-path is of mode eval, not of mode {mode}: ding -m eval -c FILE --load-path "
-            "EXP/ckpt/ckpt_best.pth.tar --replay-path DIR films a checkpoint."
-        )
-    if options["replay_path"] is not None and os.path.isfile(options["replay_path"]):
-        raise ConfigError(f"--replay-path '{options['replay_path']}' is a file: give a folder, which gets agent.gif.")
-    if options["collect_ranks"] is not None and mode != "ranks":
-        raise ConfigError(f"--collect-ranks is of mode ranks, not of mode {mode}.")
-    _check_options_of_ray(options, mode)
-    _check_module(options, mode)
-    if mode not in RUNNERS:
-        raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(RUNNERS)}.")
-    if run_several(options):
-        return
-    RUNNERS[mode](options)
+    check_options(options)
+    run(options)
+
+
+def _check_numbers(options: dict[str, Any]) -> None:
+    """Raise ConfigError for an option whose number is out of range."""
+    for name, bounds in _BOUNDS.items():
+        if not bounds.hold(value := options[name]):
+            raise ConfigError(f"--{name.replace('_', '-')} is {value:g}; give {bounds}.")
 
 
 def _check_overrides(overrides: Sequence[str]) -> None:
@@ -231,7 +207,7 @@ def _check_overrides(overrides: Sequence[str]) -> None:
             fix = _QUOTES
         elif override in ("train", "run", "learn"):
             fix = " To train: `ding -m serial -e cartpole -p dqn`, or `ding -m serial -c CONFIG`."
-        elif override in RUNNERS:
+        elif override in MODES:
             fix = f" For mode {override} write -m {override}."
         elif "." in override and value and "=" not in value:
             fix = f" Write {override.rstrip('=')}={value}."
@@ -239,34 +215,6 @@ def _check_overrides(overrides: Sequence[str]) -> None:
             f"'{override}' is neither a sub-command ({', '.join(SUB_COMMANDS)}, which come first) nor KEY=VALUE.{fix} "
             "`ding --help` shows the options."
         )
-
-
-def _check_options_of_ray(options: dict[str, Any], mode: str) -> None:
-    given = [name for name in ("workers", "address", "dry_run") if options[name] not in (None, False)]
-    if mode == "seed":  # which has dry runs and drivers to join, and says in the config how many work
-        given = [name for name in given if name == "workers"]
-    if given and mode != "ray":
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in given)
-        fixes = {
-            "parallel": " Put system_config = dict(num_collectors=N) into the config file.",
-            "seed": " Set system.seed.actor_processes and actor_threads.",
-        }
-        fix = fixes.get(mode, "") if "workers" in given else ""
-        raise ConfigError(f"{names} {'is' if len(given) == 1 else 'are'} of mode ray, not of mode {mode}.{fix}")
-
-
-def _check_module(options: dict[str, Any], mode: str) -> None:
-    """Refuse a -M of another mode, and what only a worker of mode seed that joins a run is told."""
-    module, fitting = options["module"], MODULES.get(mode, ())
-    if module is not None and module not in fitting:
-        modes = ", ".join(f"{each} ({', '.join(names)})" for each, names in MODULES.items())
-        raise ConfigError(f"-M {module} is not of mode {mode}; -M is of the modes {modes}.")
-    if mode == "seed" and (module is None) != (options["address"] is None):
-        raise ConfigError("to join a run give both: -M actor or -M inference, and --address HOST:PORT of its driver.")
-    if mode == "seed" and module is None and options["retry_s"] is not None:
-        raise ConfigError("--retry-s is of those who join a run, with -M actor or -M inference.")
-    if mode == "seed" and module is not None and (options["host"], options["port"]) != (None, None):
-        raise ConfigError("--host and --port are the driver's; those who join it give --address HOST:PORT.")
 
 
 def _query(name: str) -> None:

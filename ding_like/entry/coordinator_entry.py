@@ -17,8 +17,7 @@ from ding_like.agent.pictures import write_pictures
 from ding_like.agent.video import filmable
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.enjoy import eval_mode_of
-from ding_like.entry.limits import check_nstep
-from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.entry.plan import NO_LIMIT, check_nstep
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
@@ -51,8 +50,8 @@ class CoordinatedArguments:
 
     mode: Literal["parallel", "dist"]
     seed: int
-    max_train_iter: int
-    max_env_step: int
+    max_train_iter: int = NO_LIMIT
+    max_env_step: int = NO_LIMIT
     system: dict[str, Any] = field(default_factory=dict)  # the `system_config` that was given
     parts: dict[str, Any] = field(default_factory=dict)  # of mode parallel: the workers' own classes
     source: str = ""  # the config's file, if it had one
@@ -61,7 +60,7 @@ class CoordinatedArguments:
     files: str | None = None  # of mode parallel: the folder of rows and weights that was made for the run
 
     def save(self, exp_name: str, url: str) -> None:
-        """Write them into the run's folder, with the address that external workers know; wait on a full disk."""
+        """Write the arguments and the address that external workers know into the run's folder; wait on a full disk."""
         system = self.system
         if self.mode == "dist":
             host, port = _address(url)
@@ -88,9 +87,15 @@ class CoordinatedArguments:
                 f"coordinator -c FILE --exp-name {exp_name} policy.learn.resume_training=True."
             ) from error
 
+    @property
+    def limit_options(self) -> dict[str, list[str]]:
+        """Options of the command line for the limits, without those that there are not."""
+        limits = {"--env-step": self.max_env_step, "--train-iter": self.max_train_iter}
+        return {name: [] if limit == NO_LIMIT else [name, str(limit)] for name, limit in limits.items()}
 
-class Plan(NamedTuple):
-    """What a run with a coordinator is made from."""
+
+class CoordinatorPlan(NamedTuple):
+    """Plan of a run with a coordinator."""
 
     cfg: Any  # compiled
     system: SystemConfig
@@ -123,32 +128,27 @@ def launch_coordinator(
     is for workers of this machine: raises ConfigError for another host then. With `policy.learn.resume_training` a
     coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
     """
+    arguments = CoordinatedArguments("dist", seed, max_train_iter, max_env_step)
     with RunFolder() as run_folder:
-        plan = plan_run(
-            config, run_folder, seed=seed, host=host, port=port, key_file=key_file, overrides=overrides,
-            max_env_step=max_env_step, max_train_iter=max_train_iter, exp_name=exp_name,
+        return run_coordinator(
+            plan_run(
+                config, run_folder, arguments, host=host, port=port, key_file=key_file, overrides=overrides,
+                exp_name=exp_name,
+            )
         )  # fmt: skip
-        return serve_external_workers(plan)
-
-
-def serve_external_workers(plan: Plan) -> RunResult:
-    """Run a coordinator whose workers dial in; log the commands that start them."""
-    return run_coordinator(plan, lambda coordinator, children: _log_join_commands(plan, coordinator))
 
 
 def plan_run(
     config: str | Path,
     run_folder: RunFolder,
+    arguments: CoordinatedArguments,
     *,
-    seed: int,
     host: str | None = None,
     port: int | None = None,
     key_file: str | Path | None,
     overrides: Sequence[str],
-    max_env_step: int = NO_LIMIT,
-    max_train_iter: int = NO_LIMIT,
-    exp_name: str | None = None,
-) -> Plan:
+    exp_name: str | None,
+) -> CoordinatorPlan:
     """Return the plan of a run of external workers; see `launch_coordinator`."""
     file = read_config(config)
     given = system_with_coordinator(file.create_config, file.system_config)
@@ -156,15 +156,13 @@ def plan_run(
     given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
     _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
     main, create = serial_parts(file.main_config, file.create_config)
+    seed = arguments.seed
     cfg = compile_config(
         main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name, folder=run_folder
     )
-    check_nstep(cfg, max_env_step)
-    arguments = CoordinatedArguments(
-        "dist",
-        seed,
-        max_train_iter,
-        max_env_step,
+    check_nstep(cfg, arguments.max_env_step)
+    arguments = replace(
+        arguments,
         system=to_plain(given),
         options=("-c", str(config), "-s", str(seed), *overrides),
         source=str(config),
@@ -173,12 +171,12 @@ def plan_run(
     return plan_of(cfg, arguments, run_folder)
 
 
-def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) -> Plan:
+def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) -> CoordinatorPlan:
     """Return the plan of a run of external workers, from the arguments that it was started with."""
     system = read_system(arguments.system, cfg, in_memory=False)
     keys = Path(cfg.exp_name) / "keys.json"
     own = [path for path in (None if arguments.key_file else keys, system.own_folder) if path is not None]
-    return Plan(cfg, system, arguments, run_folder, Path(arguments.key_file or keys), tuple(own))
+    return CoordinatorPlan(cfg, system, arguments, run_folder, Path(arguments.key_file or keys), tuple(own))
 
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
@@ -193,10 +191,13 @@ def _check_keys(key_file: str | Path | None, host: str) -> None:
         )
 
 
-def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children], None]) -> RunResult:
-    """Serve and watch a run to its end; `start_workers` is called when the port is open.
+def run_coordinator(
+    plan: CoordinatorPlan, start_workers: Callable[[Coordinator, Children], None] | None = None
+) -> RunResult:
+    """Serve and watch a run to its end.
 
-    The first SIGINT or SIGTERM ends it with its state saved. Raises TrainingError with the cause if the run fails.
+    `start_workers` is called when the port is open; without it workers dial in, by commands that are logged. The first
+    SIGINT or SIGTERM ends the run with its state saved. Raises TrainingError with the cause if the run fails.
     """
     cfg, arguments = plan.cfg, plan.arguments
     coordinator = make_coordinator(plan)
@@ -211,7 +212,10 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
             tracked(cfg) as trackers,
         ):
             trackers.follow()
-            start_workers(coordinator, children)
+            if start_workers is None:
+                _log_join_commands(plan, coordinator)
+            else:
+                start_workers(coordinator, children)
 
             def check() -> None:
                 # Also where it is interrupted: the message then names the folder.
@@ -244,7 +248,7 @@ def run_coordinator(plan: Plan, start_workers: Callable[[Coordinator, Children],
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def make_coordinator(plan: Plan) -> Coordinator:
+def make_coordinator(plan: CoordinatorPlan) -> Coordinator:
     """Return the coordinator of a plan. Raises ConfigError for a run that is over."""
     cfg = plan.cfg
     coordinator = create_coordinator(
@@ -270,15 +274,14 @@ def make_coordinator(plan: Plan) -> Coordinator:
     return coordinator
 
 
-def _log_join_commands(plan: Plan, coordinator: Coordinator) -> None:
+def _log_join_commands(plan: CoordinatorPlan, coordinator: Coordinator) -> None:
     arguments = plan.arguments
     common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *arguments.options]
-    limit = [] if arguments.max_train_iter == NO_LIMIT else ["--train-iter", str(arguments.max_train_iter)]
-    logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "learner", *common, *limit]))
-    logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", "collector", *common]))
+    for module, limit in (("learner", arguments.limit_options["--train-iter"]), ("collector", [])):
+        logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *limit]))
 
 
-def _log_resume_command(plan: Plan, coordinator: Coordinator) -> None:
+def _log_resume_command(plan: CoordinatorPlan, coordinator: Coordinator) -> None:
     arguments, exp_name = plan.arguments, plan.cfg.exp_name
     if arguments.mode == "parallel":
         logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", exp_name]))
@@ -287,8 +290,7 @@ def _log_resume_command(plan: Plan, coordinator: Coordinator) -> None:
     words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
     words += ["--host", host, "--port", port]
     words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
-    words += [] if arguments.max_env_step == NO_LIMIT else ["--env-step", str(arguments.max_env_step)]
-    words += [] if arguments.max_train_iter == NO_LIMIT else ["--train-iter", str(arguments.max_train_iter)]
+    words += [word for limit in arguments.limit_options.values() for word in limit]
     words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
     logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
     logger.info("go on with  %s", shlex.join(words))
@@ -307,7 +309,7 @@ def _write_pictures(cfg: Any, seed: int) -> None:
     write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=seed)
 
 
-def opening(plan: Plan, url: str) -> list[str]:
+def opening(plan: CoordinatorPlan, url: str) -> list[str]:
     """Return the lines with which the console begins."""
     cfg, system = plan.cfg, plan.system
     learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.column_file import save_columns
-from ding_like.entry.serial_entry import InputConfig, load_config
+from ding_like.entry.plan import InputConfig, load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import EnvSetting, build_collect_env
 from ding_like.pipeline.build.parts import build_policy

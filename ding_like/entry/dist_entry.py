@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.config import compile_config, read_config
-from ding_like.entry.leaving import Leaving
 from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.interrupt import GracefulShutdown
 from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
 from ding_like.pipeline.parallel.settings import read_system, serial_parts
@@ -33,8 +33,8 @@ def launch_collector(
     `retry_s` is how long it may be out of reach: by default 30 s at the start, and ten minutes later. Raises CommError
     with the cause if the worker has to give up.
     """
-    cfg = _worker_config(config, seed=seed, overrides=overrides)
-    _work(create_comm_collector, {**cfg, **_dial(coordinator, key_file, retry_s)})
+    dial = _dial(coordinator, key_file, retry_s)
+    _work(create_comm_collector, _worker_config(config, seed=seed, overrides=overrides) | dial)
 
 
 def launch_learner(
@@ -52,12 +52,12 @@ def launch_learner(
     `retry_s` is how long it may be out of reach: by default 30 s at the start, and ten minutes later. Raises CommError
     with the cause if the worker has to give up.
     """
-    cfg = _worker_config(config, seed=seed, overrides=overrides)
-    _work(create_comm_learner, {**cfg, **_dial(coordinator, key_file, retry_s), "max_train_iter": max_train_iter})
+    more = {**_dial(coordinator, key_file, retry_s), "max_train_iter": max_train_iter}
+    _work(create_comm_learner, _worker_config(config, seed=seed, overrides=overrides) | more)
 
 
 def _dial(coordinator: str, key_file: str | Path | None, retry_s: float | None) -> dict[str, Any]:
-    """Return what a worker is told of its coordinator."""
+    """Return how a worker reaches its coordinator."""
     url = coordinator_url(coordinator)
     return {"coordinator": url, "key_file": key_file, "retry_s": retry_s, "patience_s": retry_s}
 
@@ -65,26 +65,22 @@ def _dial(coordinator: str, key_file: str | Path | None, retry_s: float | None) 
 def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -> dict[str, Any]:
     """Return what a comm collector or learner is made from."""
     file = read_config(config)
-    main_config, create_config = serial_parts(file.main_config, file.create_config)
     main = compile_config(
-        main_config,
-        create_config,
-        seed=seed,
-        overrides=overrides,
-        source=str(config),
-        save=False,
-        renew_dir=False,
-    )
+        *serial_parts(file.main_config, file.create_config), seed=seed, overrides=overrides, source=str(config),
+        save=False, renew_dir=False,
+    )  # fmt: skip
     given = dict(file.system_config or {})
     named = {name: (file.create_config.get(name) or {}) for name in ("comm_collector", "comm_learner", "collector")}
     # A worker has only the folders that are named: its files go through the coordinator otherwise.
+    kind = named["collector"].get("type")
     system = read_system({**given, "path_data": given.get("path_data") or ".", "path_policy": "."}, main)
     return {
         "main": main,
         "seed": seed,
         "comm_collector_type": named["comm_collector"].get("type"),
         "comm_learner_type": named["comm_learner"].get("type"),
-        "collector_type": _parallel_type(named["collector"].get("type")),
+        # A serial collector cannot be chosen here.
+        "collector_type": kind if kind in PARALLEL_COLLECTOR_REGISTRY else None,
         "import_names": [name for part in named.values() for name in part.get("import_names") or ()],
         "path_data": given.get("path_data"),
         "path_policy": given.get("path_policy"),
@@ -98,16 +94,11 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
     }
 
 
-def _parallel_type(name: str | None) -> str | None:
-    """Return the name of a parallel collector; a serial one cannot be chosen here."""
-    return name if name in PARALLEL_COLLECTOR_REGISTRY else None
-
-
 def _work(create: Callable[[Mapping[str, Any]], Any], cfg: Mapping[str, Any]) -> None:
-    """Be a worker until the run is over; SIGTERM, SIGHUP and the end of the process that started it let it leave."""
+    """Run a worker until the run is over, or until SIGTERM, SIGHUP or the end of its parent process shuts it down."""
     with training_process():
         worker = create(cfg)
-        with Leaving(worker.stop):
+        with GracefulShutdown(worker.stop):
             watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
             try:
                 worker.start()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ding_like.agent.video import filmable, make_video
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
-from ding_like.entry.serial_entry import InputConfig, load_config
+from ding_like.entry.plan import InputConfig, load_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.build.parts import build_policy

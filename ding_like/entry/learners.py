@@ -7,13 +7,16 @@ import logging
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, environment_int, in_environment
 from ding_like.config import FrozenConfig, deep_merge
+from ding_like.entry.plan import Plan
 from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.learners.processes import LearnerProcesses
@@ -24,22 +27,10 @@ from ding_like.utils.machine import num_cores
 logger = logging.getLogger(__name__)
 
 
-class RunArguments(NamedTuple):
-    """Hold what a run is started with beside its config; saved with every point to resume from."""
-
-    mode: str
-    seed: int
-    max_train_iter: int
-    max_env_step: int
-    dynamic_seed: bool
-    num_learners: int = 1
-    system: dict[str, Any] | None = None  # of mode ray: its `system_config`
-
-
 def number_of_learners(given: int | None, *, default: int = 1) -> int:
     """Return how many learners a run has: as many as are asked for, or torchrun has started, else `default`.
 
-    Raises ConfigError for a number below 1, where both are said and differ, and for half of torchrun's variables.
+    Raises ConfigError for a number below 1, where both are given and differ, and for half of torchrun's variables.
     """
     missing = [name for name in TORCHRUN if not os.environ.get(name)]
     given_by_torchrun = [f"{name}={os.environ[name]}" for name in ("RANK", "WORLD_SIZE") if name not in missing]
@@ -72,55 +63,53 @@ def check_cores(num_learners: int) -> None:
 
 
 def is_first() -> bool:
-    """Tell whether this process is the first of those that torchrun has started, or no such process."""
+    """Return whether this process is the first of those that torchrun has started, or no such process."""
     return not in_environment() or environment_int("RANK") == 0
 
 
 @contextmanager
-def joined(
-    cfg: FrozenConfig, arguments: RunArguments, *, resumes: bool, has_objects: bool
-) -> Iterator[tuple[FrozenConfig, LearnerGroup | None]]:
-    """Give (the run's config, the group of its learners), None of one learner; they are gone when the block ends.
+def joined(plan: Plan[None]) -> Iterator[tuple[Plan[None], LearnerGroup | None]]:
+    """Yield (the run's plan, the group of its learners), None of one learner; the others end with the block.
 
-    The config is checked before anything is started. `resumes`: the learners go on from saved points. `has_objects`:
-    the run was given envs or a model as Python objects, which only a process that was given them too has.
+    The config is checked before anything is started.
     """
-    if arguments.num_learners == 1:
-        yield cfg, None
+    cfg, num_learners = plan.cfg, plan.arguments.num_learners
+    if num_learners == 1:
+        yield plan, None
         return
     if not in_environment():
-        check_cores(arguments.num_learners)
-    share_config(cfg, arguments.num_learners)
+        check_cores(num_learners)
+    share_config(cfg, num_learners)
     timeout_s = float(cfg.learners.timeout_s)
     if in_environment():
         with LearnerGroup.from_environment(timeout_s=timeout_s) as group, _named_by_first(cfg, group) as named:
-            with _said_where_to_go_on(named, group):
-                yield named, group
+            with _add_how_to_resume(named, group):
+                yield replace(plan, cfg=named), group
         return
-    if has_objects:
+    if plan.env_setting is not None or plan.model is not None:
         raise ConfigError(
             "env_setting and model are objects of this process, which the other learners' processes do not have: "
             "register the env or the model and name it in the config (import_names), or start this script by torchrun."
         )
-    said = {"exp_name": cfg.exp_name, "arguments": arguments._asdict(), "resumes": resumes, "path": sys.path}
+    run = {"exp_name": cfg.exp_name, "arguments": plan.arguments._asdict(), "resumes": plan.resumes, "path": sys.path}
 
     def command(rank: int, store: Path) -> Sequence[str]:
-        return [sys.executable, "-m", "ding_like.entry.learner_rank", str(store), str(rank), json.dumps(said)]
+        return [sys.executable, "-m", "ding_like.entry.serial_entry", str(store), str(rank), json.dumps(run)]
 
     folder = log_folder(cfg.exp_name)
-    with LearnerProcesses(command, world_size=arguments.num_learners, log_folder=folder) as processes:
-        with processes.join(timeout_s=timeout_s) as group, _said_where_to_go_on(cfg, group):
-            yield cfg, group
+    with LearnerProcesses(command, world_size=num_learners, log_folder=folder) as processes:
+        with processes.join(timeout_s=timeout_s) as group, _add_how_to_resume(cfg, group):
+            yield plan, group
 
 
 def log_folder(exp_name: str) -> Path:
-    """Return where the learners that are not the first write what they would say on a terminal."""
+    """Return the folder of the logs of all learners but the first."""
     return Path(exp_name) / "log" / "learners"
 
 
 @contextmanager
 def _named_by_first(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[FrozenConfig]:
-    """Give the config with the folder that the first rank has made; the others log to a file there."""
+    """Yield the config with the folder that the first rank has made; the others log to a file there."""
     name = group.broadcast_json(cfg.exp_name)
     if group.rank == 0:
         yield cfg
@@ -134,8 +123,8 @@ def _named_by_first(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[FrozenCo
 
 
 @contextmanager
-def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[None]:
-    """Add to the first learner's error about a lost one where to look, and how the run can go on."""
+def _add_how_to_resume(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[None]:
+    """Add to the first learner's error about a lost one where the logs are, and how to resume the run."""
     try:
         yield
     except CommError as error:
@@ -150,13 +139,13 @@ def _said_where_to_go_on(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[Non
 
 
 def _saved_by_all(exp_name: str, num_learners: int) -> bool:
-    """Tell whether there is a point of a step that every learner on this machine has saved; others' are not seen."""
+    """Return whether there is a point of a step that every learner on this machine has saved; others' are not seen."""
     here = environment_int("LOCAL_WORLD_SIZE", num_learners) if in_environment() else num_learners
     return bool(set.intersection(*(set(resume_store(exp_name, rank=rank).steps()) for rank in range(here))))
 
 
 def opening_line(cfg: FrozenConfig, num_learners: int) -> str:
-    """Return what a person wants to know about several learners in a run's first second."""
+    """Return the line of the console about several learners: the share of each."""
     own: Any = share_config(cfg, num_learners)
     parts = [f"{own.env.collector_env_num} of {cfg.env.collector_env_num} envs"]
     if not cfg.policy.on_policy:
@@ -166,3 +155,12 @@ def opening_line(cfg: FrozenConfig, num_learners: int) -> str:
             f"{stored // num_learners:,} of {stored:,} stored",
         ]
     return f"learners    {num_learners}, each with {', '.join(parts)}; the others log to {log_folder(cfg.exp_name)}/"
+
+
+def report_error(error: Exception) -> int:
+    """Print what ended a process of the run, with a traceback unless it is an error of ours; return its exit status."""
+    if isinstance(error, DingError):
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
+    return 1

@@ -1,47 +1,198 @@
-"""Run what `ding -m MODE` asks for: one function a mode, which hands the options to its pipeline."""
+"""Modes of `ding -m MODE`: the table of what each one calls and which options it takes, and what runs them."""
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ding_like.entry.options import echo
 from ding_like.errors import ConfigError
 
 
-def _run_serial(options: dict[str, Any]) -> None:
-    from ding_like.entry.serial_entry import serial_pipeline, serial_pipeline_onpolicy
+class Mode(NamedTuple):
+    """Way to run a config: the pipeline that `ding -m MODE` calls, and the options that not every mode takes."""
 
-    train = {"serial": serial_pipeline, "serial_onpolicy": serial_pipeline_onpolicy}[options["mode"]]
-    train(
-        _config_path(options),
-        **_run_of(options),
-        overrides=options["overrides"],
-        load_path=_existing(options["load_path"]),
-        learners=options["learners"],
-    )
+    pipeline: str  # module and function of this package
+    passes: tuple[str, ...] = ()  # options that are arguments of the pipeline
+    takes: tuple[str, ...] = ()  # other options of this mode
+    modules: tuple[str, ...] = ()  # what -M may be
+    has_experiments: bool = True  # several seeds are one experiment
 
 
-# Modes whose runs of several seeds are one experiment.
-_OF_SEEDS = ("serial", "serial_onpolicy", "parallel", "ray", "seed", "ranks")
+_SOCKETS = ("module", "key_file", "host", "port", "retry_s")
+MODES = {
+    "serial": Mode("serial_entry:serial_pipeline", ("load_path", "learners")),
+    "serial_onpolicy": Mode("serial_entry:serial_pipeline_onpolicy", ("load_path", "learners")),
+    "parallel": Mode("parallel_entry:parallel_pipeline", ("learners",)),
+    "ray": Mode("ray_entry:ray_pipeline", ("load_path", "workers", "address"), ("dry_run",)),
+    "seed": Mode("seed_entry:seed_pipeline", ("load_path",), ("address", "dry_run", *_SOCKETS), ("actor", "inference")),
+    "ranks": Mode("ranks_entry:ranks_pipeline", ("load_path", "collect_ranks")),
+    "dist": Mode(
+        "dist_entry:launch_learner",
+        takes=("coordinator", *_SOCKETS),
+        modules=("coordinator", "collector", "learner"),
+        has_experiments=False,
+    ),
+    "eval": Mode("eval_entry:eval", ("load_path", "replay_path"), has_experiments=False),
+}
+# Modes of DI-engine that are not here.
+_MISSING = (
+    "serial_sqil serial_dqfd serial_trex serial_trex_onpolicy serial_reward_model serial_gail serial_offline serial_ngu"
+).split()
+
+_LEARNERS = "; a learner of mode dist shares its batches with as many others as system.num_learners says"
+# (option, mode that does not take it; "" is any) -> how to do it.
+_FIXES = {
+    ("learners", "ray"): ": system.ray.grad.workers=N shares each batch among N workers",
+    **{("learners", mode): _LEARNERS for mode in ("dist", "eval", "seed", "ranks")},
+    ("replay_path", ""): ": ding -m eval -c FILE --load-path EXP/ckpt/ckpt_best.pth.tar --replay-path DIR films a "
+    "checkpoint",
+    ("workers", "parallel"): ". Put system_config = dict(num_collectors=N) into the config file",
+    ("workers", "seed"): ". Set system.seed.actor_processes and actor_threads",
+}
 
 
-def run_several(options: dict[str, Any]) -> bool:
-    """Run several seeds as one experiment, if the options name several; tell whether they do."""
-    seeds, mode = options["seed"], options["mode"]
+def check_options(options: dict[str, Any]) -> None:
+    """Raise ConfigError for a mode that does not exist, and for an option that is not of the mode."""
+    mode, module = options["mode"], options["module"]
+    if mode is None:
+        raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
+    if mode in _MISSING:
+        raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(MODES)}.")
+    if mode not in MODES:
+        raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(MODES)}.{close_match(mode, [*MODES])}")
+    if module is not None and module not in MODES[mode].modules:
+        modes = ", ".join(f"{name} ({', '.join(each.modules)})" for name, each in MODES.items() if each.modules)
+        raise ConfigError(f"-M {module} is not of mode {mode}; -M is of the modes {modes}.")
+    for name in dict.fromkeys(name for each in MODES.values() for name in (*each.passes, *each.takes)):
+        takers = [other for other, each in MODES.items() if name in (*each.passes, *each.takes)]
+        if options[name] in (None, False) or mode in takers:
+            continue
+        of = f"mode {takers[0]}" if len(takers) == 1 else f"modes {', '.join(takers[:-1])} and {takers[-1]}"
+        fix = _FIXES.get((name, mode)) or _FIXES.get((name, ""), "")
+        raise ConfigError(f"--{name.replace('_', '-')} is of {of}, not of mode {mode}{fix}.")
+    if options["replay_path"] is not None and os.path.isfile(options["replay_path"]):
+        raise ConfigError(f"--replay-path '{options['replay_path']}' is a file: give a folder, which gets agent.gif.")
+    if mode == "seed":
+        _check_joining(options)
+
+
+def _check_joining(options: dict[str, Any]) -> None:
+    """Refuse what only a worker of mode seed that joins a run takes, and what only its driver does."""
+    module = options["module"]
+    if (module is None) != (options["address"] is None):
+        raise ConfigError("to join a run give both: -M actor or -M inference, and --address HOST:PORT of its driver.")
+    if module is None and options["retry_s"] is not None:
+        raise ConfigError("--retry-s is of those who join a run, with -M actor or -M inference.")
+    if module is not None and (options["host"], options["port"]) != (None, None):
+        raise ConfigError("--host and --port are the driver's; those who join it give --address HOST:PORT.")
+
+
+def run(options: dict[str, Any]) -> None:
+    """Run what the options of `ding -m MODE` ask for."""
+    mode = options["mode"]
+    if _run_several(options):
+        return
+    if mode == "eval":
+        _evaluate(options)
+        return
+    if mode == "dist":
+        _launch(options)
+        return
+    path, overrides = config_path(options), [*options["overrides"]]
+    of_mode = {name: options[name] for name in MODES[mode].passes if name != "load_path"}
+    if mode == "ranks":
+        # Waits for the store are repeated, and libtorch would warn of each; it reads this when it is imported.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if mode == "seed" and options["module"] is not None:
+        where = {name: options[name] for name in ("address", "key_file", "retry_s")}
+        join = _function("seed_entry:join_run")
+        join(path, options["module"], seed=_seeds(options)[0], overrides=overrides, **where)
+        return
+    if mode == "seed":
+        overrides += _seed_sockets(options)
+    if options["dry_run"]:
+        dry_run = _function(f"{mode}_entry:dry_run")
+        named = {"seed": _seeds(options)[0], "exp_name": options["exp_name"]}
+        lines, fits = dry_run(path, **named, overrides=overrides, **of_mode)
+        echo("\n".join(lines))
+        sys.exit(0 if fits else 1)
+    if "load_path" in MODES[mode].passes:
+        of_mode["load_path"] = _existing(options["load_path"])
+    _function(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(f"ding_like.entry.{module}"), name)
+    return found
+
+
+def _evaluate(options: dict[str, Any]) -> None:
+    if options["load_path"] is None:
+        raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
+    path, checkpoint = config_path(options), _existing(options["load_path"])
+    evaluate, file_of = _function("eval_entry:eval"), _function("eval_entry:evaluation_file")
+    asked = {"overrides": options["overrides"], "replay_path": options["replay_path"]}
+    for seed in _seeds(options):
+        evaluate(path, seed=seed, load_path=checkpoint, out=file_of(checkpoint, seed=seed), **asked)
+
+
+def _launch(options: dict[str, Any]) -> None:
+    """Run the coordinator, a collector or a learner of mode dist."""
+    module = options["module"]
+    if module is None or (module != "coordinator" and options["coordinator"] is None):
+        raise ConfigError(
+            "mode dist needs to know what to be: -M coordinator, or for whom: -M collector --coordinator URL."
+        )
+    given, path = {"key_file": options["key_file"], "overrides": options["overrides"]}, config_path(options)
+    if module == "coordinator":
+        given |= {**_run_of(options), "host": options["host"], "port": options["port"]}
+        _function("coordinator_entry:launch_coordinator")(path, **given)
+        return
+    given |= {"seed": _seeds(options)[0], "coordinator": options["coordinator"], "retry_s": options["retry_s"]}
+    if module == "learner" and options["train_iter"] is not None:
+        given["max_train_iter"] = int(options["train_iter"])
+    _function(f"dist_entry:launch_{module}")(path, **given)
+
+
+def _seed_sockets(options: dict[str, Any]) -> list[str]:
+    """Return the overrides for --host, --port and --key-file of mode seed: with any of them the run is over tcp."""
+    given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
+    return [f"system.seed.{name}={value!r}" for name, value in ({"transport": "tcp", **given} if given else {}).items()]
+
+
+def _seeds(options: dict[str, Any]) -> tuple[int, ...]:
+    return options["seed"] or (0,)
+
+
+def _run_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of every pipeline that trains: the seed, the limits that are given, and the folder."""
+    return {"seed": _seeds(options)[0], "exp_name": options["exp_name"], **_limits(options)}
+
+
+def _limits(options: dict[str, Any]) -> dict[str, int]:
+    given = {name: options[name] for name in ("env_step", "train_iter") if options[name] is not None}
+    return {f"max_{name}": int(value) for name, value in given.items()}
+
+
+def _run_several(options: dict[str, Any]) -> bool:
+    """Run several seeds as one experiment, if the options name several; return whether they do."""
+    seeds, mode, module = options["seed"], options["mode"], options["module"]
     if len(seeds) < 2:
         if options["jobs"] is not None:
             raise ConfigError(f"-j {options['jobs']} is of several seeds: -s 0..4 -j {max(options['jobs'], 1)}.")
         return False
     if mode == "eval":
         return False
-    if mode not in _OF_SEEDS or options["module"] is not None or options["dry_run"]:
-        what = "--dry-run" if options["dry_run"] else f"-M {options['module']}" if options["module"] else f"mode {mode}"
+    if not MODES[mode].has_experiments or module is not None or options["dry_run"]:
+        what = "--dry-run" if options["dry_run"] else f"-M {module}" if module else f"mode {mode}"
         raise ConfigError(f"{len(seeds)} seeds are given, but {what} is of one: give one -s.")
     from ding_like.comm.learner_group import in_environment
 
@@ -49,16 +200,16 @@ def run_several(options: dict[str, Any]) -> bool:
         raise ConfigError(
             f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
         )
-    from ding_like.entry.seeds import run_command
-
     _existing(options["load_path"])
-    run_command(options, _config_path(options))
+    _function("seeds:run_command")(options, config_path(options))
     return True
 
 
 def resume(options: dict[str, Any]) -> None:
+    """Resume the run, or the experiment of several seeds, in the folder that --resume names."""
     folder = Path(options["resume"])
-    if options["jobs"] is not None and not (folder / "experiment.json").is_file():
+    has_seeds = (folder / "experiment.json").is_file()
+    if options["jobs"] is not None and not has_seeds:
         raise ConfigError(f"-j is of experiments of several seeds; '{folder}' has no experiment.json.")
     from ding_like.report.runs import check_experiment
 
@@ -67,166 +218,17 @@ def resume(options: dict[str, Any]) -> None:
         raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
     if any(options[name] for name in ("overrides", "di_engine", "ignore_missing", "config", "env", "policy", "seed")):
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
-    limits: dict[str, Any] = {
-        f"max_{name}": None if options[name] is None else int(options[name]) for name in ("env_step", "train_iter")
-    }
-    if (folder / "experiment.json").is_file():
-        _resume_seeds(options, limits)
+    of_one = {name: options[name] for name in ("learners", "workers", "address")}
+    if not has_seeds:
+        _function("resume:resume_pipeline")(str(folder), **_limits(options), **of_one)
         return
-    from ding_like.entry.resume import resume_pipeline
-
-    resume_pipeline(
-        str(folder),
-        **limits,
-        learners=options["learners"],
-        workers=options["workers"],
-        address=options["address"],
-    )
-
-
-def _resume_seeds(options: dict[str, Any], limits: dict[str, Any]) -> None:
-    given = [name for name in ("learners", "workers", "address") if options[name] is not None]
-    if given:
-        raise ConfigError(
-            f"--{given[0]} is of one run: resume a seed with it by its folder, ding --resume {options['resume']}/seed0 "
-            f"--{given[0]} {options[given[0]]}."
-        )
-    from ding_like.entry.seeds import resume_seeds
-
-    resume_seeds(options["resume"], options["jobs"], **limits)
-
-
-def _run_eval(options: dict[str, Any]) -> None:
-    from ding_like.entry.eval_entry import eval as evaluate
-    from ding_like.entry.eval_entry import evaluation_file
-
-    if options["load_path"] is None:
-        raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
-    path = _config_path(options)
-    checkpoint = _existing(options["load_path"])
-    for seed in _seeds(options):
-        evaluate(
-            path,
-            seed=seed,
-            load_path=checkpoint,
-            overrides=options["overrides"],
-            replay_path=options["replay_path"],
-            out=evaluation_file(str(checkpoint), seed=seed),
-        )
-
-
-def _run_parallel(options: dict[str, Any]) -> None:
-    from ding_like.entry.parallel_entry import parallel_pipeline
-
-    parallel_pipeline(
-        _config_path(options), **_run_of(options), overrides=options["overrides"], learners=options["learners"]
-    )
-
-
-def _run_ray(options: dict[str, Any]) -> None:
-    from ding_like.entry.ray_entry import dry_run, ray_pipeline
-
-    path = _config_path(options)
-    asked: dict[str, Any] = {name: options[name] for name in ("overrides", "workers", "address")}
-    if options["dry_run"]:
-        lines, fits = dry_run(path, seed=_seeds(options)[0], exp_name=options["exp_name"], **asked)
-        echo("\n".join(lines))
-        sys.exit(0 if fits else 1)
-    ray_pipeline(path, **_run_of(options), load_path=_existing(options["load_path"]), **asked)
-
-
-def _run_seed(options: dict[str, Any]) -> None:
-    from ding_like.entry.seed_entry import dry_run, seed_pipeline
-
-    path = _config_path(options)
-    first, overrides = _seeds(options)[0], [*options["overrides"], *_seed_sockets(options)]
-    if options["module"] is not None:
-        from ding_like.entry.seed_join import join_run
-
-        where: dict[str, Any] = {name: options[name] for name in ("address", "key_file", "retry_s")}
-        join_run(path, options["module"], seed=first, overrides=options["overrides"], **where)
-        return
-    if options["dry_run"]:
-        echo("\n".join(dry_run(path, seed=first, exp_name=options["exp_name"], overrides=overrides)))
-        return
-    seed_pipeline(path, **_run_of(options), load_path=_existing(options["load_path"]), overrides=overrides)
-
-
-def _seed_sockets(options: dict[str, Any]) -> list[str]:
-    """Return overrides that say what --host, --port and --key-file do: with any of them the run is over tcp."""
-    given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
-    return [f"system.seed.{name}={value!r}" for name, value in ({"transport": "tcp", **given} if given else {}).items()]
-
-
-def _run_ranks(options: dict[str, Any]) -> None:
-    # Waits for the store are repeated, and libtorch would warn of each; it reads this when it is imported.
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    from ding_like.entry.ranks_entry import ranks_pipeline
-
-    asked: dict[str, Any] = {name: options[name] for name in ("overrides", "collect_ranks")}
-    ranks_pipeline(_config_path(options), **_run_of(options), load_path=_existing(options["load_path"]), **asked)
-
-
-def _run_dist(options: dict[str, Any]) -> None:
-    from ding_like.entry.coordinator_entry import launch_coordinator
-    from ding_like.entry.dist_entry import launch_collector, launch_learner
-    from ding_like.entry.serial_entry import NO_LIMIT
-
-    module = options["module"]
-    if module is None or (module != "coordinator" and options["coordinator"] is None):
-        raise ConfigError(
-            "mode dist needs to know what to be: -M coordinator, or for whom: -M collector --coordinator URL."
-        )
-    common: dict[str, Any] = dict(key_file=options["key_file"], seed=_seeds(options)[0], overrides=options["overrides"])
-    max_train_iter = _limit(options["train_iter"], NO_LIMIT)
-    if module == "coordinator":
-        launch_coordinator(
-            _config_path(options),
-            **common,
-            host=options["host"],
-            port=options["port"],
-            max_env_step=_limit(options["env_step"], NO_LIMIT),
-            max_train_iter=max_train_iter,
-            exp_name=options["exp_name"],
-        )
-        return
-    common |= dict(coordinator=options["coordinator"], retry_s=options["retry_s"])
-    if module == "collector":
-        launch_collector(_config_path(options), **common)
-    else:
-        launch_learner(_config_path(options), **common, max_train_iter=max_train_iter)
-
-
-RUNNERS = {
-    "serial": _run_serial,
-    "serial_onpolicy": _run_serial,
-    "parallel": _run_parallel,
-    "ray": _run_ray,
-    "seed": _run_seed,
-    "ranks": _run_ranks,
-    "dist": _run_dist,
-    "eval": _run_eval,
-}
-
-
-def _seeds(options: dict[str, Any]) -> tuple[int, ...]:
-    return options["seed"] or (0,)
-
-
-def _run_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Return what the run of a config is given: the seed, the limits and its folder."""
-    from ding_like.entry.serial_entry import NO_LIMIT
-
-    return {
-        "seed": _seeds(options)[0],
-        "max_env_step": _limit(options["env_step"], NO_LIMIT),
-        "max_train_iter": _limit(options["train_iter"], NO_LIMIT),
-        "exp_name": options["exp_name"],
-    }
-
-
-def _limit(value: float | None, default: int) -> int:
-    return default if value is None else int(value)
+    for name, value in of_one.items():
+        if value is not None:
+            raise ConfigError(
+                f"--{name} is of one run: resume a seed with it by its folder, ding --resume {folder}/seed0 "
+                f"--{name} {value}."
+            )
+    _function("seeds:resume_seeds")(folder, options["jobs"], **_limits(options))
 
 
 def _existing(path: str | None) -> str | None:
@@ -238,7 +240,7 @@ def _existing(path: str | None) -> str | None:
     return path
 
 
-def _config_path(options: dict[str, Any]) -> str:
+def config_path(options: dict[str, Any]) -> str:
     env, policy = options["env"], options["policy"]
     if options["config"] is not None:
         if (env, policy) != (None, None):

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.config import compile_config, read_config, to_plain
-from ding_like.config.read import given_configs
-from ding_like.entry.coordinator_entry import (
-    CoordinatedArguments,
-    Plan,
-    plan_of,
-    run_coordinator,
-    serve_external_workers,
-)
+from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatorPlan, plan_of, run_coordinator
 from ding_like.entry.learners import check_cores, number_of_learners
-from ding_like.entry.limits import check_limits, check_nstep, refuse_in_child
-from ding_like.entry.serial_entry import NO_LIMIT
+from ding_like.entry.plan import (
+    NO_LIMIT,
+    SystemInput,
+    check_limits,
+    check_nstep,
+    read_given,
+    refuse_in_child,
+    refuse_to_resume,
+)
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
@@ -49,13 +49,10 @@ logger = logging.getLogger(__name__)
 _LEAVE_S = 30.0  # for workers of a run that was killed: they hear of it, save, and leave within 20 s
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 
-# A config file, or its (main_config, create_config, system_config).
-ParallelConfig = str | Path | tuple[Any, Any, Any]
-
 
 @shown_as_by_the_command()
 def parallel_pipeline(
-    input_cfg: ParallelConfig,
+    input_cfg: SystemInput,
     seed: int = 0,
     enable_total_log: bool = False,
     disable_flask_log: bool = True,
@@ -75,7 +72,7 @@ def parallel_pipeline(
     """
     refuse_in_child()
     check_limits(max_env_step=max_env_step, max_train_iter=max_train_iter)
-    main, given_create, system_config, source = _read(input_cfg)
+    main, given_create, system_config, source = read_given(input_cfg)
     main, create = serial_parts(main, given_create)
     system_config = system_with_coordinator(given_create, system_config)
     if learners is not None:
@@ -118,7 +115,7 @@ def run_here(cfg: Any, system: SystemConfig, arguments: CoordinatedArguments, ru
     """
     keys = make_own_folder("ding-keys-")
     own = () if system.own_folder is None else (system.own_folder,)
-    plan = Plan(cfg, system, arguments, run_folder, keys / "keys.json", own)
+    plan = CoordinatorPlan(cfg, system, arguments, run_folder, keys / "keys.json", own)
     try:
         return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, coordinator, children))
     finally:
@@ -143,15 +140,7 @@ def move_files(own: Path, place: Path) -> None:
     shutil.rmtree(own, ignore_errors=True)
 
 
-def _read(input_cfg: ParallelConfig) -> tuple[Any, Any, Any, str]:
-    if isinstance(input_cfg, (str, Path)):
-        file = read_config(input_cfg)
-        return file.main_config, file.create_config, file.system_config, str(input_cfg)
-    main, create, *system = given_configs(input_cfg, has_system=True)
-    return main, create, system[0] if system else None, "the given config"
-
-
-def _start_workers(plan: Plan, coordinator: Coordinator, children: Children) -> None:
+def _start_workers(plan: CoordinatorPlan, coordinator: Coordinator, children: Children) -> None:
     arguments = plan.arguments
     config = _write_config(plan.cfg, plan.system, arguments.parts)
     common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), "-c", str(config)]
@@ -191,23 +180,22 @@ def resume_coordinated(
 
     Raises ConfigError for a run that is over, if no limit above what it has come to is given.
     """
-    arguments = CoordinatedArguments.read(exp_name)
-    if max_train_iter is not None:
-        arguments = replace(arguments, max_train_iter=max_train_iter)
-    if max_env_step is not None:
-        arguments = replace(arguments, max_env_step=max_env_step)
-    file = read_config(Path(exp_name) / "total_config.py")
-    main, create = serial_parts(file.main_config, file.create_config)
+    limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
+    given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
+    arguments = replace(CoordinatedArguments.read(exp_name), **given)
+    file = Path(exp_name) / "total_config.py"
+    main, create = serial_parts(*read_config(file))
     cfg = compile_config(
-        main, create, seed=arguments.seed, source=str(Path(exp_name) / "total_config.py"), exp_name=exp_name,
-        save=False, renew_dir=False,
-    )  # fmt: skip
+        main, create, seed=arguments.seed, source=str(file), exp_name=exp_name, save=False, renew_dir=False
+    )
     with closing(SavedRun(exp_name)) as saved:
         if saved.is_over and saved.failure is None:
-            _check_limits(saved, exp_name, arguments, is_given=(max_train_iter, max_env_step) != (None, None))
+            has_more = arguments.max_env_step > saved.env_step and arguments.max_train_iter > saved.train_iter
+            if not (given and has_more):
+                refuse_to_resume(exp_name, saved.env_step, saved.train_iter)
         if arguments.mode == "dist" and not saved.is_over:  # its workers are waiting
             saved.close()
-            return serve_external_workers(plan_of(cfg, arguments, run_folder))
+            return run_coordinator(plan_of(cfg, arguments, run_folder))
         system = read_system(arguments.system, cfg, in_memory=False)
         if arguments.mode == "parallel":
             _wait_for_workers(saved)
@@ -222,19 +210,8 @@ def resume_coordinated(
                     f"{lost_rows:,}",
                 )
     if arguments.mode == "dist":
-        return serve_external_workers(plan_of(cfg, arguments, run_folder))
+        return run_coordinator(plan_of(cfg, arguments, run_folder))
     return run_here(cfg, system, replace(arguments, files=None), run_folder)
-
-
-def _check_limits(saved: SavedRun, exp_name: str, arguments: CoordinatedArguments, *, is_given: bool) -> None:
-    """Refuse to go on with a run that came to its end, unless it has been given more to do."""
-    if is_given and arguments.max_env_step > saved.env_step and arguments.max_train_iter > saved.train_iter:
-        return
-    raise ConfigError(
-        f"the run in {exp_name}/ is over, at env step {saved.env_step:,} and iteration {saved.train_iter:,}: to go on "
-        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} --env-step "
-        f"{2 * max(saved.env_step, 1)}"
-    )
 
 
 def _wait_for_workers(saved: SavedRun) -> None:

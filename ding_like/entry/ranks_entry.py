@@ -1,7 +1,7 @@
 """Train from a config by the ranks of a torch.distributed group: rank 0 learns, the others collect.
 
-The ranks are started here, or joined: those of torchrun, srun or mpirun. python -m ding_like.entry.ranks_entry SAID
-is a rank that was started here, where SAID is what the first rank says of the run, as JSON.
+The ranks are started here, or joined: those of torchrun, srun or mpirun. python -m ding_like.entry.ranks_entry RUN
+is a rank that was started here; RUN describes the run as JSON.
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, Place, environment_int, in_environment
-from ding_like.config import FrozenConfig, deep_merge, read_config
+from ding_like.config import FrozenConfig, deep_merge
 from ding_like.config.override import Override
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
-from ding_like.entry.system_plan import SystemConfig, SystemPlan, plan_system
-from ding_like.entry.system_run import run_by
-from ding_like.errors import ConfigError, DingError
+from ding_like.entry.learners import report_error
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, plan_system
+from ding_like.entry.serial_entry import run_scheme
+from ding_like.errors import ConfigError
 from ding_like.pipeline.build.collect_end import CollectEnd
 from ding_like.pipeline.build.driver_end import DriverEnd, build_driver
 from ding_like.pipeline.build.factories import SchemeFactories
@@ -44,7 +42,7 @@ from ding_like.utils.processes import watch_parent
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 from ding_like.utils.run_folder import RunFolder
 
-RankPlan: TypeAlias = SystemPlan[RankSettings]
+RankPlan: TypeAlias = Plan[RankSettings]
 
 _CALLED = "rank"  # in messages
 _GRACE_S = 10.0  # for a rank to end by itself once the first one has ended
@@ -60,7 +58,7 @@ _SLURM_PORTS = 20_000  # the first of 20,000: a job's port follows from its numb
 
 @shown_as_by_the_command()
 def ranks_pipeline(
-    input_cfg: SystemConfig,
+    input_cfg: SystemInput,
     seed: int = 0,
     *,
     max_train_iter: int = NO_LIMIT,
@@ -78,25 +76,21 @@ def ranks_pipeline(
     `section.key=value` strings, also `system.ranks.key=value`; `load_path` is a checkpoint to start from. Raises
     ConfigError with every fault of the config at once, and RunnerLostError, with a point saved, where a rank is lost.
     """
-    plan = _plan(
-        input_cfg,
-        RunArguments("ranks", seed, max_train_iter, max_env_step, dynamic_seed),
-        overrides=[*overrides, *load_overrides(load_path)],
-        exp_name=exp_name,
-        collect_ranks=collect_ranks,
-    )
-    return _run(plan)
+    arguments = RunArguments("ranks", seed, max_train_iter, max_env_step, dynamic_seed)
+    return _run(
+        _plan(
+            input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path,
+            collect_ranks=collect_ranks,
+        )
+    )  # fmt: skip
 
 
 def resume_ranks(exp_name: str, arguments: RunArguments) -> Policy | None:
-    """Go on with an interrupted run from its newest valid saved point; see `ranks_pipeline`.
+    """Resume a run from its newest valid saved point, by the `arguments` saved with it; see `resume_pipeline`.
 
-    `arguments` are those that were saved with the point. There may be another number of ranks than before.
+    There may be another number of ranks than before.
     """
-    config_file = Path(exp_name) / "total_config.py"
-    file = read_config(config_file)
-    given = (file.main_config, file.create_config, arguments.system or {})
-    return _run(_plan(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True), resumes=True)
+    return _run(_plan(None, arguments, exp_name=exp_name))
 
 
 def adopt_launcher() -> None:
@@ -130,7 +124,7 @@ def first_node(nodes: str) -> str:
 
 
 def _plan(
-    input_cfg: SystemConfig, arguments: RunArguments, *, collect_ranks: int | None = None, **more: Any
+    input_cfg: SystemInput | None, arguments: RunArguments, *, collect_ranks: int | None = None, **more: Any
 ) -> RankPlan:
     """Return what a run is made from; nothing is written or started. Raises ConfigError with the faults."""
     adopt_launcher()
@@ -146,14 +140,13 @@ def _plan(
 
     def read(
         system: Mapping[str, Any], cfg: FrozenConfig, source: str, overrides: Mapping[str, Override]
-    ) -> tuple[RankSettings, dict[str, Any]]:
-        settings = read_ranks(system, cfg, collect_ranks=collect_ranks, source=source, overrides=overrides)
-        return settings, {"ranks": asdict(settings)}
+    ) -> RankSettings:
+        return read_ranks(system, cfg, collect_ranks=collect_ranks, source=source, overrides=overrides)
 
-    return plan_system(input_cfg, arguments, read=read, **more)
+    return plan_system(input_cfg, arguments, read, **more)
 
 
-def _run(plan: RankPlan, *, resumes: bool = False) -> Policy | None:
+def _run(plan: RankPlan) -> Policy | None:
     if in_environment() and environment_int("RANK") > 0:
         for number in (signal.SIGINT, signal.SIGTERM):  # which all ranks get: the first ends the others
             signal.signal(number, signal.SIG_IGN)
@@ -161,14 +154,13 @@ def _run(plan: RankPlan, *, resumes: bool = False) -> Policy | None:
             _collect(group, plan.cfg, plan.settings, plan.arguments)
         return None
     with RunFolder() as folder, training_process():
-        if not resumes:
-            plan = plan.claimed(folder)
+        plan = plan.claimed(folder)
         cfg, arguments = plan.cfg, plan.arguments
         with _joined(plan) as group:
             parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
             with closing(parts):
                 make_runner = partial(_make_runner, cfg, parts, plan.settings, group)
-                run_by(plan, parts, make_runner, said=_described(plan), resumes=resumes, on_begin=folder.keep)
+                run_scheme(plan, parts, make_runner, lines=_described(plan), on_begin=folder.keep)
     return parts.policy
 
 
@@ -190,13 +182,13 @@ def _make_runner(
 
 def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arguments: RunArguments) -> None:
     """Collect for the run until the first rank ends it."""
-    told = group.broadcast_json()
-    cfg = FrozenConfig(deep_merge(cfg, {"exp_name": told["exp_name"]}))
+    start = group.broadcast_json()
+    cfg = FrozenConfig(deep_merge(cfg, {"exp_name": start["exp_name"]}))
 
     def make_end(rank: int) -> CollectEnd:
         made = SchemeFactories.of(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
         # made_in: not by the process of the run itself, whose generators would stay as they are.
-        factories = replace(made, begun_at=told["begun_at"], made_in="")
+        factories = replace(made, begun_at=start["begun_at"], made_in="")
         policy, envs = factories.actor("cpu"), factories.train_envs("cpu", rank, 0)
         try:
             return factories.algo("cpu", policy).collect_end(envs, rank, 0)
@@ -232,11 +224,11 @@ def _joined(plan: RankPlan) -> Iterator[LearnerGroup]:
     # On the loopback interface alone, and open before any rank asks for it.
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
-    said = {"exp_name": cfg.exp_name, "path": sys.path, "arguments": plan.arguments._asdict()}
+    run = {"exp_name": cfg.exp_name, "path": sys.path, "arguments": plan.arguments._asdict()}
 
     def command(rank: int, _: Path) -> Sequence[str]:
         found = dict(zip(TORCHRUN, (str(rank), str(world_size), "127.0.0.1", str(port)), strict=True))
-        return [sys.executable, "-m", "ding_like.entry.ranks_entry", json.dumps({**said, "environment": found})]
+        return [sys.executable, "-m", "ding_like.entry.ranks_entry", json.dumps({**run, "environment": found})]
 
     with listener, LearnerProcesses(command, world_size=world_size, log_folder=_logs(cfg)) as processes:
         with LearnerGroup.over_tcp(
@@ -269,18 +261,14 @@ def _described(plan: RankPlan) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     """Collect as a rank that was started by the first one; return the exit status."""
     setup_console(logging.INFO)
-    said = json.loads(argv[0])
-    sys.path[:] = said["path"]  # where the first rank finds the modules that the config names
-    os.environ.update(said["environment"])
+    run = json.loads(argv[0])
+    sys.path[:] = run["path"]  # where the first rank finds the modules that the config names
+    os.environ.update(run["environment"])
     watch_parent(_leave)
     try:
-        resume_ranks(said["exp_name"], RunArguments(**said["arguments"]))
-    except DingError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
-    except Exception:  # the user's env may raise anything; it is printed and ends the rank
-        traceback.print_exc()
-        return 1
+        resume_ranks(run["exp_name"], RunArguments(**run["arguments"]))
+    except Exception as error:  # the user's env may raise anything; it is printed and ends the rank
+        return report_error(error)
     return 0
 
 

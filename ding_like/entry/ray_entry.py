@@ -5,26 +5,24 @@ from __future__ import annotations
 import logging
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ding_like.comm.ray.cluster import RayCluster, open_cluster
 from ding_like.comm.ray.library import load_ray
-from ding_like.comm.ray.needs import plan_here, plan_on_cluster
+from ding_like.comm.ray.needs import Need, plan_here, plan_on_cluster
 from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
-from ding_like.config import read_config
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.ray_plan import NO_CLUSTER, RayPlan, described, needs_of, plan_run
-from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
-from ding_like.entry.system_plan import SystemConfig, plan_line
-from ding_like.entry.system_run import clear_errors, run_by
+from ding_like.config import FrozenConfig
+from ding_like.config.override import Override
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, number, plan_system
+from ding_like.entry.serial_entry import clear_errors, run_scheme
 from ding_like.pipeline.build.driver_end import build_driver
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.ray.runner import ray_runner
-from ding_like.pipeline.ray.settings import RaySettings, collects_here, read_ray
+from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings, collects_here, read_ray, wanted
 from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
 from ding_like.policy import Policy
 from ding_like.utils.last_words import last_words
@@ -32,6 +30,10 @@ from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
+
+RayPlan: TypeAlias = Plan[RaySettings]
+
+NO_CLUSTER = "no cluster: this process does it all"
 
 _ENDED = (
     "ERROR: the run's process was killed, or Ray ended it because the cluster was lost. "
@@ -41,7 +43,7 @@ _ENDED = (
 
 @shown_as_by_the_command()
 def ray_pipeline(
-    input_cfg: SystemConfig,
+    input_cfg: SystemInput,
     seed: int = 0,
     *,
     max_train_iter: int = NO_LIMIT,
@@ -62,47 +64,59 @@ def ray_pipeline(
     used, and stays. Raises ConfigError with every fault of the config at once, CommError where the cluster cannot be
     had, and TrainingError with its cause where workers fail too often.
     """
+    arguments = RunArguments("ray", seed, max_train_iter, max_env_step, dynamic_seed)
     plan = plan_run(
-        input_cfg,
-        RunArguments("ray", seed, max_train_iter, max_env_step, dynamic_seed),
-        overrides=[*overrides, *load_overrides(load_path)],
-        exp_name=exp_name,
-        workers=workers,
+        input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path, workers=workers,
         address=address,
-    )
+    )  # fmt: skip
     return _run(plan)
 
 
 def resume_ray(
-    exp_name: str,
-    arguments: RunArguments,
-    *,
-    workers: int | None = None,
-    address: str | None = None,
+    exp_name: str, arguments: RunArguments, *, workers: int | None = None, address: str | None = None
 ) -> Policy:
-    """Go on with an interrupted Ray run from its newest valid saved point, and return the policy.
+    """Resume a run from its newest valid saved point, by the `arguments` saved with it; see `resume_pipeline`.
 
-    `arguments` are those that were saved with the point. The rows are saved with the driver's parts, so that there may
-    be other numbers of `workers` than before, and another cluster.
+    The rows are saved with the driver's parts: there may be other `workers` than before, and another cluster.
     """
-    config_file = Path(exp_name) / "total_config.py"
-    file = read_config(config_file)
-    given = (file.main_config, file.create_config, arguments.system or {})
-    plan = plan_run(
-        given, arguments, exp_name=exp_name, workers=workers, address=address, source=str(config_file), resumes=True
-    )
-    before = read_ray(given[2], plan.cfg)
+    plan = plan_run(None, arguments, exp_name=exp_name, workers=workers, address=address)
+    before, now = read_ray(arguments.system or {}, plan.cfg), plan.settings
     for name, old, new in (
-        ("collectors", before.collect.workers, plan.settings.collect.workers),
-        ("address", before.address, plan.settings.address),
+        ("collectors", before.collect.workers, now.collect.workers),
+        ("address", before.address, now.address),
     ):
         if old != new:
             logger.info("%s: %s, where the run had %s", name, new or "none", old or "none")
-    return _run(plan, resumes=True)
+    return _run(plan)
+
+
+def plan_run(
+    input_cfg: SystemInput | None,
+    arguments: RunArguments,
+    *,
+    overrides: Sequence[str] = (),
+    workers: int | None = None,
+    address: str | None = None,
+    **more: Any,  # of plan_system
+) -> RayPlan:
+    """Return the plan of a run, see `plan_system`; `workers` and `address` stand in place of the config's."""
+    options = {"collect.workers": workers, "address": address}
+    overrides = [*overrides, *(f"system.ray.{key}={value}" for key, value in options.items() if value is not None)]
+    given: dict[str, Any] = {}
+
+    def read(system: Mapping[str, Any], cfg: FrozenConfig, source: str, applied: Mapping[str, Override]) -> RaySettings:
+        given.update(system.get("ray") or {})
+        return read_ray(system, cfg, source=source, overrides=applied)
+
+    plan = plan_system(input_cfg, arguments, read, overrides=overrides, **more)
+    # As it was given: what follows from the policy and the number of workers follows anew where they are others.
+    assert plan.arguments.system is not None, "plan_system saves the settings"
+    plan.arguments.system["ray"]["collect"]["comm"] = given.get("collect", {}).get("comm")
+    return plan
 
 
 def dry_run(
-    input_cfg: SystemConfig,
+    input_cfg: SystemInput,
     seed: int = 0,
     *,
     overrides: Sequence[str] = (),
@@ -114,10 +128,11 @@ def dry_run(
 
     Raises as `ray_pipeline` for what cannot be had: a cluster at an address is asked what it has.
     """
-    arguments = RunArguments("ray", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
-    plan = plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name, workers=workers, address=address)
+    plan = plan_run(
+        input_cfg, RunArguments("ray", seed), overrides=overrides, exp_name=exp_name, workers=workers, address=address
+    )
     settings, needs = plan.settings, needs_of(plan.settings)
-    lines = [plan_line(plan)]
+    lines = [plan.line()]
     if not needs:
         return [*lines, *described(plan, NO_CLUSTER)], True
     load_ray()  # says what to install
@@ -131,18 +146,17 @@ def dry_run(
     return [*lines, *described(plan, where), *found.table.splitlines()], found.fits
 
 
-def _run(plan: RayPlan, *, resumes: bool = False) -> Policy:
+def _run(plan: RayPlan) -> Policy:
     """Train to the end with workers on a cluster that is opened for it; return the policy."""
     with clear_errors(), RunFolder() as folder, ExitStack() as opened:
         place = opened.enter_context(_on_ray(plan.settings)) if needs_of(plan.settings) else Place(NO_CLUSTER)
-        if not resumes:
-            plan = plan.claimed(folder)
+        plan = plan.claimed(folder)
         if place.watch is not None:
             opened.enter_context(last_words(_ENDED.format(go_on=shlex.join(["ding", "--resume", plan.cfg.exp_name]))))
         if place.logs is not None:
             opened.enter_context(_keep_logs(place.logs, Path(plan.cfg.exp_name) / "log" / "ray"))
         with training_process():
-            return _train(plan, place, resumes=resumes, on_begin=folder.keep)
+            return _train(plan, place, on_begin=folder.keep)
 
 
 class Place(NamedTuple):
@@ -183,7 +197,7 @@ def _keep_logs(cluster: Path, folder: Path) -> Iterator[None]:
         raise
 
 
-def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[], None]) -> Policy:
+def _train(plan: RayPlan, place: Place, *, on_begin: Callable[[], None]) -> Policy:
     cfg, arguments = plan.cfg, plan.arguments
     parts = build_driver(
         cfg,
@@ -200,5 +214,33 @@ def _train(plan: RayPlan, place: Place, *, resumes: bool, on_begin: Callable[[],
             cfg, parts, plan.settings, seed=arguments.seed, log=FailureLog(Path(cfg.exp_name) / FAILURES_FILE),
             dynamic_seed=arguments.dynamic_seed, watch=place.watch,
         )  # fmt: skip
-        run_by(plan, parts, make_runner, said=described(plan, place.words), resumes=resumes, on_begin=on_begin)
+        run_scheme(plan, parts, make_runner, lines=described(plan, place.words), on_begin=on_begin)
     return parts.policy
+
+
+def described(plan: RayPlan, where: str) -> list[str]:
+    """Return the lines about who collects and who computes gradients; `where` is what the workers run on."""
+    collect, grad, update = plan.settings.collect, plan.settings.grad, plan.settings.update
+    envs = plan.cfg.env.collector_env_num
+    lines = [f"collect     in this process, in {envs} envs"]
+    if collect.workers:
+        ahead = "" if collect.max_policy_lag is None else f", at most {collect.max_policy_lag} updates behind"
+        if collect.fraction_samples < 1:
+            part, done = f"{collect.fraction_samples:.0%}", f"{collect.fraction_workers:.0%}"
+            ahead = f", ended at {part} of the rows once {done} of the workers are done"
+        workers = number(collect.workers, "worker") + (" for each gradient worker" if grad.workers > 1 else "")
+        lines = [f"collect     {workers}, of {envs} envs each, {COMMUNICATION[collect.comm or 'sync']}{ahead}"]
+    kept = "batch" if plan.cfg.policy.on_policy else "replay buffer"
+    where_kept = f"each with a {kept} of its own" if grad.workers > 1 else f"which holds the {kept}"
+    if not collect.workers and grad.workers > 1:
+        lines = [f"collect     in each gradient worker, in {envs} envs"]
+    at = "in this process" if grad.workers < 2 else f"{grad.workers} workers, {COMMUNICATION[grad.comm]}"
+    applied = "by all of them alike" if update.decentralized else "in this process"
+    lines.append(f"gradients   {at}, {where_kept}; applied {applied}")
+    return [*lines, f"runs on     {where}"]
+
+
+def needs_of(settings: RaySettings) -> list[Need]:
+    """Return what the workers of a run ask a cluster for; empty if there are no remote ones."""
+    parents = settings.grad.workers if settings.grad.workers > 1 else 0
+    return wanted(settings, settings.collect.workers, parents)

@@ -1,12 +1,13 @@
-"""Go on with an interrupted run, in the mode that it was started in."""
+"""Resume an interrupted run in the mode that it was started in."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ding_like.entry.learners import RunArguments, is_first
-from ding_like.entry.limits import checked_limit, refuse_in_child
+from ding_like.entry.learners import is_first
+from ding_like.entry.plan import RunArguments, check_limits, refuse_in_child, refuse_to_resume
 from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import EnvSetting
@@ -33,64 +34,65 @@ def resume_pipeline(
     workers: int | None = None,
     address: str | None = None,
 ) -> Policy | RunResult | None:
-    """Go on with an interrupted run from its newest valid saved point, and return the policy.
+    """Resume an interrupted run from its newest valid saved point, and return the policy.
 
     `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
     limits are those it was started with unless others are given, and there are as many learners. A run of mode ray may
-    go on with other `workers`, and on the cluster at another `address`. Of a run with a coordinator the result is
-    returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there.
+    be resumed with other `workers`, and on the cluster at another `address`. Of a run with a coordinator the result is
+    returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there,
+    or if the run is over and no limit above what it has come to is given.
     """
     refuse_in_child()
-    for name, limit in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter)):
-        if limit is not None:
-            checked_limit(name, limit)
+    limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
+    check_limits(**limits)
+    serial, ray = {"env_setting": env_setting, "model": model, "learners": learners}, (workers, address)
     with RunFolder() as folder:
         is_run = (Path(exp_name) / "total_config.py").is_file()
         if is_run and is_first():  # of torchrun's processes, one holds the folder for all
             folder.hold(exp_name)
-        if not (Path(exp_name) / STATE_FILE).exists():
-            limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
-            return _resume_loop(exp_name, limits, env_setting, model, learners, workers, address)
-        _refuse_objects(exp_name, "parallel", learners, env_setting, model)
-        if (workers, address) != (None, None):
-            raise ConfigError(f"{exp_name} is a run with a coordinator: --workers and --address are of mode ray.")
-        from ding_like.entry.parallel_entry import resume_coordinated  # only where it is needed: it brings more
+        is_coordinated = (Path(exp_name) / STATE_FILE).exists()
+        arguments = None if is_coordinated else RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
+        mode = "parallel" if arguments is None else arguments.mode
+        if mode != "ray" and ray != (None, None):
+            kind = "with a coordinator" if arguments is None else f"of mode {mode}"
+            raise ConfigError(f"{exp_name} is a run {kind}: --workers and --address are of mode ray.")
+        if not mode.startswith("serial") and any(each is not None for each in serial.values()):
+            raise ConfigError(
+                f"{exp_name} is a run of mode {mode}, which --learners, env_setting and model are not of."
+            )
+        # Each mode is imported only where it is needed: it brings more.
+        if arguments is None:
+            from ding_like.entry.parallel_entry import resume_coordinated
 
-        return resume_coordinated(exp_name, folder, max_train_iter=max_train_iter, max_env_step=max_env_step)
+            return resume_coordinated(exp_name, folder, **limits)
+        arguments = _with_limits(exp_name, arguments, limits)
+        if mode == "ray":
+            from ding_like.entry.ray_entry import resume_ray
 
-
-def _resume_loop(
-    exp_name: str,
-    limits: dict[str, Any],  # of RunArguments; None: that of the run
-    env_setting: EnvSetting | None,
-    model: torch.nn.Module | None,
-    learners: int | None,
-    workers: int | None,
-    address: str | None,
-) -> Policy | None:
-    """Go on with a run whose loop is in this process, by the arguments that were saved with its newest point."""
-    arguments = RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
-    arguments = arguments._replace(**{name: limit for name, limit in limits.items() if limit is not None})
-    if arguments.mode != "ray":
-        if workers is not None or address is not None:
-            raise ConfigError(f"{exp_name} is a run of mode {arguments.mode}: --workers and --address are of mode ray.")
-        if arguments.mode == "ranks":
-            _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
-            from ding_like.entry.ranks_entry import resume_ranks  # only where it is needed: it brings more
+            return resume_ray(exp_name, arguments, workers=workers, address=address)
+        if mode == "ranks":
+            from ding_like.entry.ranks_entry import resume_ranks
 
             return resume_ranks(exp_name, arguments)
-        if arguments.mode == "seed":
-            _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
-            from ding_like.entry.seed_entry import resume_seed  # only where it is needed: it brings more
+        if mode == "seed":
+            from ding_like.entry.seed_entry import resume_seed
 
             return resume_seed(exp_name, arguments)
         return resume_serial(exp_name, arguments, env_setting=env_setting, model=model, learners=learners)
-    _refuse_objects(exp_name, arguments.mode, learners, env_setting, model)
-    from ding_like.entry.ray_entry import resume_ray  # only where it is needed: it brings more
-
-    return resume_ray(exp_name, arguments, workers=workers, address=address)
 
 
-def _refuse_objects(exp_name: str, mode: str, *given: object) -> None:
-    if any(each is not None for each in given):
-        raise ConfigError(f"{exp_name} is a run of mode {mode}, which --learners, env_setting and model are not of.")
+def _with_limits(exp_name: str, arguments: RunArguments, limits: dict[str, Any]) -> RunArguments:
+    """Return the arguments with the `limits` that are given (not None) in place of the run's own.
+
+    Raises ConfigError for a run that is over, unless a limit above what it has come to is given.
+    """
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    arguments, result = arguments._replace(**given), Path(exp_name) / "result.json"
+    if not result.is_file():
+        return arguments
+    found = json.loads(result.read_text(encoding="utf-8"))
+    env_step, train_iter = int(found["env_step"]), int(found["train_iter"])
+    has_more = bool(given) and arguments.max_env_step > env_step and arguments.max_train_iter > train_iter
+    if not has_more and resume_store(exp_name).steps()[0] <= env_step:
+        refuse_to_resume(exp_name, env_step, train_iter)
+    return arguments

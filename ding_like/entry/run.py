@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.agent.loaded import Agent, load
-from ding_like.entry.limits import checked_limit
+from ding_like.entry.plan import checked_limit
 from ding_like.entry.plot import plot
 from ding_like.entry.resume import resume_pipeline
 from ding_like.errors import ConfigError

@@ -1,22 +1,53 @@
-"""Train from a config with central inference: actors step envs, inference servers choose, this process learns."""
+"""Train from a config with central inference: actors step envs, inference servers choose, this process learns.
+
+Workers on other machines join such a run by `join_run`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
 
-from ding_like.config import read_config
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_plan import SeedPlan, described, plan_run
-from ding_like.entry.serial_entry import NO_LIMIT, load_overrides
-from ding_like.entry.system_plan import SystemConfig, plan_line
+from ding_like.comm.workers.child import ChildProcess, ChildThread
+from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
+from ding_like.comm.zmq.row_link import HostLink, join_as_host
+from ding_like.comm.zmq.sockets import load_zmq, tcp_endpoint
+from ding_like.config import FrozenConfig
+from ding_like.config.override import Override
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, number, plan_system
+from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.build.seed_run import Workers, agent_config, config_mark
+from ding_like.pipeline.interrupt import GracefulShutdown
+from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from ding_like.policy import Policy
 from ding_like.utils.log import shown_as_by_the_command
+from ding_like.utils.machine import check_known, reachable
+from ding_like.utils.processes import watch_parent
+
+logger = logging.getLogger(__name__)
+
+SeedPlan: TypeAlias = Plan[SeedSettings]
+
+Module: TypeAlias = Literal["actor", "inference"]
+# Makes the worker of (host number, attempt).
+Work: TypeAlias = Callable[[int, int], ChildProcess]
+
+FIRST_RETRY_S, RETRY_S = 30.0, 600.0  # to reach the driver for the first time, and again later
+_MAX_THREADS = 99  # of a machine: host 7 has threads 701 to 799
+_LOOK_S = 5.0
+_SETTLE_S = 10.0  # for the driver's word that the run is over, once all work has ended
 
 
 @shown_as_by_the_command()
 def seed_pipeline(
-    input_cfg: SystemConfig,
+    input_cfg: SystemInput,
     seed: int = 0,
     *,
     max_train_iter: int = NO_LIMIT,
@@ -34,37 +65,227 @@ def seed_pipeline(
     2020). Raises ConfigError with every fault of the config at once, RunnerLostError, with a point saved, where actors
     or servers are lost for good, and what one failed with before it worked.
     """
-    plan = plan_run(
-        input_cfg,
-        RunArguments("seed", seed, max_train_iter, max_env_step, dynamic_seed),
-        overrides=[*overrides, *load_overrides(load_path)],
-        exp_name=exp_name,
-    )
-    return _train(plan)
+    arguments = RunArguments("seed", seed, max_train_iter, max_env_step, dynamic_seed)
+    return _train(plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path))
 
 
 def resume_seed(exp_name: str, arguments: RunArguments) -> Policy:
-    """Go on with an interrupted run from its newest valid saved point, and return the policy.
-
-    `arguments` are those that were saved with the point; see `resume_pipeline`.
-    """
-    config_file = Path(exp_name) / "total_config.py"
-    file = read_config(config_file)
-    given = (file.main_config, file.create_config, arguments.system or {})
-    plan = plan_run(given, arguments, exp_name=exp_name, source=str(config_file), resumes=True)
-    return _train(plan, resumes=True)
+    """Resume a run from its newest valid saved point, by the `arguments` saved with it; see `resume_pipeline`."""
+    return _train(plan_run(None, arguments, exp_name=exp_name))
 
 
 def dry_run(
-    input_cfg: SystemConfig, seed: int = 0, *, overrides: Sequence[str] = (), exp_name: str | None = None
-) -> list[str]:
-    """Return lines that say who would do what; nothing is started. Raises as `seed_pipeline` for what cannot be."""
-    arguments = RunArguments("seed", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
-    plan = plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name)
-    return [plan_line(plan), *described(plan)]
+    input_cfg: SystemInput, seed: int = 0, *, overrides: Sequence[str] = (), exp_name: str | None = None
+) -> tuple[list[str], bool]:
+    """Return (lines about the workers of a run, True: it fits); nothing is started. Raises as `seed_pipeline`."""
+    plan = plan_run(input_cfg, RunArguments("seed", seed), overrides=overrides, exp_name=exp_name)
+    return [plan.line(), *described(plan)], True
 
 
-def _train(plan: SeedPlan, *, resumes: bool = False) -> Policy:
-    trainer = plan.settings.class_of("trainer").of_plan(plan, resumes=resumes)
-    policy: Policy = trainer.start().policy
+def _train(plan: SeedPlan) -> Policy:
+    policy: Policy = plan.settings.class_of("trainer").of_plan(plan).start().policy
     return policy
+
+
+def plan_run(input_cfg: SystemInput | None, arguments: RunArguments, **more: Any) -> SeedPlan:
+    """Return the plan of a run; see `plan_system`."""
+    plan = plan_system(input_cfg, arguments, _read, **more)
+    load_zmq()  # says what to install
+    if plan.settings.key_file is not None:
+        load_seed_keys(plan.settings.key_file)
+    return plan
+
+
+def _read(system: Mapping[str, Any], cfg: FrozenConfig, source: str, overrides: Mapping[str, Override]) -> SeedSettings:
+    return read_seed(system, cfg, source=source, overrides=overrides)
+
+
+def described(plan: SeedPlan) -> list[str]:
+    """Return the lines about actors, inference servers and the learner."""
+    settings, envs = plan.settings, plan.cfg.env.collector_env_num
+    actors = f"{number(settings.actor_processes, 'process', 'es')} of {number(settings.actor_threads, 'thread')}"
+    if not settings.actor_processes:
+        actors = "none here: they join from other machines"
+    elif settings.comm == "sync":
+        actors += f" with {envs} envs each; synchronous, with the newest weights"
+    else:
+        lag = "" if settings.max_policy_lag is None else f", at most {settings.max_policy_lag} updates behind"
+        actors += f" with {envs} envs each; asynchronous{lag}"
+    servers = f"{number(settings.inference_servers, 'server')} on {settings.inference_device}; {_batches(settings)}"
+    if not settings.inference_servers:
+        servers = "no server here: they join from other machines"
+    weights = "after every turn with updates"
+    if settings.comm == "sync":
+        weights = "before every round"
+    elif settings.broadcast_period:
+        weights = f"every {settings.broadcast_period:g} s"
+    limit = f", {settings.max_train_frequency:g} times a second at most" if settings.max_train_frequency > 0 else ""
+    where = "ipc, in a folder of this user alone"
+    if settings.transport == "tcp":
+        keys = "without keys" if settings.key_file is None else f"with the keys of {settings.key_file}"
+        where = f"tcp at {reachable(settings.host)}:{settings.port or 'any free port'}, {keys}"
+    return [
+        f"actors      {actors}",
+        f"inference   {servers}; weights {weights}",
+        f"updates     in this process, which holds the replay buffer{limit}",
+        f"joined by   {where}",
+    ]
+
+
+def _batches(settings: SeedSettings) -> str:
+    delay = f"{1000 * settings.inference_delay:g} ms after the first"
+    if not settings.inference_batchsize:
+        return f"a batch is what is there {delay}" if settings.inference_delay else "a batch is what is there"
+    text = f"a batch is {number(settings.inference_batchsize, 'request')}"
+    return f"{text}, or what is there {delay}" if settings.inference_delay else f"{text} at most"
+
+
+# --- workers that join from other machines
+
+
+def join_run(
+    config: SystemInput,
+    module: Module,
+    *,
+    address: str,
+    key_file: str | Path | None = None,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    retry_s: float | None = None,
+) -> None:
+    """Work for the driver of `ding -m seed` at HOST:PORT until its run is over.
+
+    "actor" steps envs in `system.seed.actor_threads` threads, "inference" is an inference server; `config` is the
+    driver's. `key_file` is one of those that `ding keys FILE --curve` wrote. `retry_s` is how long the driver may be
+    out of reach: by default 30 s at the start, and ten minutes later. SIGTERM and the end of the process that started
+    this one end it. Raises ConfigError for what cannot be, and CommError with the cause if it has to give up.
+    """
+    if module not in get_args(Module):
+        raise ConfigError(f"'{module}' cannot join a run; choose one of {', '.join(get_args(Module))}.")
+    endpoint = _endpoint(address)
+    keys = None if key_file is None else load_seed_keys(key_file)
+    plan = _plan_worker(config, module, seed=seed, overrides=overrides)
+    leave = threading.Event()
+    with training_process():
+        factories = SchemeFactories.of(plan.cfg, seed=seed)
+        link = join_as_host(endpoint, keys=keys, patience_s=FIRST_RETRY_S if retry_s is None else retry_s)
+        try:
+            with GracefulShutdown(lambda: _leave(leave, link)):
+                watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
+                link.patience_s = RETRY_S if retry_s is None else retry_s
+                _check_alike(plan.cfg, link.welcome)
+                _stay(link, leave, _work_of(module, factories, plan.settings, endpoint, keys), module)
+        finally:
+            link.close()
+
+
+def _leave(leave: threading.Event, link: HostLink) -> None:
+    leave.set()
+    link.wake()
+
+
+def _endpoint(address: str) -> str:
+    host, _, port = address.removeprefix("tcp://").rpartition(":")
+    host = host.strip("[]")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        raise ConfigError(
+            f"'{address}' is no address of a driver; expected HOST:PORT, as the driver says at its start."
+        )
+    check_known(host, "--address", "give HOST:PORT as the driver prints it at its start")
+    return tcp_endpoint(host, int(port))
+
+
+def _plan_worker(config: SystemInput, module: Module, *, seed: int, overrides: Sequence[str]) -> SeedPlan:
+    """Return what a worker is made from. Raises ConfigError with every fault of the config."""
+
+    def read(
+        system: Mapping[str, Any], cfg: FrozenConfig, source: str, applied: Mapping[str, Override]
+    ) -> SeedSettings:
+        # The driver may have none of them, all of which join: here there is one.
+        section: dict[str, Any] = dict(system.get("seed") or {})
+        for name in ("actor_processes", "inference_servers"):
+            section[name] = section.get(name) or 1
+        section.pop("host", None)  # where the driver listens, by a name that this machine need not know
+        for name in ("inference_device", "inference_batchsize", "inference_delay") if module == "actor" else ():
+            section.pop(name, None)  # of servers, whose GPU this machine need not have
+        settings = read_seed({**system, "seed": section}, cfg, source=source, overrides=applied)
+        if settings.actor_threads > _MAX_THREADS:
+            raise ConfigError(
+                f"system.seed.actor_threads is {settings.actor_threads}; a machine joins with {_MAX_THREADS} at most: "
+                "start another process for the others."
+            )
+        return settings
+
+    return plan_system(config, RunArguments("seed", seed), read, overrides=overrides, renew_dir=False)
+
+
+def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any: of JSON
+    """Raise ConfigError where the driver says that it runs another config."""
+    own, theirs = config_mark(cfg), welcome.get("config")
+    if not isinstance(theirs, Mapping) or dict(theirs) == own:
+        return
+    if (theirs.get("policy"), theirs.get("env")) == (own["policy"], own["env"]):
+        raise ConfigError(
+            f"the run is of {own['policy']} on {own['env']} with other settings of its policy or its envs than this "
+            "config: give -c the driver's config, with the same policy. and env. overrides."
+        )
+    raise ConfigError(
+        f"the run is of {theirs.get('policy')} on {theirs.get('env')}, the config of {own['policy']} on {own['env']}: "
+        "give -c the driver's config."
+    )
+
+
+def _work_of(
+    module: Module, factories: SchemeFactories, settings: SeedSettings, endpoint: str, keys: SeedKeys | None
+) -> Work:
+    workers = Workers(factories, agent_config(factories), settings, endpoint, keys)
+
+    def act(number: int, attempt: int) -> ChildProcess:
+        threads = [100 * number + thread for thread in range(1, settings.actor_threads + 1)]
+        return workers.actor("actor_process1", attempt, threads=threads)
+
+    def infer(number: int, attempt: int) -> ChildProcess:
+        return workers.server(f"server{100 * number + 1}", attempt)
+
+    return act if module == "actor" else infer
+
+
+def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) -> None:
+    """Work until the run is over or this process is to leave; begin anew with a driver that was started again."""
+    while not leave.is_set() and not link.is_stopped:
+        session = link.num_joined
+        logger.info("joined the run as host %d: %s", link.number, module)
+        failure = _work_for(link, session, leave, work)
+        if leave.is_set() or link.is_stopped or link.num_joined != session:
+            continue
+        if failure is not None:
+            if not link.is_away:
+                raise failure
+            logger.warning("the driver is out of reach (%s); it is tried for as long as --retry-s says", failure)
+            _wait(link, lambda: leave.is_set() or not link.is_away)
+        else:  # all is done but for the driver's word
+            link.wait_until(lambda: leave.is_set() or link.is_stopped, timeout_s=_SETTLE_S)
+
+
+def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
+    """Work for one driver until there is no more to do; return what the work failed with."""
+    # Later than all that others have started under this number, and than what was started for a driver before.
+    worker = ChildThread(work(link.number, link.run_id + session), on_end=link.wake)
+    worker.start()
+    try:
+        _wait(link, lambda: leave.is_set() or not worker.is_alive() or link.is_stopped or link.num_joined != session)
+        if link.is_stopped:  # the worker hears it too, and hands over what it has
+            link.wait_until(lambda: leave.is_set() or not worker.is_alive(), timeout_s=_SETTLE_S)
+    finally:
+        worker.terminate()
+        worker.join(_SETTLE_S)
+        if worker.is_alive():
+            raise CommError(f"what works for the run has not ended within {_SETTLE_S:g} s: an env may hang.")
+        worker.release()
+    return worker.error()
+
+
+def _wait(link: HostLink, is_due: Callable[[], bool]) -> None:
+    """Wait until it is due. Raises CommError where the driver is lost."""
+    while not link.wait_until(is_due, timeout_s=_LOOK_S):
+        pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,16 +13,14 @@ from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.config import deep_merge, read_config, to_plain
 from ding_like.config.parts import ENV_TEMPLATE, create_config_of
 from ding_like.config.tree import Tree, get_path, set_path
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_plan import SeedPlan, described, plan_run
-from ding_like.entry.serial_entry import NO_LIMIT
-from ding_like.entry.system_run import clear_errors, run_by
+from ding_like.entry.plan import RunArguments
+from ding_like.entry.seed_entry import SeedPlan, described, plan_run
+from ding_like.entry.serial_entry import clear_errors, run_scheme
 from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.factory import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.driver_end import build_driver
-from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.build.seed_run import seed_runner
 from ding_like.pipeline.seed.settings import Config
@@ -91,16 +89,15 @@ class Trainer:
         _set_policy(main, create, config)
         short = get_path(create, "policy.type").rpartition(":")[2]
         exp_name = exp_name or f"{name}_{short}_seed{seed}"
-        self._given = (main, create, {"seed": config.system()}), seed, exp_name
-        self._resumes = False
+        self._given = (main, create, {"seed": config.system()}), RunArguments("seed", seed), exp_name
         self._plan()
 
     @classmethod
-    def of_plan(cls, plan: SeedPlan, *, resumes: bool = False) -> Trainer:
+    def of_plan(cls, plan: SeedPlan) -> Trainer:
         """Return the trainer of a run that was planned from a config: what `ding -m seed` starts."""
         found = cls.__new__(cls)
         found._agent = found._logging_client = found._made = None
-        found._planned, found._resumes = plan, resumes
+        found._planned = plan
         return found
 
     _planned: SeedPlan | None = None
@@ -108,8 +105,12 @@ class Trainer:
     def _plan(self) -> SeedPlan:
         if self._planned is not None:
             return self._planned
-        given, seed, exp_name = self._given
-        return plan_run(given, RunArguments("seed", seed, NO_LIMIT, NO_LIMIT, dynamic_seed=True), exp_name=exp_name)
+        given, arguments, exp_name = self._given
+        plan, made = plan_run(given, arguments, exp_name=exp_name), self._made
+        if made is None:
+            return plan
+        env = plan.cfg.env
+        return replace(plan, env_setting=(made, [{}] * env.collector_env_num, [{}] * env.evaluator_env_num))
 
     def start(self, duration: float = math.inf) -> TrainingResult:
         """Train for `duration` seconds, which count from when all actors work, and return when training has ended.
@@ -122,10 +123,9 @@ class Trainer:
         plan = self._plan()
         model = self._model()
         with clear_errors(), RunFolder() as run_folder, training_process():
-            if not self._resumes:
-                plan = plan.claimed(run_folder)
-            cfg, arguments, envs = plan.cfg, plan.arguments, self._envs(plan)
-            own = dict(seed=arguments.seed, env_setting=envs, dynamic_seed=arguments.dynamic_seed, model=model)
+            plan = plan.claimed(run_folder)
+            cfg, run = plan.cfg, plan.arguments
+            own = dict(seed=run.seed, env_setting=plan.env_setting, dynamic_seed=run.dynamic_seed, model=model)
             parts = build_driver(cfg, **own)
             with closing(parts):
                 check_acts_remotely(parts.policy)
@@ -140,23 +140,15 @@ class Trainer:
                 runner = seed_runner(
                     cfg, parts, plan.settings, log=log, folder=folder, logging_client=self._logging_client, **own
                 )
-                run, seconds = run_by(
-                    plan,
-                    parts,
-                    runner,
-                    said=described(plan),
-                    env_setting=envs,
+                result, seconds = run_scheme(
+                    *(plan, parts, runner),
+                    lines=described(plan),
                     max_duration_s=duration,
-                    resumes=self._resumes,
                     on_begin=run_folder.keep,
                 )
-        return TrainingResult(parts.policy, cfg.exp_name, run.env_step, run.train_iter, seconds, run.eval_value)
-
-    def _envs(self, plan: SeedPlan) -> EnvSetting | None:
-        if self._made is None:
-            return None
-        own = plan.cfg.env
-        return self._made, [{}] * own.collector_env_num, [{}] * own.evaluator_env_num
+        return TrainingResult(
+            *(parts.policy, cfg.exp_name, result.env_step, result.train_iter, seconds, result.eval_value)
+        )
 
     def _model(self) -> Any:  # Any: a torch.nn.Module, or None
         if isinstance(self._agent, Policy):

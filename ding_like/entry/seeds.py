@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ding_like.entry.seed_numbers import checked_seeds, describe_seeds
-from ding_like.entry.serial_entry import NO_LIMIT, InputConfig, check_mode, load_config
+from ding_like.entry.options import checked_seeds, describe_seeds
+from ding_like.entry.plan import NO_LIMIT, InputConfig, check_mode, load_config
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.interrupt import StopSignal
 from ding_like.report.compare import table_lines, write_scores

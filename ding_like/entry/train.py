@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.limits import checked_limit, refuse_in_child
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, checked_limit, load_config, refuse_in_child
 from ding_like.entry.run import Run
-from ding_like.entry.serial_entry import NO_LIMIT, load_config, train_compiled
+from ding_like.entry.serial_entry import train_planned
 from ding_like.entry.train_config import (
     GivenEnv,
     TrainConfig,
@@ -81,8 +80,8 @@ def train(
     with RunFolder() as folder:
         cfg = load_config((built.main, built.create), seed=seed, overrides=asked, exp_name=exp_name, folder=folder)
         mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
-        arguments = RunArguments(mode, seed, *limits, dynamic_seed=True)
-        train_compiled(cfg, arguments, overrides=asked, on_begin=folder.keep)
+        arguments = RunArguments(mode, seed, *limits)
+        train_planned(Plan(cfg, arguments, None, overrides=asked), on_begin=folder.keep)
     return Run(cfg.exp_name)
 
 

@@ -208,7 +208,7 @@ def _text_of(param: Param) -> str:
 
 def _check_space(config: str | Path, space: Sequence[Param], overrides: Sequence[str], seed: int) -> Any:
     """Return the compiled config; raises ConfigError if it does not take some value that a trial may have."""
-    from ding_like.entry.serial_entry import load_config
+    from ding_like.entry.plan import load_config
 
     def compiled(more: Sequence[str]) -> Any:
         return load_config(config, seed=seed, overrides=[*overrides, *more], save=False, renew_dir=False, quiet=True)

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ding_like.entry.coordinator_entry import Plan, make_coordinator, opening, plan_run
+from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatorPlan, make_coordinator, opening, plan_run
 from ding_like.errors import DingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
@@ -45,7 +45,8 @@ def coordinator_app(
     setup_console(logging.INFO)
     with ExitStack() as failed:
         run_folder = failed.enter_context(RunFolder())
-        plan = plan_run(config, run_folder, seed=seed, key_file=key_file, overrides=overrides, exp_name=exp_name)
+        arguments = CoordinatedArguments("dist", seed)
+        plan = plan_run(config, run_folder, arguments, key_file=key_file, overrides=overrides, exp_name=exp_name)
         coordinator = make_coordinator(plan)
         app = coordinator.start_behind()
         failed.pop_all()  # closing the coordinator lets the folder go
@@ -54,7 +55,7 @@ def coordinator_app(
     return app
 
 
-def _watch(plan: Plan, coordinator: Coordinator) -> None:
+def _watch(plan: CoordinatorPlan, coordinator: Coordinator) -> None:
     cfg, lines = plan.cfg, opening(plan, "of the server that was given this application")
     try:
         with RunConsole(cfg.exp_name, plan.limits, opening=lines) as console, tracked(cfg) as trackers:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+logger = logging.getLogger(__name__)
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, *_ENDING)
+_SOON = 0.6  # of the grace, for the task; the rest is for closing
+_FORCED = 128  # plus the signal's number: what a process that was ended returns
 
 
 class StopSignal:
@@ -52,3 +59,44 @@ class StopSignal:
             raise KeyboardInterrupt
         if self.received is not None:
             raise SystemExit(128 + self.received)
+
+
+class GracefulShutdown:
+    """Shutdown of a worker process: calls `stop` at the first SIGTERM or SIGHUP. For `with`, in the main thread.
+
+    Work that has not ended within a part of `grace_s` is ended by SystemExit, as by a second signal; the process ends
+    at once after all of it. A signal that this process ignores stays ignored, as SIGHUP under nohup.
+    """
+
+    def __init__(self, stop: Callable[[], None], *, grace_s: float = 20.0) -> None:
+        self._stop = stop
+        self._grace_s = grace_s
+        self._before: dict[int, Any] = {}
+        self._timers: list[threading.Timer] = []
+
+    def __enter__(self) -> GracefulShutdown:
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        for timer in self._timers:
+            timer.cancel()
+            timer.join()
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._timers:
+            raise SystemExit(_FORCED + number)
+        logger.info("leaving: %s", signal.Signals(number).name)
+        self._begin(_SOON * self._grace_s, lambda: os.kill(os.getpid(), number))
+        self._begin(self._grace_s, lambda: os._exit(_FORCED + number))
+        self._stop()
+
+    def _begin(self, wait_s: float, act: Callable[[], None]) -> None:
+        timer = threading.Timer(wait_s, act)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()

@@ -22,10 +22,9 @@ import numpy as np
 
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import Arrived, RowServer
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_plan import plan_run
+from ding_like.entry.plan import NO_LIMIT, RunArguments
+from ding_like.entry.seed_entry import plan_run
 from ding_like.entry.seed_trainer import Trainer, TrainingResult
-from ding_like.entry.serial_entry import NO_LIMIT
 from tests.chaos.counting_policy import APPLIED, MARKS
 from tests.chaos.ray_audit import audit_rows, audit_updates
 from tests.chaos.run_recorder import Recorder

@@ -15,10 +15,9 @@ from typing import Any
 
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import RowServer
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_plan import plan_run
+from ding_like.entry.plan import NO_LIMIT, RunArguments
+from ding_like.entry.seed_entry import plan_run
 from ding_like.entry.seed_trainer import Trainer
-from ding_like.entry.serial_entry import NO_LIMIT
 
 CONFIG = Path(__file__).with_name("slow_learner_config.py")
 _EVERY_S = 0.1

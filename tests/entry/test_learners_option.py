@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ding_like.entry import cli, learners
-from ding_like.entry.learners import RunArguments, joined, number_of_learners
+from ding_like.entry.learners import joined, number_of_learners
+from ding_like.entry.plan import Plan, RunArguments
 from ding_like.errors import ConfigError
 from tests.pipeline.learners.test_shares import compiled
 
@@ -97,10 +98,5 @@ def test_a_parallel_run_is_told_how_many_share_its_batches(tmp_path: Path, monke
 
 def test_a_timeout_shorter_than_the_learners_beats_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"learners.timeout_s\s+is 1, give at least 2"):
-        with joined(
-            compiled(learners=dict(timeout_s=1)),
-            RunArguments("serial", 0, 10, 10, True, 2),
-            resumes=False,
-            has_objects=False,
-        ):
+        with joined(Plan(compiled(learners=dict(timeout_s=1)), RunArguments("serial", 0, 10, 10, True, 2), None)):
             pass

@@ -11,12 +11,12 @@ import pytest
 
 WORKER = """
 import signal, sys, threading
-from ding_like.entry.leaving import Leaving
+from ding_like.pipeline.interrupt import GracefulShutdown
 asked, kind = threading.Event(), sys.argv[1]
 def ask():
     print("asked", flush=True)
     asked.set()
-with Leaving(ask, grace_s=float(sys.argv[2])):
+with GracefulShutdown(ask, grace_s=float(sys.argv[2])):
     try:
         print("ready", flush=True)
         if kind == "willing":

@@ -15,10 +15,9 @@ import pytest
 import ding_like
 from ding_like.comm.workers.raised import WorkerTracebackError
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.ray_plan import plan_run
-from ding_like.entry.serial_entry import NO_LIMIT
-from ding_like.entry.system_run import clear_errors
+from ding_like.entry.plan import NO_LIMIT, RunArguments
+from ding_like.entry.ray_entry import plan_run
+from ding_like.entry.serial_entry import clear_errors
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 from tests.support import wait_until
@@ -56,7 +55,7 @@ def result_of(folder: str) -> dict[str, Any]:
         (["system.rey.collect.workers=3"], ["system.rey", "not of mode ray, which reads system.ray alone"]),
         (["system.ray.collect.workers=3", "policy.batch=3"], ["policy.batch"]),
         (["system.=3"], ["is not an override"]),
-        (["--learners", "2"], ["--learners is not of mode ray", "system.ray.grad.workers=N"]),
+        (["--learners", "2"], ["not of mode ray", "system.ray.grad.workers=N"]),
         (["--address", "nowhere"], ["give host:port of the Ray cluster", "'nowhere'"]),
         (["--address", "ray://127.0.0.1:10001"], ["ray:// (Ray Client) cannot be used"]),
         (["--address", "127.0.0.1:1"], ["nothing answers at 127.0.0.1:1", "RAY_AUTH_TOKEN_PATH"]),
@@ -83,14 +82,16 @@ def test_what_is_wrong_is_one_message_and_nothing_is_left(
 
 
 def test_the_options_of_mode_ray_are_refused_elsewhere(capsys: Any) -> None:
-    for arguments in [
-        ["-m", "serial", "-c", str(CONFIG), "--workers", "2"],
-        ["-m", "parallel", "-c", str(CONFIG), "--address", "127.0.0.1:6379"],
-        ["-m", "serial", "-c", str(CONFIG), "--dry-run"],
+    for arguments, words in [
+        (["serial", "--workers", "2"], "--workers is of mode ray, not of mode serial"),
+        (["parallel", "--address", "127.0.0.1:6379"], "--address is of modes ray and seed, not of mode parallel"),
+        (["serial", "--dry-run"], "--dry-run is of modes ray and seed, not of mode serial"),
+        (["ranks", "--host", "127.0.0.1"], "--host is of modes seed and dist, not of mode ranks"),
+        (["parallel", "--load-path", "FILE"], "--load-path is of modes serial,"),
     ]:
-        assert status_of(*arguments) == 1
+        assert status_of("-m", arguments[0], "-c", str(CONFIG), *arguments[1:]) == 1
 
-        assert "of mode ray, not of mode" in capsys.readouterr().err
+        assert words in capsys.readouterr().err
 
 
 def test_without_ray_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -19,10 +19,9 @@ import torch
 from ding_like.comm.workers.child import ChildThread
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry import cli, resume_pipeline, seed_pipeline, seed_trainer
-from ding_like.entry.learners import RunArguments
-from ding_like.entry.seed_plan import plan_run
+from ding_like.entry.plan import NO_LIMIT, RunArguments
+from ding_like.entry.seed_entry import plan_run
 from ding_like.entry.seed_trainer import Trainer
-from ding_like.entry.serial_entry import NO_LIMIT
 from ding_like.errors import ConfigError, EnvError, RegistryError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.runner import RunnerLostError

@@ -13,7 +13,7 @@ import pytest
 from ding_like.comm.zmq.keys import client_file, load_seed_keys, make_seed_keys
 from ding_like.config import compile_config, read_config
 from ding_like.entry.cli import main
-from ding_like.entry.seed_join import join_run
+from ding_like.entry.seed_entry import join_run
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.seed_run import config_mark
 from tests.entry.scripted_driver import CONFIG, ScriptedDriver

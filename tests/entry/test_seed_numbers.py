@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ding_like.entry.seed_numbers import checked_seeds, describe_seeds, parse_seeds
+from ding_like.entry.options import checked_seeds, describe_seeds, parse_seeds
 from ding_like.entry.seeds import checked_jobs
 from ding_like.errors import ConfigError
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding_like.errors import CheckpointError
+from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.utils.checkpoint import load_state
 from ding_like.worker import BaseLearner
@@ -103,6 +103,9 @@ def test_a_run_in_two_parts_equals_one_in_one(name: str, tmp_path: Path) -> None
 def test_resume_keeps_the_limits_of_the_run(tmp_path):
     serial_pipeline(make_configs(), seed=0, max_env_step=300, exp_name="exp")
     before = json.loads((tmp_path / "exp/result.json").read_text())
+    with pytest.raises(ConfigError, match="exp/ is over, at env step 304 and iteration 64: .* ding --resume exp --env"):
+        resume_pipeline("exp")
+    (tmp_path / "exp/result.json").unlink()  # as if the process was killed before it was written
 
     resume_pipeline("exp")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.entry.learners import _said_where_to_go_on
+from ding_like.entry.learners import _add_how_to_resume
 from ding_like.errors import CommError
 from ding_like.pipeline.checkpoint import resume_store
 
@@ -16,7 +16,7 @@ from ding_like.pipeline.checkpoint import resume_store
 def what_is_said(exp: Path, of_lost: str) -> str:
     group: Any = SimpleNamespace(rank=0, world_size=2)
     cfg: Any = SimpleNamespace(exp_name=str(exp))
-    with pytest.raises(CommError) as raised, _said_where_to_go_on(cfg, group):
+    with pytest.raises(CommError) as raised, _add_how_to_resume(cfg, group):
         raise CommError(of_lost)
     return str(raised.value)
 

@@ -10,7 +10,7 @@ import torch
 
 from ding_like.comm.channels import Version
 from ding_like.comm.local import BatchOnce
-from ding_like.entry.serial_entry import load_config
+from ding_like.entry.plan import load_config
 from ding_like.pipeline.build.driver_end import build_driver
 from ding_like.pipeline.build.process import training_process
 from ding_like.pipeline.roles.train import TrainRole

@@ -8,7 +8,7 @@ from typing import Any
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.entry.serial_entry import load_config
+from ding_like.entry.plan import load_config
 from ding_like.pipeline.build.driver_end import build_driver
 from ding_like.pipeline.build.envs import EnvSetting
 from ding_like.pipeline.build.process import training_process

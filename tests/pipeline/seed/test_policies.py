@@ -13,7 +13,7 @@ import torch
 
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import compile_config, read_config
-from ding_like.entry.serial_entry import load_config
+from ding_like.entry.plan import load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import build_eval_env
 from ding_like.pipeline.build.parts import build_policy

@@ -12,7 +12,7 @@ import pytest
 
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.row_server import ReportedError, SourceState
-from ding_like.entry.serial_entry import load_config
+from ding_like.entry.plan import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.build.driver_end import DriverEnd, build_driver
 from ding_like.pipeline.build.serial import Components

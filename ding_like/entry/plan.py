@@ -1,0 +1,238 @@
+"""Plan of a run: the arguments that it is started with, its checked config, and its `system_config`."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
+from ding_like.config.override import Override, take_overrides
+from ding_like.config.read import given_configs
+from ding_like.config.report import Fault, config_error
+from ding_like.config.tree import Tree
+from ding_like.errors import ConfigError
+from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.report.summary import env_name
+from ding_like.utils.files import when_there_is_room
+from ding_like.utils.run_folder import RunFolder
+from ding_like.worker import BaseLearner
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+# A config file, or its (main_config, create_config).
+InputConfig = str | Path | tuple[Any, Any]
+# The same, or these and its system_config.
+SystemInput = InputConfig | tuple[Any, Any, Any]
+# Stands for "no limit", as in DI-engine's signatures.
+NO_LIMIT = int(1e10)
+
+Settings = TypeVar("Settings")
+# Settings of a `system_config`, of the compiled config, where both are from, and the overrides of the former.
+ReadSettings = Callable[[Mapping[str, Any], FrozenConfig, str, Mapping[str, Override]], Settings]
+
+
+class RunArguments(NamedTuple):
+    """Arguments of a run beside its config; saved with every point to resume from."""
+
+    mode: str
+    seed: int
+    max_train_iter: int = NO_LIMIT
+    max_env_step: int = NO_LIMIT
+    dynamic_seed: bool = True
+    num_learners: int = 1
+    system: dict[str, Any] | None = None  # the checked `system_config` of modes ray, seed and ranks
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Settings]):
+    """Checked config and arguments of a run whose training loop is in this process."""
+
+    cfg: FrozenConfig
+    arguments: RunArguments
+    settings: Settings  # of the `system_config`; None without one
+    source: str = ""  # the config's file, if it has one
+    overrides: Sequence[str] = ()  # as they were given
+    resumes: bool = False
+    env_setting: EnvSetting | None = None
+    model: torch.nn.Module | None = None
+    compile_in: Callable[[RunFolder], FrozenConfig] | None = None  # compiles the config and makes the run's folder
+
+    @property
+    def env_fn(self) -> Callable[..., Any] | None:
+        """Function that makes the envs, if the caller gave one."""
+        return self.env_setting and self.env_setting[0]
+
+    def claimed(self, folder: RunFolder) -> Plan[Settings]:
+        """Make the folder of a new run, which `folder` holds from then on, and save its config there."""
+        if self.resumes or self.compile_in is None:
+            return self
+        cfg, arguments = self.compile_in(folder), self.arguments
+        when_there_is_room(
+            lambda: save_system(cfg.exp_name, arguments.system or {}, mode=arguments.mode), tell=logger.warning
+        )
+        return replace(self, cfg=cfg)
+
+    def line(self) -> str:
+        """Return the first line of a dry run."""
+        what = f"{self.cfg.policy.type} on {env_name(self.cfg.env)}"
+        return f"plan        {what}, seed {self.arguments.seed}, as {self.cfg.exp_name}/"
+
+
+def plan_system(
+    input_cfg: SystemInput | None,
+    arguments: RunArguments,
+    read: ReadSettings[Settings],
+    *,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+    renew_dir: bool = True,
+) -> Plan[Settings]:
+    """Return the plan of a run with a `system_config`; nothing is written or started.
+
+    Without `input_cfg` the run in the folder `exp_name` is resumed. `overrides` are `section.key=value` strings, also
+    `system.section.key=value`; `load_path` is a checkpoint to start from. Raises ConfigError with the faults.
+    """
+    refuse_in_child()
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    resumes = input_cfg is None
+    main, create, system, source = read_given(Path(exp_name or "") / "total_config.py" if resumes else input_cfg)
+    if resumes:
+        system = arguments.system
+    overrides = [*overrides, *load_overrides(load_path)]
+    tree: Tree = {"system": to_plain(system or {})}
+    faults: list[Fault] = []
+    others, applied = take_overrides(overrides, tree, faults, section="system")
+    if faults:
+        raise config_error(faults, source, {})
+    compiled = partial(
+        compile_config, main, create, seed=arguments.seed, overrides=others, source=source, exp_name=exp_name
+    )
+    cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
+    check_nstep(cfg, arguments.max_env_step)
+    settings: Any = read(tree["system"], cfg, source, applied)  # Any: a dataclass
+    return Plan(
+        cfg,
+        limited(cfg, arguments)._replace(system={arguments.mode: asdict(settings)}),
+        settings,
+        source,
+        overrides,
+        resumes=resumes,
+        compile_in=lambda folder: compiled(quiet=True, folder=folder),
+    )
+
+
+def read_given(input_cfg: Any) -> tuple[Any, Any, Any, str]:  # Any: a SystemInput, to be checked
+    """Return main_config, create_config, system_config (None: there is none) and where they are from."""
+    if isinstance(input_cfg, (str, Path)):
+        file = read_config(input_cfg)
+        return *file, file.system_config, str(input_cfg)
+    main, create, *system = given_configs(input_cfg, has_system=True)
+    return main, create, system[0] if system else None, "the given config"
+
+
+def load_config(
+    input_cfg: InputConfig, *, seed: int, overrides: Sequence[str] = (), exp_name: str | None = None, **kwargs: Any
+) -> Any:
+    """Return the compiled config of a file or of (main_config, create_config)."""
+    if isinstance(input_cfg, (str, Path)):
+        (main, create), source = read_config(input_cfg), str(input_cfg)
+    else:
+        (main, create), source = given_configs(input_cfg), "the given config"
+    return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
+
+
+def load_saved(exp_name: str, *, seed: int) -> Any:
+    """Return the compiled config of the run in a folder."""
+    return load_config(Path(exp_name) / "total_config.py", seed=seed, exp_name=exp_name, save=False, renew_dir=False)
+
+
+def load_overrides(load_path: str | None) -> list[str]:
+    """Return the override by which a run starts from a checkpoint, if there is one to start from."""
+    return [] if load_path is None else [f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+
+
+def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
+    """Return the arguments with the config's own number of updates, where the caller gives none."""
+    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
+    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
+        return arguments._replace(max_train_iter=limit)
+    return arguments
+
+
+def number(count: int, what: str, plural: str = "s") -> str:
+    """Return a count with its noun: 1 worker, 2 workers."""
+    return f"{count} {what}{'' if count == 1 else plural}"
+
+
+# --- checks of the arguments
+
+
+def refuse_in_child() -> None:
+    """Raise ConfigError in a worker process that imports the caller's script, which would train there once more."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        # What multiprocessing calls the main module of the parent while a child imports it.
+        if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
+            raise ConfigError(
+                f"line {frame.f_lineno} of {frame.f_code.co_filename} also runs in each worker process, which imports "
+                "the script: put it under  if __name__ == '__main__':"
+            )
+        frame = frame.f_back
+
+
+def check_limits(**limits: Any) -> None:
+    """Raise ConfigError for a limit that is no number of steps; None is no limit."""
+    for name, value in limits.items():
+        if value is not None:
+            checked_limit(name, value)
+
+
+def checked_limit(name: str, value: Any) -> int:
+    """Return a number of steps as a whole one. Raises ConfigError for what is none."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not 1 <= value < math.inf or value % 1:
+        kind = "the text " if isinstance(value, str) else ""
+        raise ConfigError(
+            f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or "
+            "leave it out."
+        )
+    return int(value)
+
+
+def check_nstep(cfg: Any, max_env_step: int) -> None:
+    """Raise ConfigError for rows of more steps than the whole run has."""
+    nstep = cfg.policy.get("nstep", 1)
+    if nstep > max_env_step:
+        raise ConfigError(
+            f"policy.nstep is {nstep:,}, more than the {max_env_step:,} env steps of the run: no such return could be "
+            f"summed. Give policy.nstep from 1 to {max_env_step:,} (1 to 5 is usual), or --env-step {nstep} or more."
+        )
+
+
+def check_mode(cfg: Any, mode: str) -> None:
+    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
+    if bool(cfg.policy.on_policy) != on_policy:
+        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
+
+
+def refuse_to_resume(exp_name: str, env_step: int, train_iter: int) -> None:
+    """Raise ConfigError for a run that is over, with the option by which it is resumed."""
+    raise ConfigError(
+        f"the run in {exp_name}/ is over, at env step {env_step:,} and iteration {train_iter:,}: to go on "
+        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} --env-step "
+        f"{2 * max(env_step, 1)}"
+    )
