@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.config.from_classes import compile_config
-from ding_like.config.frozen import FrozenConfig
+from ding_like.config.compile import compile_config
 from ding_like.config.objects import with_objects
 from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect
 from ding_like.config.save import read_saved_config, save_config, save_system
-from ding_like.config.tree import deep_merge, to_plain
+from ding_like.config.tree import FrozenConfig, deep_merge, to_plain
 from ding_like.utils.imports import lazy_export
 
 _READ = "read_config returns main_config and create_config; its result has system_config too"

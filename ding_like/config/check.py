@@ -12,12 +12,11 @@ from easydict import EasyDict
 
 from ding_like.config import di_engine
 from ding_like.config.legacy import RENAMED_KEYS, elsewhere_reason, legacy_reason, not_here_reason
-from ding_like.config.literal import literal
 from ding_like.config.objects import is_object, is_object_text, object_text, with_objects
 from ding_like.config.parts import ENV_TEMPLATE
 from ding_like.config.report import Fault, NoEffect, suggestion
 from ding_like.config.schema import Schema
-from ding_like.config.tree import Tree, get_path, items, join, set_path
+from ding_like.config.tree import Tree, get_path, items, join, literal, set_path
 from ding_like.errors import ConfigError
 
 # An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).

@@ -1,4 +1,4 @@
-"""Turn what a user wrote into the one config of a run."""
+"""Turn what a user wrote, a create_config or classes as in scripts for DI-engine, into the one config of a run."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from easydict import EasyDict
+
 from ding_like.config import di_engine
 from ding_like.config.check import Checker, contradictions
-from ding_like.config.frozen import FrozenConfig
-from ding_like.config.hindsight import read_her
-from ding_like.config.literal import literal
+from ding_like.config.legacy import COMMANDER, listed, of_buffer, say_without_effect
 from ding_like.config.override import NAMED_IN_CREATE, Override, apply_overrides
+from ding_like.config.parts import PARTS
 from ding_like.config.report import Fault, config_error
 from ding_like.config.save import save_config
 from ding_like.config.schema import Schema, build_schema
-from ding_like.config.translate import translated
-from ding_like.config.tree import Tree, deep_merge, get_path, set_path, to_plain
-from ding_like.config.without_effect import COMMANDER, listed, of_buffer, say_without_effect
+from ding_like.config.translate import read_her, translated
+from ding_like.config.tree import FrozenConfig, Tree, deep_merge, get_path, literal, set_path, to_plain
 from ding_like.errors import ConfigError
 from ding_like.utils.bounds import FROM_0
 from ding_like.utils.files import when_there_is_room
@@ -27,14 +27,14 @@ from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
 
+# The env of a script that makes its envs itself: nothing is known about the keys of its section.
+SCRIPT_ENV = "ding_like.envs.env_wrappers:script_env"
 # Where DI-engine's layout has one setting twice: (where users set it, where a part reads it).
 _COPIES = (
     ("env.stop_value", "policy.eval.evaluator.stop_value"),
     ("env.n_evaluator_episode", "policy.eval.evaluator.n_episode"),
     ("policy.unroll_len", "policy.collect.unroll_len"),
 )
-
-
 _NO_CREATE_CONFIG = (
     "create_config has the keys of a main_config ({}), but is to say which classes there are, as in\n"
     "  create_config = dict(env=dict(type='gymnasium'), policy=dict(type='dqn'))\n"
@@ -43,29 +43,93 @@ _NO_CREATE_CONFIG = (
 
 
 def compile_config(
+    cfg: Mapping[str, Any],
+    env_manager: type[Any] | Mapping[str, Any] | None = None,
+    policy: type[Any] | None = None,
+    learner: type[Any] | None = None,
+    collector: type[Any] | None = None,
+    evaluator: type[Any] | None = None,
+    buffer: type[Any] | None = None,
+    env: type[Any] | None = None,
+    reward_model: type[Any] | None = None,
+    world_model: type[Any] | None = None,
+    seed: int | None = None,
+    auto: bool = False,  # a place of DI-engine's signature: what is given says which form is meant
+    create_cfg: Mapping[str, Any] | None = None,
+    save_cfg: bool = True,
+    save_path: str = "total_config.py",
+    renew_dir: bool = True,
+    *,
+    save: bool | None = None,
+    **settings: Any,  # those of `_compiled`
+) -> FrozenConfig:
+    """Return the config of a run: the defaults of classes, then the user's.
+
+    `compile_config(main_config, create_config)` is ours, and returns a frozen config. `seed` and `exp_name` win over
+    those of `main_config`; `overrides` are `path.to.key=value` arguments, those that begin with `create.` for
+    `create_config`; `source` is the file that errors name. If the experiment folder exists, `renew_dir` gives the name
+    a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes the config there; a
+    `folder` holds it from then on, for this process alone. `quiet` logs no warnings. With `builds_model` the policy
+    builds its own model, which must take `policy.model`. The inputs are not changed.
+
+    The other two forms are DI-engine's: `create_cfg=create_config, auto=True`, and classes instead
+    (`compile_config(cfg, BaseEnvManager, DQNPolicy, BaseLearner, ...)`; one that is None is the usual one). They return
+    a mutable EasyDict. A class that is not registered is registered under its own name. Where neither `env` nor the
+    config names an env, the script makes its envs itself, and the keys of the env section are its own.
+
+    Raises ConfigError with all unknown keys, wrong types and contradictions at once, and where nothing names a policy.
+    """
+    settings |= {"seed": seed, "renew_dir": renew_dir, "save": save_cfg if save is None else save}
+    if isinstance(env_manager, Mapping):
+        return _compiled(cfg, env_manager, **settings)
+    if world_model is not None:
+        raise ConfigError("there are no world models here; leave world_model out.")
+    if save_path != "total_config.py":
+        raise ConfigError(
+            f"save_path is {save_path!r}, but the config is always saved as total_config.py; leave it out."
+        )
+    classes = dict(
+        env=env, env_manager=env_manager, policy=policy, learner=learner, collector=collector, evaluator=evaluator,
+        replay_buffer=buffer, reward_model=reward_model,
+    )  # fmt: skip
+    named = {name: _section_of(name, cls) for name, cls in classes.items() if cls is not None}
+    create = deep_merge(create_cfg or {}, named)
+    if "policy" not in create and "type" not in (get_path(cfg, "policy") or {}):
+        how = "with auto=True give create_cfg=create_config" if create_cfg is None else "create_cfg names none"
+        raise ConfigError(f"compile_config needs a policy: pass its class, or {how}.")
+    if "env" not in create and "type" not in (get_path(cfg, "env") or {}):
+        create["env"] = {"type": SCRIPT_ENV}
+    return EasyDict(to_plain(_compiled(cfg, create, **settings)))  # type: ignore[no-any-return]
+
+
+def _section_of(name: str, cls: Any) -> Tree:
+    """Return the section of create_config that names a class; one in DI-engine's style says what it is made of."""
+    if not isinstance(cls, type):
+        raise ConfigError(f"compile_config takes a class for {name}, got {type(cls).__name__} {cls!r}")
+    registry = next(part.registry for part in PARTS if part.name == name)
+    kind = getattr(cls, "manager_type", None) if name == "env_manager" else registry.name_of(cls)
+    if kind is None:
+        registry.register()(cls)
+        kind = cls.__name__
+    if cls.__module__ in ("__main__", "__mp_main__") or cls.__module__.startswith("ding_like."):
+        return {"type": kind}
+    return {"type": kind, "import_names": [cls.__module__]}
+
+
+def _compiled(
     main_config: Mapping[str, Any],
     create_config: Mapping[str, Any],
     *,
-    seed: int | None = None,
+    seed: int | None,
+    renew_dir: bool,
+    save: bool,
     overrides: Iterable[str] = (),
     source: str = "the config",
     exp_name: str | None = None,
-    renew_dir: bool = True,
-    save: bool = True,
     quiet: bool = False,
     folder: RunFolder | None = None,
     builds_model: bool = False,
 ) -> FrozenConfig:
-    """Return the frozen config of a run: the defaults of the classes that `create_config` names, then the user's.
-
-    `seed` and `exp_name` win over those of `main_config`; `overrides` are `path.to.key=value` arguments, those that
-    begin with `create.` for `create_config`; `source` is the file that errors name. If the experiment folder exists,
-    `renew_dir` gives the name a date, unless `policy.learn.resume_training` is set. `save` makes the folder and writes
-    the config there; a `folder` holds it from then on, for this process alone. `quiet` logs no warnings. With
-    `builds_model` the policy builds its own model, which must take `policy.model`. The inputs are not changed.
-
-    Raises ConfigError with all unknown keys, wrong types and contradictions at once.
-    """
     main, create = _inputs(main_config, create_config, seed)
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
@@ -101,7 +165,14 @@ def compile_config(
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
-    return _saved(FrozenConfig(cfg), schema, texts) if save else FrozenConfig(cfg)
+    frozen = FrozenConfig(cfg)
+    if save:
+        _copy_settings(schema.defaults)
+        when_there_is_room(
+            lambda: save_config(frozen, frozen.exp_name, defaults=schema.defaults, overrides=texts),
+            tell=_logger.warning,
+        )
+    return frozen
 
 
 def _schema_of(main: Tree, create: Tree, faults: list[Fault], source: str) -> Schema:
@@ -127,16 +198,12 @@ def _schema_of(main: Tree, create: Tree, faults: list[Fault], source: str) -> Sc
     return schema
 
 
-def _saved(cfg: FrozenConfig, schema: Schema, texts: Mapping[str, str]) -> FrozenConfig:
-    """Write the config into the run's folder, and return it; a full disk is waited for."""
-    defaults = _with_copies(schema.defaults)
-    when_there_is_room(lambda: save_config(cfg, cfg.exp_name, defaults=defaults, overrides=texts), tell=_logger.warning)
-    return cfg
-
-
 def _inputs(main_config: Mapping[str, Any], create_config: Mapping[str, Any], seed: Any) -> tuple[Tree, Tree]:
     """Return both configs as plain dicts. Raises ConfigError for what is none, and for what is no seed."""
-    main, create = _plain_dict(main_config, "main_config"), _plain_dict(create_config, "create_config")
+    for name, config in (("main_config", main_config), ("create_config", create_config)):
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"{name} must be a dict or an EasyDict, got {type(config).__name__} {config!r}")
+    main, create = to_plain(main_config), to_plain(create_config)
     if create_config is main_config or "exp_name" in create:
         raise ConfigError(_NO_CREATE_CONFIG.format(", ".join(create)))
     is_whole = hasattr(seed, "__index__") and not isinstance(seed, bool)
@@ -173,24 +240,11 @@ def _warn_of_values(cfg: Tree, applied: Mapping[str, Override]) -> None:
         )  # fmt: skip
 
 
-def _plain_dict(config: Mapping[str, Any], name: str) -> Tree:
-    if not isinstance(config, Mapping):
-        raise ConfigError(f"{name} must be a dict or an EasyDict, got {type(config).__name__} {config!r}")
-    plain: Tree = to_plain(config)
-    return plain
-
-
 def _copy_settings(cfg: Tree) -> None:
     for source, copy in _COPIES:
         value = get_path(cfg, source)
         if value is not None:
             set_path(cfg, copy, value)
-
-
-def _with_copies(defaults: Tree) -> Tree:
-    plain: Tree = to_plain(defaults)
-    _copy_settings(plain)
-    return plain
 
 
 def _name_faults(name: object, path: str) -> Iterator[Fault]:

@@ -17,12 +17,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from ding_like.config import parts
-from ding_like.config.literal import literal
-from ding_like.config.locate import dict_entries
+from ding_like.config.legacy import COMMANDER
 from ding_like.config.parts import PARTS, Part
+from ding_like.config.report import dict_entries
 from ding_like.config.schema import Schema
-from ding_like.config.tree import get_path, join, leaves, set_path, to_plain
-from ding_like.config.without_effect import COMMANDER
+from ding_like.config.tree import get_path, join, leaves, literal, set_path, to_plain
 from ding_like.utils import registries
 from ding_like.utils.registries import Registry
 

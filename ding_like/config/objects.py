@@ -14,8 +14,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ding_like.config.literal import literal
-from ding_like.config.tree import items
+from ding_like.config.tree import items, literal
 from ding_like.errors import ConfigError
 
 _PREFIX = "import:"

@@ -1,16 +1,17 @@
-"""Turn the faults of a config into one error that tells where each is and what to write instead."""
+"""Faults of a config as one error that names where each is and what to write instead."""
 
 from __future__ import annotations
 
+import ast
 import difflib
+import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding_like.config.legacy import OTHER_NAMES
-from ding_like.config.literal import literal
-from ding_like.config.locate import find_lines
-from ding_like.config.tree import get_path, leaves
+from ding_like.config.tree import get_path, join, leaves, literal
 from ding_like.errors import ConfigError
 
 _MAX_LISTED = 12  # keys that a message lists before it says how many more there are
@@ -87,3 +88,169 @@ def _origin(path: str, overrides: Mapping[str, str], lines: Mapping[str, int]) -
         if path == set_path or path.startswith(f"{set_path}."):
             return f" (override {override})"
     return f" (line {lines[path]})" if path in lines else ""
+
+
+# ---- lines of a file
+
+# A config that a file defines -> what the paths of its keys have in front.
+_ROOTS = {"main_config": "", "create_config": "create_config", "system_config": "system"}
+
+
+def find_lines(path: str) -> dict[str, int]:
+    """Return {path of a key: line}, as far as the file spells its dicts out; keys of create_config have it in front,
+    those of system_config "system".
+
+    Follows names, `dict(...)`, `EasyDict(...)`, `{...}`, `**name`, `a | b` and `main_config.policy.x = ...`. This only
+    decorates an error that is already certain, so a file that cannot be read or parsed gives nothing.
+    """
+    try:
+        module = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    finder = _Finder(module)
+    for root, prefix in _ROOTS.items():
+        finder.visit(ast.Name(root), prefix, seen=frozenset())
+    finder.visit_assignments(module)
+    return finder.lines
+
+
+def dict_entries(node: ast.expr) -> Iterator[tuple[str | None, ast.expr, int]]:
+    """Yield (key, value, line) of `dict(...)` or `{...}`; the key of `**value` is None."""
+    if isinstance(node, ast.Call):
+        yield from ((keyword.arg, keyword.value, keyword.lineno) for keyword in node.keywords)
+    elif isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            if key is None:
+                yield None, value, value.lineno
+            elif isinstance(key, ast.Constant) and isinstance(key.value, str):
+                yield key.value, value, key.lineno
+
+
+class _Finder:
+    def __init__(self, module: ast.Module) -> None:
+        self.lines: dict[str, int] = {}
+        self._values: dict[str, list[ast.expr]] = {}
+        for node in module.body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    if isinstance(target, ast.Name):
+                        self._values.setdefault(target.id, []).append(node.value)
+
+    def visit(self, node: ast.expr, path: str, *, seen: frozenset[str]) -> None:
+        """Record the lines of all keys of a dict expression that lies at `path`."""
+        if isinstance(node, ast.Name) and node.id not in seen:
+            # `main_config = EasyDict(main_config)` names itself: its earlier values count as well.
+            for value in self._values.get(node.id, ()):
+                self.visit(value, path, seen=seen | {node.id})
+        elif isinstance(node, (ast.Call, ast.Dict)):
+            for argument in node.args if isinstance(node, ast.Call) else ():
+                self.visit(argument, path, seen=seen)
+            for key, value, line in dict_entries(node):
+                self._record(key, value, path, line, seen)
+        elif isinstance(node, ast.BinOp):
+            self.visit(node.left, path, seen=seen)
+            self.visit(node.right, path, seen=seen)
+
+    def visit_assignments(self, module: ast.Module) -> None:
+        """Record `main_config.policy.x = ...` and `main_config["policy"]["x"] = ...`."""
+        for node in module.body:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                root, *keys = _keys(target)
+                if keys and root in _ROOTS:
+                    self.lines[join(_ROOTS[root], ".".join(keys))] = target.lineno
+
+    def _record(self, key: str | None, value: ast.expr, path: str, line: int, seen: frozenset[str]) -> None:
+        here = path if key is None else join(path, key)  # None stands for `**value`
+        if key is not None:
+            self.lines[here] = line
+        self.visit(value, here, seen=seen)
+
+
+def _keys(node: ast.expr) -> list[str]:
+    """Return the names of `a.b["c"]`, or one empty name for anything else."""
+    if isinstance(node, ast.Name):
+        return [node.id]
+    if isinstance(node, ast.Attribute):
+        return [*_keys(node.value), node.attr]
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        return [*_keys(node.value), node.slice.value]
+    return [""]
+
+
+# ---- envs that are not here
+
+_CUTOFF = 0.75  # of difflib: how alike a name and an id must be; "frozen_lake" and "FrozenLake-v1" are the same
+
+
+def suggest_gymnasium(name: Any, modules: Iterable[str], main: Mapping[str, Any]) -> str:
+    """Return a line that names env type 'gymnasium', and an id where one is near; empty if no dizoo module is missing.
+
+    `name` is the env type that a config asks for, and `modules` its import_names; an `env.env_id` in `main` is taken
+    as it is, if gymnasium knows it.
+    """
+    missing = [module for module in modules if module.startswith("dizoo.") and not _exists(module)]
+    if not missing:
+        return ""
+    given = get_path(main, "env.env_id")
+    names = [given, name, *(module.rpartition(".")[2] for module in missing)]
+    env_id = _nearest([each for each in names if isinstance(each, str)])
+    if env_id is None:
+        return (
+            "\n  dizoo has no such env here, and gymnasium has no id like it; an env of another package runs with "
+            "create_config.env=dict(type='gymnasium') and env.env_id='its_module:ItsId-v0'"
+        )
+    return (
+        "\n  dizoo has no such env here; one of gymnasium runs with create_config.env=dict(type='gymnasium') and "
+        f"env.env_id='{env_id}'"
+    )
+
+
+def suggest_shipped(name: Any, modules: Iterable[str]) -> str:
+    """Return how to import the env of dizoo that registers a name, in place of `modules`; empty if there is none."""
+    spec = importlib.util.find_spec("dizoo")
+    roots = spec.submodule_search_locations if spec else None
+    for root in map(Path, roots or ()):
+        for file in sorted(root.rglob("*.py")):
+            if f'@ENV_REGISTRY.register("{name}")' in file.read_text(encoding="utf-8"):
+                module = ".".join(("dizoo", *file.relative_to(root).with_suffix("").parts))
+                missing = "".join(f"there is no module {each}; " for each in modules if not _exists(each))
+                return f"{missing}env '{name}' is in dizoo and needs import_names=['{module}'] beside the type"
+    return ""
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # a package above it
+        return False
+
+
+def _nearest(names: Iterable[str]) -> str | None:
+    """Return the first name that is an id, else the newest version of one that is like a name, the first ones first."""
+    import gymnasium  # only for this error: reading a config needs no env
+
+    known_id = next((name for name in names if name in gymnasium.registry), None)
+    if known_id is not None:
+        return known_id
+    by_stem: dict[str, str] = {}
+    for env_id, spec in gymnasium.registry.items():
+        stem = _stem(spec.name)
+        known = by_stem.get(stem)
+        if known is None or _rank(spec) >= _rank(gymnasium.registry[known]):
+            by_stem[stem] = env_id
+    for name in names:
+        for close in difflib.get_close_matches(_stem(name), by_stem, n=1, cutoff=_CUTOFF):
+            return by_stem[close]
+    return None
+
+
+def _rank(spec: Any) -> tuple[bool, int]:  # an EnvSpec of gymnasium, which is imported above
+    return spec.namespace is None, spec.version or 0
+
+
+def _stem(name: str) -> str:
+    """Return a name without its version, namespace, "_env" and punctuation, in lower case."""
+    name = name.rpartition("/")[2].rpartition(":")[2]
+    stem, _, version = name.rpartition("-v")
+    bare = (stem if version.isdigit() else name).lower().removesuffix("_env")
+    return "".join(letter for letter in bare if letter.isalnum())

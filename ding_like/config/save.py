@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import ding_like
-from ding_like.config.literal import block, literal
 from ding_like.config.parts import create_config_of
 from ding_like.config.read import ConfigFile
-from ding_like.config.tree import Tree, leaves
+from ding_like.config.tree import Tree, block, leaves, literal
 from ding_like.errors import ConfigError
 from ding_like.utils.files import atomic_write
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.missing_env import suggest_gymnasium, suggest_shipped
 from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_BOUNDS, TOP_TEMPLATE, Part, class_defaults
-from ding_like.config.report import Fault, suggestion
+from ding_like.config.report import Fault, suggest_gymnasium, suggest_shipped, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
 from ding_like.utils import registries

@@ -1,12 +1,17 @@
-"""Walk, merge and plain nested dicts; a path names a place in one: "policy.learn.batch_size"."""
+"""Nested dicts: walk, merge, copy, freeze, and write as Python; a path names a place: "policy.learn.batch_size"."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from easydict import EasyDict
 
 from ding_like.errors import ConfigError
 
+_WIDTH = 100
+_INDENT = "    "
 # A config holds values of any plain type; Any stands for them throughout this package.
 Tree = dict[str, Any]
 
@@ -74,3 +79,108 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
             yield from leaves(value, join(path, key))
         else:
             yield join(path, key), value
+
+
+def literal(value: Any) -> str:
+    """Return a value as one line of Python; infinite floats and NaN as `float("inf")`."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    if isinstance(value, str):
+        return _quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in items(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(literal(item) for item in value) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(literal(item) for item in value) + ("," if len(value) == 1 else "") + ")"
+    return repr(value)
+
+
+def block(tree: Mapping[str, Any], comments: Mapping[str, str] | None = None, *, path: str = "", depth: int = 0) -> str:
+    """Return nested dicts as indented Python, one key a line; `comments` maps a path to what its line ends with.
+
+    Sections that fit in a line and carry no comment stay in one.
+    """
+    comments = comments or {}
+    pad = _INDENT * (depth + 1)
+    lines = ["{"]
+    for key, value in items(tree):
+        here = join(path, key)
+        text = literal(value)
+        is_long = len(pad) + len(text) > _WIDTH or any(name.startswith(f"{here}.") for name in comments)
+        if isinstance(value, Mapping) and value and is_long:
+            text = block(value, comments, path=here, depth=depth + 1)
+        comment = f"  # {comments[here]}" if here in comments else ""
+        lines.append(f"{pad}{literal(key)}: {text},{comment}")
+    lines.append(_INDENT * depth + "}")
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    """Return a str in double quotes where that needs no more escapes than `repr`."""
+    quoted = repr(text)
+    return f'"{quoted[1:-1]}"' if quoted[0] == "'" and '"' not in text else quoted
+
+
+def _refuse(name: str) -> Callable[..., NoReturn]:
+    def refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+        what = f" of {args[0]!r}" if args and isinstance(args[0], str) else ""
+        raise ConfigError(
+            f"the config is frozen, {name}{what} is refused; change the config file, give an override, "
+            "or work on copy.deepcopy(cfg), which is mutable"
+        )
+
+    refuse.__name__ = name
+    return refuse
+
+
+class FrozenList(list[Any]):
+    """Be a list of a frozen config."""
+
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse("a change")
+    append = extend = insert = pop = remove = clear = sort = reverse = _refuse("a change")
+
+    def __deepcopy__(self, memo: object) -> list[Any]:
+        thawed: list[Any] = EasyDict(value=to_plain(self)).value
+        return thawed
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenList, (list(self),)
+
+
+class FrozenConfig(EasyDict):  # type: ignore[misc]  # easydict has no annotations
+    """Be an EasyDict that refuses every change with ConfigError.
+
+    `copy.deepcopy(cfg)` and `cfg.copy()` give a mutable EasyDict, `to_plain(cfg)` a plain dict. Pickling keeps it
+    frozen.
+    """
+
+    def __init__(self, tree: Mapping[str, Any] | None = None) -> None:
+        for key, value in items(tree or {}):
+            frozen = _freeze(value)
+            dict.__setitem__(self, key, frozen)
+            object.__setattr__(self, key, frozen)
+
+    __setattr__ = __setitem__ = _refuse("setting")
+    __delattr__ = __delitem__ = _refuse("deletion")
+    update = pop = popitem = setdefault = clear = __ior__ = _refuse("a change")
+
+    def copy(self) -> EasyDict:
+        """Return a mutable deep copy."""
+        return EasyDict(to_plain(self))
+
+    def __deepcopy__(self, memo: object) -> EasyDict:
+        return self.copy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenConfig, (to_plain(self),)
+
+
+def _freeze(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return FrozenConfig(value)
+    if isinstance(value, list):
+        return FrozenList(_freeze(item) for item in value)
+    if isinstance(value, tuple):
+        return tuple(_freeze(item) for item in value)
+    return value

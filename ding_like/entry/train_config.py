@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import gymnasium
 
 from ding_like.config import compile_config, deep_merge, read_config, to_plain
-from ding_like.config.literal import literal
+from ding_like.config.tree import literal
 from ding_like.entry.check_env import env_factory
 from ding_like.entry.modes import shipped_configs
 from ding_like.envs import EnvFactory

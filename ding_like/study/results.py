@@ -13,7 +13,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
-from ding_like.config.literal import literal
+from ding_like.config.tree import literal
 from ding_like.errors import ConfigError
 from ding_like.report.compare import aligned
 from ding_like.report.curve import COLOURS

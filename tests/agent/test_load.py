@@ -19,7 +19,7 @@ import ding_like
 from ding_like.agent.description import AGENT_FILE, describe_agent, read_description, write_description
 from ding_like.agent.layers import FedEnv
 from ding_like.config import read_saved_config
-from ding_like.config.literal import literal
+from ding_like.config.tree import literal
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.data.space_json import space_from_json, space_to_json
 from ding_like.envs.wrappers.atari import NoopReset

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ding_like.config.di_engine import CLOSEST_POLICIES, NOT_TAKEN, POLICY_DEFAULTS, Default
-from ding_like.config.literal import literal
 from ding_like.config.parts import class_defaults
-from ding_like.config.tree import get_path
+from ding_like.config.tree import get_path, literal
 from ding_like.utils import registries
 
 _HEAD = """\

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from ding_like.config.explain import Setting, all_settings
-from ding_like.config.literal import literal
 from ding_like.config.parts import class_defaults
-from ding_like.config.tree import leaves
+from ding_like.config.tree import leaves, literal
 from ding_like.entry.cli import main
 from ding_like.policy import get_policy_cls
 

@@ -125,4 +125,4 @@ def test_without_a_policy_the_error_names_both_ways() -> None:
 
 def test_an_object_in_the_place_of_a_class_is_an_error() -> None:
     with pytest.raises(ConfigError, match="a class for learner, got str 'base'"):
-        compile_config(MAIN, BaseEnvManager, DQNPolicy, "base", save_cfg=False)  # type: ignore[call-overload]
+        compile_config(MAIN, BaseEnvManager, DQNPolicy, "base", save_cfg=False)  # type: ignore[arg-type]

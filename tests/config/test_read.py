@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.config import read_config
-from ding_like.config.locate import find_lines
+from ding_like.config.report import find_lines
 from ding_like.errors import ConfigError
 
 

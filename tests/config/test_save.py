@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ding_like.config import FrozenConfig, compile_config, read_config
-from ding_like.config.literal import block, literal
+from ding_like.config.tree import block, literal
 from ding_like.errors import ConfigError
 
 FILES = ("total_config.py", "formatted_total_config.py")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.config.literal import block
+from ding_like.config.tree import block
 from ding_like.entry.cli import main
 from ding_like.entry.seeds import resume_seeds, run_seeds
 from ding_like.errors import ConfigError, TrainingError

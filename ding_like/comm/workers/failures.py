@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 
+from ding_like.config.system import FROM_0, SECONDS
 from ding_like.errors import ConfigError
 
 FAILURES_FILE = "failures.jsonl"
@@ -31,10 +33,10 @@ class FailurePolicy:
     start, and answer a call within `step_timeout_s`.
     """
 
-    restarts_per_10min: int = 3
-    start_timeout_s: float = 60.0
-    step_timeout_s: float = 120.0
-    when_spent: str = "stop"
+    restarts_per_10min: Annotated[int, FROM_0] = 3
+    start_timeout_s: Annotated[float, SECONDS] = 60.0
+    step_timeout_s: Annotated[float, SECONDS] = 120.0
+    when_spent: Literal["stop", "shrink"] = "stop"
 
     def __post_init__(self) -> None:
         restarts, faults = self.restarts_per_10min, []

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
+from ding_like.config.system import AMOUNT, Rule
 from ding_like.errors import ConfigError
 from ding_like.utils.log import one_time_warning
 
 _KEYS = ("num_cpus", "num_gpus", "memory", "resources", "object_store_memory")
+_MEMORY = Rule("None for no limit, or 1 or more bytes", lambda it: it >= 1)
 
 
 @dataclass(frozen=True)
 class Resources:
-    """Say what a worker is given: `num_cpus` and `num_gpus` may be fractions, `memory` is in bytes (None: no limit)."""
+    """Resources of a worker: `num_cpus` and `num_gpus` may be fractions, `memory` is in bytes (None: no limit)."""
 
-    num_cpus: float = 1.0
-    num_gpus: float = 0.0
-    memory: int | None = None
+    num_cpus: Annotated[float, AMOUNT] = 1.0
+    num_gpus: Annotated[float, AMOUNT] = 0.0
+    memory: Annotated[int | None, _MEMORY] = None
     custom: Mapping[str, float] = field(default_factory=dict)  # of a cluster's own kinds, by name
 
 

@@ -76,13 +76,6 @@ def _faults_of_limits(limits: Mapping[str, float], col_execution: str, col_commu
         yield f"{below[0]}={limits[below[0]]} ends no round while {other} is 1: set it below 1, too"
 
 
-def faults_of_sections(system: Mapping[str, Any], *, mode: str, section: str) -> Iterator[Fault]:
-    """Yield the parts of a `system_config` that another mode reads; `mode` reads `section` alone."""
-    for key in system:
-        if key != section:
-            yield Fault(f"system.{key}", f"is not of mode {mode}, which reads system.{section} alone: leave it out")
-
-
 def faults_of_workers(
     cfg: Any, *, mode: str, collect: Mapping[str, Any], gradient_workers: int, section: str = "system.ray.collect"
 ) -> Iterator[Fault]:

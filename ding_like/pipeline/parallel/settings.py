@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Annotated, Any, NamedTuple
 
 from easydict import EasyDict
 
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
 from ding_like.config.report import config_error
-from ding_like.config.section import Rule, Section, check_section
-from ding_like.config.without_effect import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
+from ding_like.config.system import FROM_1, SECONDS, check_section
 from ding_like.errors import ConfigError
 from ding_like.pipeline.learners.shares import check_shares, timeout_fault
 from ding_like.pipeline.sample_unit import check_buffer, steps_per_row, warmup_steps
@@ -24,62 +25,61 @@ from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLE
 _MEMORY = Path("/dev/shm")
 FILES = "files"  # in a run's folder: its rows and weights, if they are not in memory
 
-SYSTEM_TEMPLATE: dict[str, Any] = {
+
+@dataclass(frozen=True)
+class CoordinatorSettings:
+    """The section `coordinator`."""
+
+    type: str = "flask_fs"  # a registered name, or "module:Class" of one's own
+    import_names: list[str] = field(default_factory=list)  # modules to import first
+    host: str = "127.0.0.1"
+    port: int = 0  # 0: any that is free
+    lease_ttl_s: Annotated[float, SECONDS] = 10.0
+    heartbeat_s: Annotated[float, SECONDS] = 3.0
+    max_failures: Annotated[int, FROM_1] = 3  # of one task, before the run ends
+    # That a learner may train without publishing weights, before another takes its task.
+    publish_timeout_s: Annotated[float, SECONDS] = 30.0
+    # That a state file which cannot be written is waited for, before the process ends.
+    state_timeout_s: Annotated[float, SECONDS] = 600.0
+    durable: bool = False  # the state file survives a power cut too, and not only the process's death
+    # Keys of DI-engine's configs; `lease_ttl_s` and `max_failures` replace them.
+    collector_task_timeout: int = 30
+    learner_task_timeout: int = 600
+    operator_server: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class WeightSettings:
+    """The section `weights`."""
+
+    # How numbers travel: 'exact', or 'bfloat16': float32 parameters are rounded, to half their bytes.
+    dtype: WireDtype = "exact"
+    # A worker that has earlier weights is sent what has changed, if that is less; where they go by 'stream'.
+    delta: bool = False
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The keys of a `system_config` of mode parallel."""
+
     # Folders of segments and weights; None: in memory where the system has such a folder, as a run's own.
-    "path_data": None,
-    "path_policy": None,
-    "coordinator": {
-        "type": "flask_fs",  # a registered name, or "module:Class" of one's own
-        "import_names": [],  # modules to import first
-        "host": "127.0.0.1",
-        "port": 0,  # 0: any that is free
-        "lease_ttl_s": 10.0,
-        "heartbeat_s": 3.0,
-        "max_failures": 3,  # of one task, before the run ends
-        "publish_timeout_s": 30.0,  # that a learner may train without publishing weights, before another takes its task
-        "state_timeout_s": 600.0,  # that a state file which cannot be written is waited for, before the process ends
-        "durable": False,  # the state file survives a power cut too, and not only the process's death
-        # Keys of DI-engine's configs; `lease_ttl_s` and `max_failures` replace them.
-        "collector_task_timeout": 30,
-        "learner_task_timeout": 600,
-        "operator_server": {},
-    },
-    "num_collectors": 0,  # on one machine; 0: as many as there are sections collector0, collector1..., else 2
-    "num_learners": 1,  # that share each batch, on the learner's machine
-    "segment_rows": 0,  # rows that a collector sends at once; 0: n_sample, at least 64
-    "max_lead_rows": 0,  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
-    "publish_interval_s": 0.2,  # seconds between two published versions of the weights, at least
-    "weights": {
-        # How numbers travel: 'exact', or 'bfloat16': float32 parameters are rounded, to half their bytes.
-        "dtype": "exact",
-        # A worker that has earlier weights is sent what has changed, if that is less; where they go by 'stream'.
-        "delta": False,
-    },
-    "num_batches": 64,  # that the learner asks for at once
+    path_data: str | None = None
+    path_policy: str | None = None
+    coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
+    # On one machine; 0: as many as there are sections collector0, collector1..., else 2.
+    num_collectors: int = 0
+    num_learners: Annotated[int, FROM_1] = 1  # that share each batch, on the learner's machine
+    segment_rows: int = 0  # rows that a collector sends at once; 0: n_sample, at least 64
+    max_lead_rows: int = 0  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
+    publish_interval_s: float = 0.2  # seconds between two published versions of the weights, at least
+    weights: WeightSettings = field(default_factory=WeightSettings)
+    num_batches: Annotated[int, FROM_1] = 64  # that the learner asks for at once
     # How files travel between hosts: 'shared' folders, 'stream' through the coordinator, or what 'auto' finds.
-    "communication_mode": "auto",
-    "learner_gpu_num": None,  # of DI-engine's configs; `policy.cuda` decides whether one is used
-}
+    communication_mode: str = "auto"
+    learner_gpu_num: int | None = None  # of DI-engine's configs; `policy.cuda` decides whether one is used
 
 
-_SECONDS = Rule("seconds above 0", lambda value: value > 0)
-_COUNT = Rule("1 or more", lambda value: value >= 1)
-_SECTION = Section(
-    "system",
-    SYSTEM_TEMPLATE,
-    types={"path_data": (str,), "path_policy": (str,), "learner_gpu_num": (int,)},
-    rules={
-        "coordinator.lease_ttl_s": _SECONDS,
-        "coordinator.heartbeat_s": _SECONDS,
-        "coordinator.publish_timeout_s": _SECONDS,
-        "coordinator.state_timeout_s": _SECONDS,
-        "coordinator.max_failures": _COUNT,
-        "num_learners": _COUNT,
-        "num_batches": _COUNT,
-        "weights.dtype": Rule(f"one of {', '.join(get_args(WireDtype))}", get_args(WireDtype).__contains__),
-    },
-    free=("coordinator.operator_server",),
-)
+SYSTEM_TEMPLATE: dict[str, Any] = asdict(_Given())
 
 
 class SystemConfig(NamedTuple):
@@ -109,7 +109,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     given = {name: str(value) if isinstance(value, Path) else value for name, value in (system_config or {}).items()}
     sections = sum(key.startswith("collector") and _is_worker(key) for key in given)
     given = {key: value for key, value in given.items() if not _is_worker(key)}
-    system, faults = check_section(_SECTION, given)
+    system, faults = check_section(_Given, "system", given)
     if faults:
         raise config_error(faults, "system_config", {})
     say_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")

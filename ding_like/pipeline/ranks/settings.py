@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.config.override import Override
-from ding_like.config.report import Fault, config_error
-from ding_like.config.section import Rule, Section, check_section
+from ding_like.config.report import Fault
+from ding_like.config.system import FROM_0, FROM_1, SECONDS, Rule, check_mode, settings_of, without_effect
 from ding_like.errors import RegistryError
-from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
+from ding_like.pipeline.build.checks import faults_of_workers
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 
 PATH = "system.ranks"
 
-_SECONDS = Rule("seconds above 0", lambda it: 0 < it < math.inf)
-_RULES: Mapping[str, Rule] = {
-    "collect_ranks": Rule("1 or more", lambda it: it >= 1),
-    "segment_rows": Rule("0 or more", lambda it: it >= 0),
-    "max_policy_lag": Rule("None for no limit, or 1 or more updates", lambda it: it is None or it >= 1),
-    "timeout_s": _SECONDS,
-    "silent_s": _SECONDS,
-    "join_s": _SECONDS,
-    "dtype": Rule("'exact' or 'bfloat16'", lambda it: it in ("exact", "bfloat16")),
-}
+_LAG = Rule("None for no limit, or 1 or more updates", lambda it: it >= 1)
 
 
 @dataclass(frozen=True)
@@ -38,13 +28,13 @@ class RankSettings:
     `segment_rows` and `max_policy_lag` are of `sync=False`.
     """
 
-    collect_ranks: int = 2
+    collect_ranks: Annotated[int, FROM_1] = 2
     sync: bool = True
-    segment_rows: int = 0
-    max_policy_lag: int | None = None
-    timeout_s: float = 60.0
-    silent_s: float = 20.0
-    join_s: float = 120.0
+    segment_rows: Annotated[int, FROM_0] = 0
+    max_policy_lag: Annotated[int | None, _LAG] = None
+    timeout_s: Annotated[float, SECONDS] = 60.0
+    silent_s: Annotated[float, SECONDS] = 20.0
+    join_s: Annotated[float, SECONDS] = 120.0
     dtype: WireDtype = "exact"
     updater: Mapping[str, str] = field(default_factory=lambda: {"type": "distributed"})
     collector: Mapping[str, str] = field(default_factory=lambda: {"type": "rank"})
@@ -67,10 +57,8 @@ def read_ranks(
 
     Raises ConfigError with every fault of it.
     """
-    section = Section(PATH, asdict(RankSettings()), {"max_policy_lag": (int,)}, _RULES)
-    values, faults = check_section(section, system.get("ranks") or {}, overrides)
+    values, faults = check_mode(RankSettings, system, "ranks", overrides)
     values["collect_ranks"] = values["collect_ranks"] if collect_ranks is None else collect_ranks
-    faults += faults_of_sections(system, mode="ranks", section="ranks")
     collect = dict(
         workers=values["collect_ranks"], comm="sync" if values["sync"] else "async",
         segment_rows=values["segment_rows"], fraction_samples=1.0, fraction_workers=1.0,
@@ -80,17 +68,11 @@ def read_ranks(
         text = f"is False, but '{cfg.policy.type}' learns only from rows of its newest weights: set it to True"
         faults.append(Fault(f"{PATH}.sync", text))
     if values["sync"]:
-        why = "which changes nothing: with sync=True all ranks share each round, with the newest weights"
-        faults += [
-            Fault(f"{PATH}.{name}", f"is {values[name]}, {why}")
-            for name in ("segment_rows", "max_policy_lag")
-            if values[name]
-        ]
+        why = "with sync=True all ranks share each round, with the newest weights"
+        faults += without_effect(PATH, values, asdict(RankSettings()), [(("segment_rows", "max_policy_lag"), why)])
     for name, registry in (("updater", WEIGHT_UPDATER_REGISTRY), ("collector", RANK_COLLECTOR_REGISTRY)):
         try:
             registry.get(values[name]["type"])
         except RegistryError as error:
             faults.append(Fault(f"{PATH}.{name}.type", str(error)))
-    if faults:
-        raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
-    return RankSettings(**values)
+    return settings_of(RankSettings, values, faults, source=source, overrides=overrides)

@@ -2,37 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from ding_like.comm.ray.needs import Need
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.comm.workers.resources import Resources
 from ding_like.config.override import Override
-from ding_like.config.ray_section import faults_together, ray_section
-from ding_like.config.report import config_error
-from ding_like.config.section import check_section
+from ding_like.config.report import Fault
+from ding_like.config.system import (
+    DEVICE,
+    FRACTION,
+    FROM_0,
+    FROM_1,
+    SECONDS,
+    UPDATES,
+    Rule,
+    check_mode,
+    settings_of,
+    without_effect,
+)
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.pipeline import ray as schemes
-from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
+from ding_like.pipeline.build.checks import faults_of_workers
 from ding_like.utils.registries import Registry
 
+PATH = "system.ray"
 COMMUNICATION = {"sync": "synchronous", "async": "asynchronous"}
 _CLASSES = {"c_worker": "CWorker", "g_worker": "GWorker", "u_worker": "UWorker"}
+_COMPRESS = Rule("'auto', True or False", lambda it: it in ("auto", True, False))
+_DEVICE = DEVICE._replace(allowed=f"None for that of policy.cuda, or {DEVICE.allowed}")
 
 
 @dataclass(frozen=True)
 class CollectSettings:
     """Collectors: with 0 workers this process; `comm` None becomes what suits the policy."""
 
-    workers: int = 2
-    comm: str | None = None
-    fraction_samples: float = 1.0
-    fraction_workers: float = 1.0
-    segment_rows: int = 0
-    max_policy_lag: int | None = None
-    compress: str | bool = "auto"
+    workers: Annotated[int, FROM_0] = 2
+    comm: Literal["sync", "async"] | None = None
+    fraction_samples: Annotated[float, FRACTION] = 1.0
+    fraction_workers: Annotated[float, FRACTION] = 1.0
+    segment_rows: Annotated[int, FROM_0] = 0
+    max_policy_lag: Annotated[int | None, UPDATES] = None
+    compress: Annotated[str | bool, _COMPRESS] = "auto"
     resources: Resources = field(default_factory=Resources)
 
 
@@ -40,12 +53,12 @@ class CollectSettings:
 class GradSettings:
     """Gradient workers, with up to 1 this process, and the limits of their gradients."""
 
-    workers: int = 1
-    comm: str = "sync"
-    min_workers: int = 1
-    round_timeout_s: float = 60.0
-    max_staleness: int | None = None
-    staleness: str = "drop"
+    workers: Annotated[int, FROM_0] = 1
+    comm: Literal["sync", "async"] = "sync"
+    min_workers: Annotated[int, FROM_1] = 1
+    round_timeout_s: Annotated[float, SECONDS] = 60.0
+    max_staleness: Annotated[int | None, UPDATES] = None
+    staleness: Literal["drop", "down_weight"] = "drop"
     compress: bool = False
     resources: Resources = field(default_factory=Resources)
 
@@ -55,14 +68,14 @@ class UpdateSettings:
     """Place where updates are applied: `device` None is that of `policy.cuda`."""
 
     decentralized: bool = False
-    device: str | None = None
+    device: Annotated[str | None, _DEVICE] = None
 
 
 @dataclass(frozen=True)
 class WeightSettings:
     """Number of updates after which collectors are sent new weights."""
 
-    interval: int = 1
+    interval: Annotated[int, FROM_1] = 1
 
 
 def _class() -> Any:  # Any: a field of a dataclass
@@ -89,26 +102,74 @@ def read_ray(
     system: Mapping[str, Any], cfg: Any, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
 ) -> RaySettings:
     """Return the settings of a `system_config` for a compiled config. Raises ConfigError with every fault of it."""
-    defaults = asdict(RaySettings())
-    values, faults = check_section(ray_section(defaults), system.get("ray") or {}, overrides)
-    collect, grad = values["collect"], values["grad"]
+    values, faults = check_mode(RaySettings, system, "ray", overrides)
+    defaults, collect, grad = asdict(RaySettings()), values["collect"], values["grad"]
     suits = "sync" if cfg.policy.on_policy or not collect["workers"] else "async"
     defaults["collect"]["comm"], collect["comm"] = suits, collect["comm"] or suits
-    faults += [*faults_of_sections(system, mode="ray", section="ray"), *faults_together(values, defaults)]
+    faults += [*_contradictions(collect, grad, values["update"])]
+    faults += without_effect(PATH, values, defaults, _idle(values))
     faults += faults_of_workers(cfg, mode="ray", collect=collect, gradient_workers=grad["workers"])
-    if faults:
-        raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
-    collect["resources"], grad["resources"] = Resources(**collect["resources"]), Resources(**grad["resources"])
-    settings = RaySettings(
-        **{
-            **values, "collect": CollectSettings(**collect), "grad": GradSettings(**grad),
-            "update": UpdateSettings(**values["update"]), "weights": WeightSettings(**values["weights"]),
-            "failure": FailurePolicy(**values["failure"]),
-        }
-    )  # fmt: skip
+    settings = settings_of(RaySettings, values, faults, source=source, overrides=overrides)
     for kind in _CLASSES:
         worker_class(kind, settings)
     return settings
+
+
+def _contradictions(collect: Mapping[str, Any], grad: Mapping[str, Any], update: Mapping[str, Any]) -> Iterator[Fault]:
+    if update["decentralized"] and grad["workers"] < 2:
+        text = "is True, but there are not several gradient workers that could each take the step: set grad.workers"
+        yield Fault(f"{PATH}.update.decentralized", text)
+    elif update["decentralized"] and grad["comm"] == "async":
+        text = (
+            "is True, but with grad.comm='async' the workers' gradients are not those of one step: set grad.comm='sync'"
+        )
+        yield Fault(f"{PATH}.update.decentralized", text)
+    if collect["comm"] == "async" and collect["max_policy_lag"] == 0:
+        text = (
+            "is 0, but asynchronous rows are older than an update almost always: give 1 or more, or collect.comm='sync'"
+        )
+        yield Fault(f"{PATH}.collect.max_policy_lag", text)
+    if grad["min_workers"] > max(grad["workers"], 1):
+        text = f"is {grad['min_workers']}, more than grad.workers, which is {grad['workers']}"
+        yield Fault(f"{PATH}.grad.min_workers", text)
+
+
+def _idle(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield (keys or sections, why they change nothing)."""
+    collect, grad, update = values["collect"], values["grad"], values["update"]
+    if values["address"] is None:
+        yield ("allow_open",), "the cluster of a run of its own has a token; set address"
+    fractions = ("collect.fraction_samples", "collect.fraction_workers")
+    if not collect["workers"]:
+        why = "collect.workers is 0: there are no collectors elsewhere"
+        yield (*fractions, "collect.compress", "collect.resources"), why
+        if collect["comm"] != "async":
+            yield ("collect.segment_rows", "collect.max_policy_lag", "weights"), why
+    elif collect["comm"] == "async":
+        yield fractions, "only a synchronous round has others to wait for; set collect.comm='sync'"
+    else:
+        yield ("collect.segment_rows",), "in a synchronous round the workers share n_sample (or n_episode)"
+        yield ("collect.max_policy_lag",), "a synchronous round is collected with the newest weights"
+        if collect["workers"] == 1:
+            yield fractions, "there are no other workers to wait for"
+        elif collect["fraction_samples"] == 1:
+            yield fractions[1:], "no worker may stop before all of its rows; set collect.fraction_samples below 1 too"
+        elif collect["fraction_workers"] == 1:
+            yield fractions[:1], "all workers are waited for; set collect.fraction_workers below 1 too"
+    rounds = ("grad.min_workers", "grad.round_timeout_s")
+    if grad["workers"] < 2:
+        keys = (*rounds, "grad.max_staleness", "grad.staleness", "grad.compress", "grad.resources")
+        yield keys, f"grad.workers is {grad['workers']}, so that this process computes the gradients"
+    elif grad["comm"] == "async":
+        yield rounds, "only synchronous gradients have rounds; set grad.comm='sync'"
+        if grad["max_staleness"] is None:
+            yield ("grad.staleness",), "any staleness is taken; set grad.max_staleness"
+    else:
+        yield ("grad.max_staleness", "grad.staleness"), "synchronous gradients are never stale; set grad.comm='async'"
+    if update["decentralized"]:
+        yield ("grad.min_workers", "grad.compress"), "decentralised updates need all workers, who sum among themselves"
+    if not collect["workers"] and grad["workers"] < 2:
+        yield ("address", "failure"), "there are no workers elsewhere"
 
 
 def worker_class(kind: str, settings: RaySettings) -> Any:  # Any: a class of the kind's module

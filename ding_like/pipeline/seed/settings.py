@@ -6,21 +6,30 @@ docs/seed.md has what each key does.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 
 from ding_like.comm.workers.failures import FailurePolicy
-from ding_like.config.literal import literal
 from ding_like.config.override import Override
-from ding_like.config.report import Fault, config_error
-from ding_like.config.section import Rule, Section, check_section
-from ding_like.config.tree import get_path, join, leaves
+from ding_like.config.report import Fault
+from ding_like.config.system import (
+    DEVICE,
+    FROM_0,
+    FROM_1,
+    SECONDS,
+    SECONDS_FROM_0,
+    UPDATES,
+    Rule,
+    check_mode,
+    check_section,
+    settings_of,
+    without_effect,
+)
 from ding_like.errors import ConfigError, DingError
-from ding_like.pipeline.build.checks import faults_of_sections, faults_of_workers
+from ding_like.pipeline.build.checks import faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
 from ding_like.utils.machine import OWN_HOST, is_known, is_loopback
@@ -28,60 +37,12 @@ from ding_like.utils.registries import Registry
 
 PATH = "system.seed"
 
-FROM_0 = Rule("0 or more", lambda it: it >= 0)
-FROM_1 = Rule("1 or more", lambda it: it >= 1)
-SECONDS_FROM_0 = Rule("seconds, 0 or more", lambda it: 0 <= it < math.inf)
 FREQUENCY = Rule("updates a second above 0, or -1 for no limit", lambda it: it == -1 or 0 < it < math.inf)
-DEVICE = Rule("'cpu', 'cuda' or 'cuda:0'", lambda it: re.fullmatch(r"cpu|cuda(:\d+)?", it) is not None)
-
-_SECONDS = Rule("seconds above 0", lambda it: 0 < it < math.inf)
-_UPDATES = Rule("None for no limit, or 0 or more updates", lambda it: it is None or it >= 0)
-_ROWS = Rule("None, or 0 or more rows", lambda it: it is None or it >= 0)
-
-_RULES: Mapping[str, Rule] = {
-    "actor_processes": FROM_0,
-    "actor_threads": FROM_1,
-    "inference_servers": FROM_0,
-    "broadcast_period": SECONDS_FROM_0,
-    "inference_batchsize": FROM_0,
-    "inference_delay": SECONDS_FROM_0,
-    "inference_device": DEVICE,
-    "minimum_buffer_size": _ROWS,
-    "max_train_frequency": FREQUENCY,
-    "comm": Rule("'sync' or 'async'", lambda it: it in ("sync", "async")),
-    "segment_rows": FROM_0,
-    "credit": FROM_1,
-    "max_policy_lag": _UPDATES,
-    "request_timeout_s": _SECONDS,
-    "port": Rule("a port from 1 to 65535, or 0 for any that is free", lambda it: 0 <= it <= 65535),
-    "host": Rule(OWN_HOST.removeprefix("give "), is_known),
-    "transport": Rule("'ipc' or 'tcp'", lambda it: it in ("ipc", "tcp")),
-    "failure.restarts_per_10min": FROM_0,
-    "failure.start_timeout_s": _SECONDS,
-    "failure.step_timeout_s": _SECONDS,
-    "failure.when_spent": Rule("'stop' or 'shrink'", lambda it: it in ("stop", "shrink")),
-}
-
-# Of keys whose default is None.
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "minimum_buffer_size": (int,),
-    "max_policy_lag": (int,),
-    "key_file": (str,),
-}
-_OF_DOCUMENT = {
-    "max_environment_steps": Rule("1 or more env steps, or -1 for no limit", lambda it: it == -1 or it >= 1),
-    "n_step": FROM_1,
-    "epsilon": Rule("a probability from 0 to 1", lambda it: 0 <= it <= 1),
-    "actor_processes": FROM_1,
-    "actor_threads": FROM_1,
-    "inference_servers": FROM_1,
-    "broadcast_period": SECONDS_FROM_0,
-    "inference_batchsize": FROM_0,
-    "inference_delay": SECONDS_FROM_0,
-    "inference_device": DEVICE,
-    "minimum_buffer_size": FROM_0,
-    "max_train_frequency": FREQUENCY,
-}
+_PROBABILITY = Rule("a probability from 0 to 1", lambda it: 0 <= it <= 1)
+_STEPS = Rule("1 or more env steps, or -1 for no limit", lambda it: it == -1 or it >= 1)
+_ROWS = Rule("None, or 0 or more rows", lambda it: it >= 0)
+_PORT = Rule("a port from 1 to 65535, or 0 for any that is free", lambda it: 0 <= it <= 65535)
+_HOST = Rule(OWN_HOST.removeprefix("give "), is_known)
 
 _CPU = torch.device("cpu")
 
@@ -117,23 +78,23 @@ class SeedSettings:
     `broadcast_period` s after those before, 0.0: after every turn with updates.
     """
 
-    actor_processes: int = 2
-    actor_threads: int = 1
-    inference_servers: int = 1
-    broadcast_period: float = 0.0
-    inference_batchsize: int = 0
-    inference_delay: float = 0.0
-    inference_device: str = "cpu"
-    minimum_buffer_size: int | None = None
-    max_train_frequency: float = -1.0
-    comm: str = "async"
-    segment_rows: int = 0
-    credit: int = 2
-    max_policy_lag: int | None = None
-    request_timeout_s: float = 2.0
-    host: str = "127.0.0.1"
-    port: int = 0
-    transport: str = "ipc"
+    actor_processes: Annotated[int, FROM_0] = 2
+    actor_threads: Annotated[int, FROM_1] = 1
+    inference_servers: Annotated[int, FROM_0] = 1
+    broadcast_period: Annotated[float, SECONDS_FROM_0] = 0.0
+    inference_batchsize: Annotated[int, FROM_0] = 0
+    inference_delay: Annotated[float, SECONDS_FROM_0] = 0.0
+    inference_device: Annotated[str, DEVICE] = "cpu"
+    minimum_buffer_size: Annotated[int | None, _ROWS] = None
+    max_train_frequency: Annotated[float, FREQUENCY] = -1.0
+    comm: Literal["sync", "async"] = "async"
+    segment_rows: Annotated[int, FROM_0] = 0
+    credit: Annotated[int, FROM_1] = 2
+    max_policy_lag: Annotated[int | None, UPDATES] = None
+    request_timeout_s: Annotated[float, SECONDS] = 2.0
+    host: Annotated[str, _HOST] = "127.0.0.1"
+    port: Annotated[int, _PORT] = 0
+    transport: Literal["ipc", "tcp"] = "ipc"
     key_file: str | None = None
     failure: FailurePolicy = field(default_factory=_failure)
     trainer: Mapping[str, str] = _named("trainer")
@@ -166,15 +127,12 @@ def read_seed(
     system: Mapping[str, Any], cfg: Any, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
 ) -> SeedSettings:
     """Return the settings of a `system_config` for a compiled config. Raises ConfigError with every fault of it."""
-    defaults = asdict(SeedSettings())
-    values, faults = check_section(Section(PATH, defaults, _TYPES, _RULES), system.get("seed") or {}, overrides)
-    faults += [*faults_of_sections(system, mode="seed", section="seed"), *_faults_together(values, defaults)]
+    values, faults = check_mode(SeedSettings, system, "seed", overrides)
+    faults += [*_contradictions(values), *without_effect(PATH, values, asdict(SeedSettings()), _idle(values))]
     faults += [*_faults_of_policy(cfg), *_faults_of_numbers(values, cfg)]
     if not faults:
-        faults += _faults_of_classes(SeedSettings(**{**values, "failure": FailurePolicy()}))
-    if faults:
-        raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
-    return SeedSettings(**{**values, "failure": FailurePolicy(**values["failure"])})
+        faults += _faults_of_classes(settings_of(SeedSettings, values))
+    return settings_of(SeedSettings, values, faults, source=source, overrides=overrides)
 
 
 def _faults_of_classes(settings: SeedSettings) -> Iterator[Fault]:
@@ -228,16 +186,6 @@ def _faults_of_numbers(values: Mapping[str, Any], cfg: Any) -> Iterator[Fault]:
         yield Fault(f"{PATH}.inference_device", text)
 
 
-def _faults_together(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[Fault]:
-    """Yield what cannot go together, and what was set although it changes nothing beside the rest."""
-    yield from _contradictions(values)
-    idle = list(_idle(values))
-    for path, value in leaves(values):
-        reason = next((why for keys, why in idle if path in keys), "")
-        if reason and value != get_path(defaults, path):
-            yield Fault(join(PATH, path), f"is {literal(value)}, which changes nothing: {reason}")
-
-
 def _contradictions(values: Mapping[str, Any]) -> Iterator[Fault]:
     for name in ("actor_processes", "inference_servers"):
         if not values[name] and values["transport"] == "ipc":
@@ -288,31 +236,26 @@ class Config:
     rows in the buffer, and takes `max_train_frequency` updates a second at most (-1: no limit).
     """
 
-    max_environment_steps: int = -1
-    n_step: int = 3
-    epsilon: float = 0.1
-    actor_processes: int = 1
-    actor_threads: int = 4
-    inference_servers: int = 1
-    broadcast_period: float = 2.5
-    inference_batchsize: int = 4
-    inference_delay: float = 0.1
-    inference_device: torch.device | str = _CPU
-    minimum_buffer_size: int = 1000
-    max_train_frequency: float = -1
+    max_environment_steps: Annotated[int, _STEPS] = -1
+    n_step: Annotated[int, FROM_1] = 3
+    epsilon: Annotated[float, _PROBABILITY] = 0.1
+    actor_processes: Annotated[int, FROM_1] = 1
+    actor_threads: Annotated[int, FROM_1] = 4
+    inference_servers: Annotated[int, FROM_1] = 1
+    broadcast_period: Annotated[float, SECONDS_FROM_0] = 2.5
+    inference_batchsize: Annotated[int, FROM_0] = 4
+    inference_delay: Annotated[float, SECONDS_FROM_0] = 0.1
+    inference_device: Annotated[torch.device | str, DEVICE] = _CPU
+    minimum_buffer_size: Annotated[int, FROM_0] = 1000
+    max_train_frequency: Annotated[float, FREQUENCY] = -1
 
     def __post_init__(self) -> None:
-        faults = []
-        for name, rule in _OF_DOCUMENT.items():
-            value = str(self.inference_device) if name == "inference_device" else getattr(self, name)
-            is_float = name in ("epsilon", "broadcast_period", "inference_delay", "max_train_frequency")
-            kind = str if name == "inference_device" else int | float if is_float else int
-            if isinstance(value, bool) or not isinstance(value, kind):
-                faults.append(f"{name} is {literal(value)}; give a {'number' if is_float else 'whole number'}")
-            elif not rule.holds(value):
-                faults.append(f"{name} is {literal(value)}; give {rule.allowed}")
+        values, faults = check_section(Config, "", {**asdict(self), "inference_device": str(self.inference_device)})
         if faults:
-            raise ConfigError(f"the config of the SEED trainer: {'; '.join(faults)}.")
+            raise ConfigError(
+                f"the config of the SEED trainer: {'; '.join(f'{it.path} {it.message}' for it in faults)}."
+            )
+        vars(self).update(values, inference_device=self.inference_device)  # 2.0 is 2
 
     def replace(self, **changes: Any) -> Config:  # Any: values of fields
         """Return a copy with some fields changed. Raises ConfigError for values that make no sense."""

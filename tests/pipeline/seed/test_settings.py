@@ -179,7 +179,7 @@ def test_a_config_names_all_its_faults() -> None:
 
     for fault in (
         "max_environment_steps is 0; give 1 or more env steps, or -1 for no limit",
-        "n_step is 1.5; give a whole number",
+        "n_step expected int, got float 1.5",
         "epsilon is 2.0; give a probability from 0 to 1",
         "actor_threads is 0; give 1 or more",
         "inference_device is \"tpu\"; give 'cpu', 'cuda' or 'cuda:0'",
