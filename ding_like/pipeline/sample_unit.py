@@ -8,7 +8,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.types import SampleUnit
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.replay_buffer.interface import check_sample_unit, get_buffer_cls
+from ding_like.worker.replay_buffer.buffer import check_sample_unit, get_buffer_cls
 
 
 def check_buffer(

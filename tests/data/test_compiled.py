@@ -9,15 +9,16 @@ import pytest
 
 from ding_like.data import compiled
 from ding_like.data.compiled import first_distinct, take_rows
-from ding_like.worker.replay_buffer import priorities as records_module
-from ding_like.worker.replay_buffer.priorities import RowRecords
+from ding_like.worker.replay_buffer import AdvancedReplayBuffer
+from ding_like.worker.replay_buffer import priorities as priorities_module
+from ding_like.worker.replay_buffer.priorities import Priorities
 
 PART = compiled.compiled_part()
 pytestmark = pytest.mark.skipif(PART is None, reason="there was no compiler; numpy alone is tested elsewhere")
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compiled, records_module):
+    for module in (compiled, priorities_module):
         monkeypatch.setattr(module, "compiled_part", lambda: None)
 
 
@@ -52,16 +53,21 @@ def test_distinct_numbers_are_those_of_numpy(num: int, size: int, monkeypatch: p
     assert len(np.unique(here)) == len(here) and ((here >= 0) & (here < num)).all()
 
 
-def test_what_is_said_of_rows_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    leaves = rng.random(64).astype(np.float32)
-    places = rng.integers(0, 60, 40)  # some twice
+def full_priorities(size: int) -> Priorities:
+    priorities = Priorities(size, AdvancedReplayBuffer.config)
+    given = np.r_[0.0, np.linspace(0.5, 1, size - 1)].astype(np.float32)
+    priorities.write(slice(0, size), given, np.arange(size) % 7, np.arange(size))
+    return priorities
+
+
+def test_descriptions_of_rows_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = np.random.default_rng(0).integers(1, 60, 40)  # some twice
     found = []
     for _ in range(2):
-        records = RowRecords(60)
-        records.write(slice(0, 60), np.linspace(0, 1, 60, dtype=np.float32), np.arange(60) % 7, np.arange(60))
-        records.collect_iter[:10] = records_module.NO_ITER
-        found.append([*records.describe(places, leaves, next_id=1000, next_row=13, now=5), records.use])
+        priorities = full_priorities(60)
+        priorities.collect_iter[:10] = priorities_module.NO_ITER
+        described = priorities.describe(places, 5, next_id=1000, next_row=13)
+        found.append([*described.values(), priorities.use])
         without_compiler(monkeypatch)
 
     for here, there in zip(*found, strict=True):
@@ -69,22 +75,22 @@ def test_what_is_said_of_rows_is_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_updates_are_kept_for_rows_that_are_there() -> None:
-    records = RowRecords(20)
-    records.write(slice(0, 20), np.r_[0.0, np.ones(19)].astype(np.float32), np.zeros(20, np.int64), np.zeros(20, int))
-    where = {"next_id": 500, "next_row": 4}
+    priorities, where = full_priorities(20), {"next_id": 500, "next_row": 4}
+    before = priorities.priority.copy()
     places = np.array([0, 3, 4, 19, 25, -1, 7])
-    ids = records_module.ids_of(places, 20, **where)
+    ids = priorities_module.ids_of(places, 20, **where)
     ids[-1] += 20  # of a row that has been overwritten
-    kept = records.write_current(places, ids, np.arange(7, dtype=np.float32), **where)
-
-    assert kept is not None
-    assert kept[0].tolist() == [3, 4, 19], "0 has left, 25 and -1 are no places, 7 holds another row"
-    assert kept[1].tolist() == pytest.approx([1.0, 2.0, 3.0], abs=1e-4) and kept[2] == pytest.approx(3.0, abs=1e-4)
-    assert records.priority[[3, 4, 19]].tolist() == kept[1].tolist()
-    before = records.priority.copy()
+    info = {"replay_buffer_idx": places, "replay_unique_id": ids}
     for bad in (np.nan, np.inf, -1.0, 1e39):
-        assert records.write_current(places, ids, np.array([1.0] * 6 + [bad]), **where) is None
-    assert (records.priority == before).all()
+        assert not priorities.update_current({**info, "priority": np.array([1.0] * 6 + [bad])}, **where)
+    assert (priorities.priority == before).all()
+
+    assert priorities.update_current({**info, "priority": np.arange(7, dtype=np.float32)}, **where)
+
+    changed = np.flatnonzero(priorities.priority != before)
+    assert changed.tolist() == [3, 4, 19], "0 has left, 25 and -1 are no places, 7 holds another row"
+    assert priorities.priority[changed].tolist() == pytest.approx([1.0, 2.0, 3.0], abs=1e-4)
+    assert priorities.max_priority == pytest.approx(3.0, abs=1e-4)
 
 
 def test_the_c_functions_refuse_arrays_that_do_not_fit() -> None:

@@ -217,15 +217,22 @@ class RolloutLoop:
         lanes = answer.lanes
         # All lanes answered in order: no gather is needed.
         everyone = lanes is self._in_order or self._is_in_order(lanes)
-        which = slice(None) if everyone else lanes
         if self._has_unwanted:
             self._log_wanted(answer)
         elif self._record:
             self.rollout.append(self._rows(answer, None if everyone else lanes), is_full_step=everyone)
-            self._open_rows[which] += 1
-        self._return[which] += answer.reward
-        self._length[which] += 1
-        self._is_first[which] = False
+            if everyone:
+                self._open_rows += 1
+            else:
+                self._open_rows[lanes] += 1
+        if everyone:
+            self._return += answer.reward
+            self._length += 1
+            self._is_first.fill(False)
+        else:
+            self._return[lanes] += answer.reward
+            self._length[lanes] += 1
+            self._is_first[lanes] = False
         done = answer.terminated | answer.truncated
         if not np.count_nonzero(done):
             return []

@@ -1,17 +1,17 @@
-"""Keep data for training: a store, a sampler and a limiter, and the buffers put together from them."""
+"""Replay buffers, and the stores, samplers and limiters that they are made of."""
 
-from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer
-from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer, EpisodeSampler, EpisodeStore
-from ding_like.worker.replay_buffer.goals import GoalRules
-from ding_like.worker.replay_buffer.hindsight import HindsightReplayBuffer, HindsightSampler, HindsightStore
-from ding_like.worker.replay_buffer.interface import (
+from ding_like.worker.replay_buffer.buffer import (
     IBuffer,
+    Parts,
+    ReplayBuffer,
     check_sample_unit,
     create_buffer,
     create_pipeline_buffer,
     get_buffer_cls,
 )
-from ding_like.worker.replay_buffer.limiter import RateLimiter
+from ding_like.worker.replay_buffer.episode import EpisodeReplayBuffer, EpisodeSampler, EpisodeStore
+from ding_like.worker.replay_buffer.flow import RateLimiter
+from ding_like.worker.replay_buffer.hindsight import GoalRules, HindsightReplayBuffer, HindsightSampler, HindsightStore
 from ding_like.worker.replay_buffer.presets import (
     AdvancedReplayBuffer,
     NaiveReplayBuffer,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-import time
-from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,46 +14,87 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.column_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
-from ding_like.types import State
-from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
+from ding_like.types import SampleUnit, State
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable, bounds_of
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 from ding_like.utils.timing import Interval
-from ding_like.worker.replay_buffer.interface import IBuffer
-from ding_like.worker.replay_buffer.limiter import RateLimiter
+from ding_like.worker.replay_buffer.flow import RateLimiter, ThroughputMeter, UsedDataRemover
 from ding_like.worker.replay_buffer.sampler import Sampler
 from ding_like.worker.replay_buffer.store import Dump, StorageT, Store
-from ding_like.worker.replay_buffer.used_data import UsedDataRemover
+
+# Buffer types, by the unit that a policy learns from.
+_BUFFERS_OF: Mapping[SampleUnit, str] = {
+    "row": "'naive' or 'advanced'",
+    "window": "'sequence' or 'prioritised_sequence'",
+    "episode": "'episode'",
+}
 
 
-class ThroughputMeter:
-    """Add up rows over windows of at least `seconds`."""
+class IBuffer(Configurable, ABC):
+    """Buffer of training data. A push copies; a sample is fresh memory.
 
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval = Interval(seconds, clock=clock)
-        self._pushed_in = self._sampled_out = self._removed = 0
+    `unit` is one item of a sample. A buffer that `needs_env` is built with `make_env=`, a function that makes one env
+    of the run, and must hold the rows themselves.
+    """
 
-    def add(self, *, pushed_in: int = 0, sampled_out: int = 0, removed: int = 0) -> dict[str, float] | None:
-        """Count rows, and return the window's sums and its length once it is over."""
-        self._pushed_in += pushed_in
-        self._sampled_out += sampled_out
-        self._removed += removed
-        passed_s = self._interval.pass_s()
-        if not passed_s:
-            return None
-        sums = {
-            "pushed_in": self._pushed_in,
-            "sampled_out": self._sampled_out,
-            "removed": self._removed,
-            "window_s": passed_s,
-        }
-        self._pushed_in = self._sampled_out = self._removed = 0
-        return sums
+    unit: SampleUnit = "row"
+    needs_env: ClassVar[bool] = False
+
+    @classmethod
+    def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor
+        """Return a buffer as pipelines use it, by `sample(size, train_iter)`."""
+        return cls(cfg, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
+
+    @abstractmethod
+    def push(self, data: Any, cur_collector_envstep: int) -> None:
+        """Store a batch, a list, or one datum of any kind."""
+
+    @abstractmethod
+    def update(self, info: Mapping[str, Any]) -> None:
+        """Use the learner's report on its data, e.g. priorities."""
+
+    @abstractmethod
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Sequence[Any] | None:
+        """Return `batch_size` data, or None if there are too few; the log has the reason."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Remove all data."""
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of data."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate memory of the data; 0 where it is unknown."""
+        return 0
+
+    @abstractmethod
+    def save_data(self, file_name: str) -> None:
+        """Write the data to a file, whole or not at all."""
+
+    @abstractmethod
+    def load_data(self, file_name: str) -> None:
+        """Push the data of a file that `save_data` wrote."""
+
+    def cut(self) -> None:
+        """Separate later rows from those stored: called where open episodes do not continue."""
+
+    @abstractmethod
+    def state_dict(self) -> State:
+        """Return the state that a later sample depends on, in memory of its own."""
+
+    @abstractmethod
+    def load_state_dict(self, _state_dict: State) -> None:
+        """Restore what `state_dict` returned."""
 
 
 class ReplayBuffer(IBuffer):
-    """Keep what a store keeps, hand out what a sampler draws, as often as a limiter lets; threads may share it.
+    """Buffer of a store, a sampler that draws from it, and a limiter of its rates; threads may share it.
 
     Pushed data is copied and samples are memory of their own, so no caller sees what another writes.
     """
@@ -73,7 +113,7 @@ class ReplayBuffer(IBuffer):
         tracks_used_data: bool = False,
     ) -> None:
         """Open the buffer's log; `tracks_used_data` deletes the files, named by 'data_id', of rows that leave."""
-        # Any: what the storage is, only the two know, and they agree on it above.
+        # Any: the two agree on the kind of storage, see the signature.
         self._store: Store[Any] = store
         self._sampler: Sampler[Any] = sampler
         self._limiter = limiter
@@ -92,7 +132,7 @@ class ReplayBuffer(IBuffer):
         self._has_warned_of_update = False
 
     def start(self) -> None:
-        """Let a thread delete the files of used data, if they are tracked."""
+        """Start the thread that deletes the files of used data, if they are tracked."""
         if self._remover is not None:
             self._remover.start()
 
@@ -111,7 +151,7 @@ class ReplayBuffer(IBuffer):
     def push(self, data: Any, cur_collector_envstep: int) -> None:
         """Copy data in: a TransitionBatch, a list (each item is a row), one mapping, or one object of any kind.
 
-        Drops the data, and says so in the log, while the limiter lets nothing in.
+        Drops the data, with a line in the log, while the limiter admits none.
         Raises SchemaError, and changes nothing, if it does not fit what is stored, or has an invalid priority.
         """
         with self._lock:
@@ -131,7 +171,7 @@ class ReplayBuffer(IBuffer):
         """Return `size` units of data, drawn as the sampler does: a batch of rows, windows or episodes, or objects.
 
         `sample_range` restricts the draw by age: slice(-10, None) are the ten newest. Without `replace` nothing comes
-        twice, except by priority. Returns None, and says why in the log, if there is too little.
+        twice, except by priority. Returns None, with the reason in the log, if there are too few.
         """
         if size < 0:
             raise SchemaError(f"a sample of {size} was asked for; give a number from 0.")
@@ -179,11 +219,11 @@ class ReplayBuffer(IBuffer):
                 "type='prioritised_sequence'"
             )
 
-    # Whether `clear` begins to count anew what is pushed.
+    # Whether `clear` resets the count of pushed rows.
     clear_resets_push_count: ClassVar[bool] = True
 
     def clear(self) -> None:
-        """Forget all data, their schema and, but for prioritised buffers, `push_count`."""
+        """Remove all data, their schema and, except for prioritised buffers, `push_count`."""
         with self._lock:
             self._store.storage = None
             if self.clear_resets_push_count:
@@ -199,7 +239,7 @@ class ReplayBuffer(IBuffer):
 
     @property
     def num_bytes(self) -> int:
-        """Return about how much memory the data take."""
+        """Approximate memory of the data."""
         storage = self._store.storage
         return 0 if storage is None else storage.num_bytes
 
@@ -216,7 +256,7 @@ class ReplayBuffer(IBuffer):
             save_state(file_name, {"data": data})
 
     def load_data(self, file_name: str) -> None:
-        """Push what `save_data` wrote, oldest first; what is pushed next begins new stretches."""
+        """Push the data of a file that `save_data` wrote, oldest first, and separate them from later rows."""
         if is_column_file(file_name):
             data: Any = load_columns(file_name)
         else:
@@ -229,7 +269,7 @@ class ReplayBuffer(IBuffer):
             self._store.cut()
 
     def cut(self) -> None:
-        """Let no row that comes follow one that is here: called where open episodes do not go on."""
+        """Separate later rows from those stored: called where open episodes do not continue."""
         with self._lock:
             self._store.cut()
 
@@ -246,7 +286,7 @@ class ReplayBuffer(IBuffer):
             }
 
     def load_state_dict(self, _state_dict: State) -> None:
-        """Take over what `state_dict` returned, so that equal calls give equal samples; only {'data'} is pushed."""
+        """Restore what `state_dict` returned, so that equal calls give equal samples; a state {'data'} is pushed."""
         with self._lock:
             if _state_dict.keys() == {"data"}:
                 self._append_dump(_state_dict["data"])
@@ -262,32 +302,31 @@ class ReplayBuffer(IBuffer):
             self._sampler.load_state_dict(self._store.storage, _state_dict)
             if self._limiter is not None:
                 self._limiter.clear()
-                # None where the saved buffer had no limits, or is older than their being saved: rates start over.
+                # None where the saved buffer had no limits: rates start over.
                 if _state_dict.get("limiter") is not None:
                     self._limiter.load_state_dict(_state_dict["limiter"])
 
     @property
     def replay_buffer_size(self) -> int:
-        """Return how much data there is room for."""
+        """Capacity, in data."""
         return self._store.capacity
 
     @property
     def push_count(self) -> int:
-        """Return how much data was pushed since the start, or the last `clear` that resets it; loaded data count."""
+        """Number of data pushed since the start, or the last `clear` that resets it; loaded data count."""
         return self._push_count
 
     def _append(self, data: Any) -> tuple[int, int]:
         """Copy data in and return (how many rows, how many they overwrote); the caller holds the lock."""
         store, sampler, remover = self._store, self._sampler, self._remover
-        data, known = sampler.prepare(data)
+        data, own = sampler.split(data)
         rows = store.as_rows(data, as_objects=remover is not None)
         num_rows = len(rows)
         if num_rows == 0:
             return 0, 0
         paths = [] if remover is None else remover.paths_of(rows)
         before = store.count
-        stored, own = sampler.split(rows, known)
-        storage = store.append(stored)
+        storage = store.append(rows)
         sampler.added(storage, num_rows, own)
         self._push_count += num_rows
         if self._limiter is not None:
@@ -336,7 +375,7 @@ def _num_rows(data: Any) -> int:
 
 
 class Parts(NamedTuple):
-    """Hold what a buffer is made of; Any: each preset's two agree on the storage."""
+    """Parts of a buffer; Any: each preset's two agree on the storage."""
 
     store: Store[Any]
     sampler: Sampler[Any]
@@ -344,7 +383,7 @@ class Parts(NamedTuple):
 
 
 class PresetBuffer(ReplayBuffer):
-    """Be a `ReplayBuffer` whose parts are those of a config."""
+    """Base class of buffers whose parts are made from a config."""
 
     config: dict[str, Any] = {
         # Rows that the buffer holds; the oldest are overwritten.
@@ -386,8 +425,20 @@ class PresetBuffer(ReplayBuffer):
 
     @classmethod
     def _full(cls, cfg: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a config with all keys: DI-engine's defaults of a class may lack some of the common ones."""
-        return deep_merge({**PresetBuffer.config, **cls.config}, cfg)
+        """Return a config with all keys: DI-engine's defaults of a class may lack some of the common ones.
+
+        Raises ConfigError for a number out of bounds.
+        """
+        full = deep_merge({**PresetBuffer.config, **cls.config}, cfg)
+        for path, bounds in bounds_of(cls):
+            value: Any = full
+            for key in path.split("."):
+                value = value.get(key)
+                if value is None:  # a key of another buffer's config
+                    break
+            if not bounds.hold(value):
+                raise ConfigError(f"replay_buffer.{path} is {value}; give {bounds}.")
+        return full
 
     @classmethod
     @abstractmethod
@@ -397,9 +448,15 @@ class PresetBuffer(ReplayBuffer):
 
 def common_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keyword arguments of `ReplayBuffer` that a full config gives."""
-    monitor = cfg.get("monitor")  # where DI-engine's prioritised buffer says how often to report
+    monitor = cfg.get("monitor")  # of DI-engine's prioritised buffer
     report_every_s = cfg["periodic_thruput_seconds"] if monitor is None else monitor["periodic_thruput"]["seconds"]
     return dict(report_every_s=float(report_every_s), tracks_used_data=bool(cfg["enable_track_used_data"]))
+
+
+def raise_fault(faults: Iterable[tuple[str, str]]) -> None:
+    """Raise ConfigError for the first of the faults (path, message) of a config."""
+    for path, message in faults:
+        raise ConfigError(f"replay_buffer.{path} {message}.")
 
 
 def refuse_frame_stack(cfg: Mapping[str, Any], *, what: str, instead: str = "") -> None:
@@ -407,4 +464,64 @@ def refuse_frame_stack(cfg: Mapping[str, Any], *, what: str, instead: str = "") 
     if cfg["frame_stack"]:
         raise ConfigError(
             f"frame_stack is {cfg['frame_stack']}, but {what} buffer keeps rows as they come. Set it to 0{instead}."
+        )
+
+
+def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
+    """Build the buffer that `cfg.type` names, with the arguments. Raises RegistryError for an unknown name."""
+    return get_buffer_cls(cfg)(cfg, *args, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
+
+
+def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
+    """Return the class that `cfg.type` names. Raises RegistryError for an unknown name."""
+    cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    return cls
+
+
+def create_pipeline_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor
+    """Build the buffer that `cfg.type` names, to be sampled by `sample(size, train_iter)` whatever its unit is."""
+    return get_buffer_cls(cfg).for_pipeline(cfg, **kwargs)
+
+
+def check_sample_unit(
+    buffer_cfg: Mapping[str, Any],
+    unit: SampleUnit,
+    *,
+    policy: str,
+    pipeline: str,
+    offered: tuple[SampleUnit, ...],
+    holds_rows: bool = True,
+) -> None:
+    """Raise ConfigError unless the buffer samples the `unit` that the policy of this name learns from.
+
+    A policy that learns from rows also learns from the rows of whole episodes, where the pipeline offers them.
+    `offered` are the units that the pipeline can fill a buffer for; without `holds_rows` it stores the rows' numbers
+    instead of the rows.
+    """
+    if unit not in offered:
+        units = " or ".join(f"{each}s" for each in offered)
+        raise ConfigError(
+            f"policy '{policy}' learns from {unit}s, but {pipeline} fills buffers of {units} only. "
+            "Choose another mode or policy; docs/buffers.md says how the buffers are used from Python."
+        )
+    # A config that names no buffer has 'naive'.
+    kind = buffer_cfg.get("type", "naive")
+    cls = get_buffer_cls({"type": kind, **buffer_cfg})
+    if not holds_rows and getattr(cls, "needs_env", False):
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{kind}', which looks into rows when it draws, but {pipeline} draws "
+            "where there are none, at the coordinator. Run it with mode serial, ray or seed."
+        )
+    given: SampleUnit = getattr(cls, "unit", "row")
+    if given == "episode" and unit == "row" and "episode" in offered:
+        if buffer_cfg.get("padding"):
+            raise ConfigError(
+                f"policy.other.replay_buffer.padding is True, but policy '{policy}' learns from the rows of episodes, "
+                "which need none. Set it to False."
+            )
+        return
+    if given != unit:
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{kind}', which samples {given}s, but policy '{policy}' learns from "
+            f"{unit}s. Set it to {_BUFFERS_OF[unit]}."
         )

@@ -1,4 +1,4 @@
-"""Keep the newest whole episodes and sample whole episodes."""
+"""Buffer of the newest whole episodes, which samples whole episodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PREFIX, _OFFSETS = "column/", "offsets"  # how a saved buffer names its parts
 
 
 class EpisodeStorage(RingStorage):
-    """Keep episodes of any length, each in columns of its own."""
+    """Ring of episodes of any length, each in columns of its own."""
 
     def __init__(self, capacity: int, schema: Schema) -> None:
         super().__init__(capacity)
@@ -38,7 +38,7 @@ class EpisodeStorage(RingStorage):
 
     @property
     def num_rows(self) -> int:
-        """Return how many rows the episodes have together."""
+        """Number of rows of all episodes."""
         return self._num_rows
 
     def gather(self, rows: Array) -> EpisodeBatch:
@@ -72,7 +72,7 @@ class EpisodeStorage(RingStorage):
 
 
 class EpisodeStore(Store[RingStorage]):
-    """Keep whole episodes: in columns of their own, or as objects where their rows do not stack."""
+    """Store of whole episodes: in columns of their own, or as objects where their rows do not stack."""
 
     def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
         storage, episodes = self.storage, _episodes_of(data)
@@ -106,7 +106,7 @@ class EpisodeStore(Store[RingStorage]):
 
 
 class EpisodeSampler(UniformSampler):
-    """Draw each episode as likely as any other; `padding` fills them up to rectangles."""
+    """Sampler that draws each episode as likely as any other; `padding` fills them up to rectangles."""
 
     unit: SampleUnit = "episode"
 
@@ -120,7 +120,7 @@ class EpisodeSampler(UniformSampler):
 
 @BUFFER_REGISTRY.register("episode")
 class EpisodeReplayBuffer(NaiveReplayBuffer):
-    """Keep the last `replay_buffer_size` episodes, each as likely to be sampled as any other, however long it is.
+    """Buffer of the last `replay_buffer_size` episodes, each as likely to be sampled as any other, however long.
 
     `push` takes an EpisodeBatch, or a list of episodes, each a TransitionBatch or a list of rows; a TransitionBatch or
     a list of rows by itself is one episode. `sample` returns an EpisodeBatch, or a list where rows do not stack.

@@ -1,7 +1,7 @@
-"""Keep stacks of frames with every frame stored once: rows point to the frames of their `obs` and `next_obs`.
+"""Storage of stacked frames with every frame stored once: rows point to the frames of their `obs` and `next_obs`.
 
-Frames are recognised by what they show, not by where they come from: a stack that does not go on from the last row of
-its stream is simply made of new frames. So padding of any kind at a reset, n-step rows and dropped rows need no rules.
+Frames are recognised by their content: a stack that does not continue the last row of its stream is made of new
+frames. So padding of any kind at a reset, n-step rows and dropped rows need no rules.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from ding_like.data.schema import Field, Schema
 from ding_like.errors import ConfigError
 from ding_like.types import Array
 from ding_like.utils.machine import check_buffer_memory
-from ding_like.worker.replay_buffer.storage import ColumnStorage
-from ding_like.worker.replay_buffer.streams import StreamStorage
+from ding_like.worker.replay_buffer.storage import ColumnStorage, StreamStorage
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ _FRAMES = "stored frames of "  # begins the names of a dump's columns of frames
 
 
 class FrameRing:
-    """Keep frames of one shape in order of arrival; the oldest make room for new ones."""
+    """Ring of frames of one shape in order of arrival; new ones overwrite the oldest."""
 
     def __init__(self, num_rows: int, field: Field) -> None:
         self.stack = field.shape[0]
@@ -157,19 +156,19 @@ class FrameRing:
 
 
 class FrameStorage(ColumnStorage):
-    """Be a column storage whose columns X and next_X of shape [k, ...] are kept as frames, each once."""
+    """Column storage whose columns X and next_X of shape [k, ...] are kept as frames, each once."""
 
     def __init__(self, capacity: int, schema: Schema, frame_stack: int) -> None:
         pairs = [
             name
             for name, field in schema.items()
-            if f"{_next_name(name)}" in schema and len(field.shape) >= 2 and field.shape[0] == frame_stack
+            if _NEXT + name in schema and len(field.shape) >= 2 and field.shape[0] == frame_stack
         ]
         if not pairs:
             raise ConfigError(
                 f"frame_stack is {frame_stack}, but no observation is a stack [{frame_stack}, ...] of frames: {schema}."
             )
-        self._frame_columns = _both(pairs)
+        self._frame_columns = {*pairs, *(_NEXT + name for name in pairs)}
         self._full_schema = schema
         rest = {name: field for name, field in schema.items() if name not in self._frame_columns}
         for name in pairs:
@@ -186,13 +185,12 @@ class FrameStorage(ColumnStorage):
     def append(self, data: Sequence[Any]) -> None:
         """Copy rows in; of more than `capacity`, only the last stay. Raises SchemaError if they do not fit."""
         assert isinstance(data, TransitionBatch), "frames come in columns"
-        fitted = self._fit({name: np.asarray(column) for name, column in data.columns.items()})
-        kept = {name: field for name, field in fitted.schema.items() if name in self._full_schema}
+        columns, schema = self._fit({name: np.asarray(column) for name, column in data.columns.items()})
+        kept = {name: field for name, field in schema.items() if name in self._full_schema}
         full = Schema({**self._full_schema, **kept})
-        columns = fitted.columns
         full.check(columns, where="the buffer")
         self._full_schema = full
-        self._widen(fitted.schema)
+        self._widen(schema)
         first = max(len(data) - self.capacity, 0)
         for start in range(first, len(data), _CHUNK):
             self._append_chunk({name: column[start : start + _CHUNK] for name, column in columns.items()})
@@ -201,7 +199,7 @@ class FrameStorage(ColumnStorage):
         rows = {name: column for name, column in columns.items() if name not in self._frame_columns}
         streams = StreamStorage.streams_of(columns) % _MAX_STREAMS
         for name, ring in self._rings.items():
-            stacks = np.stack([columns[name], columns[_next_name(name)]], axis=1)
+            stacks = np.stack([columns[name], columns[_NEXT + name]], axis=1)
             rows[_numbers_of(name)] = ring.store(stacks, streams, self._oldest(name, len(streams)))
         super().append(TransitionBatch(rows))
 
@@ -220,7 +218,7 @@ class FrameStorage(ColumnStorage):
         """Return rows with their stacks, in fresh memory; stacks and next stacks may share what both show."""
         columns = take_rows(self._columns, rows, self.capacity)
         for name, ring in self._rings.items():
-            columns[name], columns[_next_name(name)] = ring.gather_pairs(columns.pop(_numbers_of(name)))
+            columns[name], columns[_NEXT + name] = ring.gather_pairs(columns.pop(_numbers_of(name)))
         return TransitionBatch.of_length(len(rows), {name: columns[name] for name in self._full_schema})
 
     def dump_frames(self) -> dict[str, Array]:
@@ -250,16 +248,8 @@ def _rows_of(dump: Mapping[str, Array], stacked: Sequence[str], chunk: int) -> I
             numbers = dump[_numbers_of(name)][part]
             half = numbers.shape[1] // 2
             columns[name] = dump[_FRAMES + name].take(numbers[:, :half], 0)
-            columns[_next_name(name)] = dump[_FRAMES + name].take(numbers[:, half:], 0)
+            columns[_NEXT + name] = dump[_FRAMES + name].take(numbers[:, half:], 0)
         yield TransitionBatch(columns)
-
-
-def _next_name(name: str) -> str:
-    return f"{_NEXT}{name}"
-
-
-def _both(pairs: Sequence[str]) -> set[str]:
-    return {*pairs, *(_next_name(name) for name in pairs)}
 
 
 def _numbers_of(name: str) -> str:

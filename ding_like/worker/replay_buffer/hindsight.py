@@ -1,4 +1,4 @@
-"""Learn from what was achieved in place of what was wanted (Andrychowicz et al. 2017): hindsight experience replay.
+"""Hindsight experience replay: learning from achieved goals in place of desired ones (Andrychowicz et al. 2017).
 
 Rows of a lane lie in a ring of its own, so that the rows after one in its episode are its neighbours. A sample is of
 rows drawn evenly, a share k / (k + 1) of which get another goal: one that the same episode achieved. Goals are drawn
@@ -7,10 +7,13 @@ with every sample, and nothing is stored twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from gymnasium import spaces
+from numpy.random import Generator
 
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.rows import as_batch
@@ -19,23 +22,237 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, refuse_frame_stack
-from ding_like.worker.replay_buffer.goals import Env, GoalRules
+from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, raise_fault, refuse_frame_stack
 from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform, places_of_ages
+from ding_like.worker.replay_buffer.storage import STREAM, StreamStorage
 from ding_like.worker.replay_buffer.store import StreamStore
-from ding_like.worker.replay_buffer.streams import STREAM, StreamStorage
 
 STRATEGIES = ("future", "final", "episode")
 _NO_GOAL = -1
-_NEEDED = ("reward", "terminated")
+_NUM_STEPS = 32  # of an env that are compared with its compute_reward
+_SEED = 0  # of those steps: a run's own random numbers are not touched
+
+# Any: an env of any kind, gymnasium's or one with its interface.
+Env = Any
+
+
+class GoalPlace(NamedTuple):
+    """Column, and its part, that holds a goal, in rows whose observations are dicts or flat vectors."""
+
+    key: str | None  # of a dict observation; None: the observation is one vector
+    part: slice = slice(None)
+
+    def column(self, prefix: str) -> str:
+        """Return the column's name for `prefix` "obs" or "next_obs"."""
+        return prefix if self.key is None else f"{prefix}/{self.key}"
+
+    def of(self, columns: Mapping[str, Array], prefix: str) -> Array:
+        """Return the goals [B, G] of rows, a view."""
+        return columns[self.column(prefix)][:, self.part]
+
+    def of_obs(self, obs: Any) -> Array:
+        """Return the goal [G] of one observation of the env."""
+        return np.asarray(obs if self.key is None else obs[self.key])[self.part]
+
+
+class GoalRules:
+    """An env's `compute_reward` and, if it has one, `compute_terminated`, both of goals [B, G].
+
+    The env is made for this alone; `close` closes it. Its observations are dicts with `achieved_goal` and
+    `desired_goal` (gymnasium-robotics), or vectors whose first `goal_size` numbers are what was achieved and whose last
+    ones are what is desired; without `goal_size` it is half of them (DI-engine's form).
+
+    Raises ConfigError for an env that has no such function, whose rewards or ends differ from those of its functions,
+    or whose goals a wrapper changes.
+    """
+
+    def __init__(self, make_env: Callable[[], Env]) -> None:
+        self._env = make_env()
+        try:
+            owner = _owner_of(self._env, "compute_reward")
+            if owner is None:
+                raise ConfigError(
+                    f"replay_buffer.type 'her' needs an env with compute_reward(achieved_goal, desired_goal, info), "
+                    f"which {self._env} has not. Give it one (docs/algorithms/her.md), or set the type to 'naive'."
+                )
+            self._compute_reward: Callable[..., Any] = owner.compute_reward
+            ending = _owner_of(self._env, "compute_terminated")
+            self._compute_terminated = None if ending is None else ending.compute_terminated
+            self.achieved, self.desired = _places(self._env)
+            self._check_goals_of(owner)
+            self._check()
+        except BaseException:
+            self._env.close()
+            raise
+
+    def reward(self, achieved: Array, desired: Array) -> Array:
+        """Return the reward [B] of achieving `achieved` [B, G] where `desired` [B, G] was the goal."""
+        return np.asarray(self._compute_reward(achieved, desired, {}))
+
+    def terminated(self, achieved: Array, desired: Array) -> Array | None:
+        """Return whether that ends an episode, bool [B]; None where the env has no `compute_terminated`."""
+        if self._compute_terminated is None:
+            return None
+        ends = np.asarray(self._compute_terminated(achieved, desired, {}), bool)
+        return np.broadcast_to(ends, (len(achieved),))
+
+    def relabel(self, columns: MutableMapping[str, Array], goals: Array) -> None:
+        """Give the first G of rows [B, ...] the goals [G, ...], with the rewards and the ends that follow; in place.
+
+        A row that ended for another reason than its goal stays ended, and `truncated` stays as it is.
+        """
+        rows = slice(len(goals))
+        achieved = self.achieved.of(columns, "next_obs")[rows]
+        terminated = columns["terminated"]
+        old_ends = self.terminated(achieved, self.desired.of(columns, "next_obs")[rows])
+        new_ends = self.terminated(achieved, goals)
+        if old_ends is not None and new_ends is not None:
+            terminated[rows] = (terminated[rows] & ~old_ends) | new_ends
+        columns["reward"][rows] = self.reward(achieved, goals)
+        for prefix in ("obs", "next_obs"):
+            self.desired.of(columns, prefix)[rows] = goals
+
+    def close(self) -> None:
+        """Close the env; may be called again."""
+        env, self._env = self._env, None
+        if env is not None:
+            env.close()
+
+    def _check(self) -> None:
+        """Raise ConfigError unless the env's own steps have the rewards that its function gives, all at once."""
+        achieved, desired, rewards, ended = self._played()
+        # Goals that were reached, too: few are by chance.
+        both, wanted = np.concatenate([achieved, achieved]), np.concatenate([desired, achieved])
+        self._check_is_vectorised("compute_reward", self._compute_reward, both, wanted)
+        if self._compute_terminated is not None:
+            self._check_is_vectorised("compute_terminated", self._compute_terminated, both, wanted)
+        said = self.reward(achieved, desired)
+        wrong = np.flatnonzero(~np.isclose(said, rewards, rtol=1e-4, atol=1e-5))
+        if len(wrong):
+            raise ConfigError(
+                f"replay_buffer.type 'her' computes rewards by the env's compute_reward, but {len(wrong)} of "
+                f"{len(rewards)} steps of {self._env} were rewarded otherwise: the first with {rewards[wrong[0]]:g}, "
+                f"where compute_reward gives {said[wrong[0]]:g}. Take out the env.wrappers that change rewards or "
+                "goals, or mend compute_reward."
+            )
+        self._check_ends(achieved, desired, ended)
+
+    def _check_ends(self, achieved: Array, desired: Array, ended: Array) -> None:
+        """Raise ConfigError where steps ended, bool [N], as no `compute_terminated` says, or did not end as it says."""
+        said = self.terminated(achieved, desired)
+        if said is None and ended.any():
+            raise ConfigError(
+                f"replay_buffer.type 'her' gives rows other goals, but {self._env} terminates episodes and does not "
+                "say by which goals: give it compute_terminated(achieved_goal, desired_goal, info) "
+                "(docs/algorithms/her.md)."
+            )
+        if said is not None and (said & ~ended).any():
+            raise ConfigError(
+                f"{int((said & ~ended).sum())} of {len(ended)} steps of {self._env} went on where its "
+                "compute_terminated says that they end: make both agree."
+            )
+
+    def _check_goals_of(self, owner: Env) -> None:
+        """Raise ConfigError where wrappers around the env that has `compute_reward` change goals.
+
+        An env whose goals its random seed does not decide is not looked at.
+        """
+        if owner is self._env:
+            return
+        try:
+            places = _places(owner)
+        except ConfigError:
+            return  # its goals have another form, which a wrapper brings into this one
+        first, second = _goals(owner, places), _goals(owner, places)
+        if np.array_equal(first, second) and not np.allclose(first, _goals(self._env, (self.achieved, self.desired))):
+            raise ConfigError(
+                f"replay_buffer.type 'her' computes rewards by the goals of {owner}, but the env.wrappers or keys "
+                f"such as norm_obs around it change goals: {self._env}. Take them out, or let them leave goals alone."
+            )
+
+    def _check_is_vectorised(self, name: str, compute: Callable[..., Any], achieved: Array, desired: Array) -> None:
+        """Raise ConfigError unless a function gives for all pairs [N, G] at once what it gives for each."""
+        try:
+            one_by_one = np.array([float(compute(*pair, {})) for pair in zip(achieved, desired, strict=True)])
+        except KeyError as error:
+            raise ConfigError(
+                f"{name} of {self._env} reads info[{error}], but hindsight knows of no info under another goal: let it "
+                "read the goals alone."
+            ) from error
+        try:
+            together = np.asarray(compute(achieved, desired, {}), np.float64)
+            # Of envs whose episodes never end it may be one number for all.
+            fits = together.shape in ((len(achieved),), ()) and np.allclose(together, one_by_one, atol=1e-5)
+        except (ValueError, TypeError, IndexError):
+            fits = False
+        if not fits or (name == "compute_reward" and together.shape == ()):
+            raise ConfigError(
+                f"{name} of {self._env} must take goals [B, {achieved.shape[1]}] and return [B], the same as for each "
+                "pair alone, as gymnasium-robotics has it: use axis=-1 in norms and comparisons."
+            )
+
+    def _played(self) -> tuple[Array, Array, Array, Array]:
+        """Return what random actions achieved [N, G], what was desired [N, G], rewards [N] and `terminated` [N]."""
+        env = self._env
+        actions = copy.deepcopy(env.action_space)
+        actions.seed(_SEED)
+        env.reset(seed=_SEED)
+        achieved, desired, rewards, ended = [], [], [], []
+        for _ in range(_NUM_STEPS):
+            obs, reward, terminated, truncated, _ = env.step(actions.sample())
+            achieved.append(np.array(self.achieved.of_obs(obs)))
+            desired.append(np.array(self.desired.of_obs(obs)))
+            rewards.append(float(reward))
+            ended.append(bool(terminated))
+            if terminated or truncated:
+                env.reset()
+        return np.stack(achieved), np.stack(desired), np.array(rewards), np.array(ended)
+
+
+def _owner_of(env: Env, name: str) -> Env | None:
+    """Return the env, or the one that it wraps, that has an attribute; None where none has it."""
+    while env is not None and getattr(env, name, None) is None:
+        env = getattr(env, "env", None)
+    return env
+
+
+def _goals(env: Env, places: Iterable[GoalPlace]) -> Array:
+    """Return what an episode begins with: the achieved and the desired goal, [2, G]."""
+    obs, _ = env.reset(seed=_SEED)
+    return np.stack([np.array(place.of_obs(obs), np.float64) for place in places])
+
+
+def _places(env: Env) -> tuple[GoalPlace, GoalPlace]:
+    """Return where the achieved and the desired goal lie. Raises ConfigError for an observation that has none."""
+    space = env.observation_space
+    if isinstance(space, spaces.Dict):
+        achieved, desired = (space.spaces.get(key) for key in ("achieved_goal", "desired_goal"))
+        if achieved is not None and desired is not None and achieved.shape == desired.shape and achieved.shape:
+            if len(achieved.shape) == 1:
+                return GoalPlace("achieved_goal"), GoalPlace("desired_goal")
+    elif isinstance(space, spaces.Box) and len(space.shape) == 1:
+        size = _goal_size(env, space.shape[0])
+        if 0 < 2 * size <= space.shape[0]:
+            return GoalPlace(None, slice(0, size)), GoalPlace(None, slice(space.shape[0] - size, None))
+    raise ConfigError(
+        f"replay_buffer.type 'her' finds no goals in the observation {space} of {env}: expected a Dict with vectors "
+        "'achieved_goal' and 'desired_goal' of one length, or one vector that begins with the achieved and ends with "
+        "the desired goal, each of the env's `goal_size` numbers (default: half of it)."
+    )
+
+
+def _goal_size(env: Env, obs_size: int) -> int:
+    owner = _owner_of(env, "goal_size")
+    if owner is not None:
+        return int(owner.goal_size)
+    return obs_size // 2 if obs_size % 2 == 0 else 0
 
 
 class HindsightStore(StreamStore):
-    """Keep rows by lane; the number of a lane may be any, as where several processes collect.
+    """Store of rows by lane; the number of a lane may be any, as where several processes collect.
 
-    A lane that is new takes the ring of one which brought nothing while `capacity` rows came, or makes the rings
-    smaller. With `counts_episodes` the capacity is a number of episodes, as long as the longest that ends in the first
-    push.
+    A new lane takes the ring of one that got no row while `capacity` rows were pushed, or makes the rings smaller.
+    With `counts_episodes` the capacity is a number of episodes, as long as the longest that ends in the first push.
     """
 
     def __init__(self, capacity: int, *, counts_episodes: bool = False) -> None:
@@ -62,7 +279,7 @@ class HindsightStore(StreamStore):
         if not isinstance(rows, TransitionBatch):
             raise SchemaError("buffer 'her' keeps rows that stack to columns: give all rows equal keys and shapes.")
         columns = {name: np.asarray(column) for name, column in rows.columns.items()}
-        missing = [name for name in _NEEDED if name not in columns]
+        missing = [name for name in ("reward", "terminated") if name not in columns]
         if missing or columns["reward"].ndim != 1 or "discount" in columns:
             what = f"without {', '.join(missing)}" if missing else "of several steps"
             raise SchemaError(
@@ -158,9 +375,9 @@ def _longest_ended(columns: Mapping[str, Array]) -> int:
 
 
 class HindsightSampler(Sampler[StreamStorage]):
-    """Draw rows evenly, and for a share of them a later row (or any, or the last) of the same episode.
+    """Sampler that draws rows evenly, and for a share of them a later row (or any, or the last) of the same episode.
 
-    `rules` says what a row is worth under the goal which that other row achieved; it may be None with a share of 0.
+    `rules` compute the reward of a row under the goal that the other row achieved; None with a share of 0.
     """
 
     def __init__(self, store: HindsightStore, strategy: str, share: float) -> None:
@@ -170,14 +387,7 @@ class HindsightSampler(Sampler[StreamStorage]):
         self.rules: GoalRules | None = None
 
     def draw(
-        self,
-        storage: StreamStorage,
-        size: int,
-        *,
-        train_iter: int,
-        ages: slice | None,
-        replace: bool,
-        rng: np.random.Generator,
+        self, storage: StreamStorage, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         """Return places [2, B]: of rows, and of those whose achieved goals the first rows get; -1 for the others."""
         among = None if ages is None else places_of_ages(storage, ages)
@@ -192,7 +402,7 @@ class HindsightSampler(Sampler[StreamStorage]):
         places[1, :relabelled] = self._goals_of(storage, places[0, :relabelled], rng)
         return places
 
-    def _goals_of(self, storage: StreamStorage, places: Array, rng: np.random.Generator) -> Array:
+    def _goals_of(self, storage: StreamStorage, places: Array, rng: Generator) -> Array:
         """Return places [B] of rows of the same episodes, by strategy: what is achieved there becomes the goal."""
         most = self._store.longest
         after = storage.num_following(places, most=most)
@@ -220,10 +430,10 @@ class HindsightSampler(Sampler[StreamStorage]):
 
 @BUFFER_REGISTRY.register("her")
 class HindsightReplayBuffer(PresetBuffer):
-    """Keep rows of episodes with goals, and sample most of them with goals that the same episode achieved.
+    """Buffer of rows of episodes with goals, which samples most of them with goals that the same episode achieved.
 
-    The env that `make_env` returns says by `compute_reward` (and `compute_terminated`) what a row is worth under
-    another goal; it is open until `close`. With k=0 rows come as they are, and no env is needed.
+    The env that `make_env` returns computes rewards under another goal by `compute_reward` (and ends by
+    `compute_terminated`); it is open until `close`. With k=0 rows are unchanged, and no env is needed.
     """
 
     config: dict[str, Any] = {
@@ -249,7 +459,7 @@ class HindsightReplayBuffer(PresetBuffer):
         instance_name: str = "buffer",
         *,
         make_env: Callable[[], Env] | None = None,
-        rng: np.random.Generator | None = None,
+        rng: Generator | None = None,
     ) -> None:
         """Make the buffer and the env that computes rewards. Raises ConfigError for an env without goals."""
         self._rules: GoalRules | None = None
@@ -266,14 +476,12 @@ class HindsightReplayBuffer(PresetBuffer):
         """Yield (path, message) for every contradiction in the buffer's section."""
         if cfg["strategy"] not in STRATEGIES:
             yield "strategy", f"is {cfg['strategy']!r}, expected {', '.join(map(repr, STRATEGIES))}"
-        if not FROM_0.hold(cfg["k"]):
-            yield "k", f"is {cfg['k']}; give {FROM_0} relabelled rows for each that is not"
         if cfg["size_unit"] not in ("rows", "episodes"):
             yield "size_unit", f"is {cfg['size_unit']!r}, expected 'rows' or 'episodes'"
 
     @classmethod
     def check_policy(cls, policy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield (path, message) for what a policy section asks of this buffer in vain."""
+        """Yield (path, message) for each setting of a policy section that this buffer cannot serve."""
         section = "other.replay_buffer.type"
         if policy.get("on_policy"):
             yield (
@@ -293,8 +501,7 @@ class HindsightReplayBuffer(PresetBuffer):
     @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
         """Return the parts that a full config asks for. Raises ConfigError for settings that make no sense."""
-        for path, message in cls.check_config(cfg):
-            raise ConfigError(f"replay_buffer.{path} {message}.")
+        raise_fault(cls.check_config(cfg))
         refuse_frame_stack(cfg, what="a hindsight")
         store = HindsightStore(int(cfg["replay_buffer_size"]), counts_episodes=cfg["size_unit"] == "episodes")
         return Parts(store, HindsightSampler(store, cfg["strategy"], cfg["k"] / (cfg["k"] + 1)))

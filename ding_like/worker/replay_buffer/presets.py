@@ -1,4 +1,4 @@
-"""Buffers of rows and of windows, drawn evenly or by priority (Schaul et al. 2016), as configs name them."""
+"""Buffers of rows and of windows, drawn evenly or by priority (Schaul et al. 2016), by their names in configs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,16 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, ReplayBuffer, common_settings, refuse_frame_stack
-from ding_like.worker.replay_buffer.limiter import RateLimiter
-from ding_like.worker.replay_buffer.priorities import Priorities, PrioritySettings
+from ding_like.worker.replay_buffer.buffer import (
+    Parts,
+    PresetBuffer,
+    ReplayBuffer,
+    common_settings,
+    raise_fault,
+    refuse_frame_stack,
+)
+from ding_like.worker.replay_buffer.flow import RateLimiter
+from ding_like.worker.replay_buffer.priorities import Priorities
 from ding_like.worker.replay_buffer.sampler import (
     ByPriority,
     PrioritisedSampler,
@@ -27,7 +34,7 @@ from ding_like.worker.replay_buffer.store import RowStore, StreamStore
 
 @BUFFER_REGISTRY.register("naive")
 class NaiveReplayBuffer(PresetBuffer):
-    """Keep the last `replay_buffer_size` rows, each as likely to be sampled as any other."""
+    """Buffer of the last `replay_buffer_size` rows, each as likely to be sampled as any other."""
 
     config: dict[str, Any] = {"type": "naive", **PresetBuffer.config}
 
@@ -42,9 +49,9 @@ _INF = float("inf")
 
 @BUFFER_REGISTRY.register("advanced")
 class AdvancedReplayBuffer(PresetBuffer):
-    """Sample row i with probability `p_i^alpha / sum_k p_k^alpha`; its `weight` is `(p_i^alpha / min_k)^-beta`.
+    """Buffer that samples row i with probability `p_i^alpha / sum_k p_k^alpha` and weight `(p_i^alpha / min_k)^-beta`.
 
-    A row that says no `priority` gets the largest one stored so far (1 at first). `Priorities` says more.
+    A row without a `priority` gets the largest one stored so far (1 at first). `Priorities` has the details.
     """
 
     config: dict[str, Any] = {
@@ -109,17 +116,17 @@ class AdvancedReplayBuffer(PresetBuffer):
     @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
         store = RowStore(int(cfg["replay_buffer_size"]), frame_stack=int(cfg["frame_stack"]))
-        sampler = PrioritisedSampler(store.capacity, PrioritySettings.from_cfg(cfg))
+        sampler = PrioritisedSampler(store.capacity, cfg)
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
 
     @property
     def alpha(self) -> float:
-        """Return how far rows are sampled by priority: 0 evenly, 1 in proportion."""
+        """Exponent of priorities: 0 samples evenly, 1 in proportion."""
         return self._priorities.alpha
 
     @property
     def beta(self) -> float:
-        """Return how far weights make up for the uneven sampling: 0 not at all, 1 wholly."""
+        """Exponent of importance weights: 0 leaves them at 1, 1 corrects the uneven sampling."""
         return self._priorities.beta
 
     @beta.setter
@@ -141,12 +148,12 @@ class AdvancedReplayBuffer(PresetBuffer):
 
         Each also has `replay_unique_id`, `replay_buffer_idx`, `priority`, `weight` (DI-engine's `IS`), `use` (this time
         included) and `staleness` (-1 if not known). `sample_range` restricts the draw by age: slice(-10, None) are the
-        ten newest places. Returns None, and says why in the log, if there are too few rows.
+        ten newest places. Returns None, with the reason in the log, if there are too few rows.
         """
         return super().sample(size, cur_learner_iter, sample_range)
 
     def load_state_dict(self, _state_dict: State, deepcopy: bool = False) -> None:
-        """Take over what `state_dict` returned, so that equal calls give equal samples; all is copied in any case."""
+        """Restore what `state_dict` returned, so that equal calls give equal samples; all is copied in any case."""
         super().load_state_dict(_state_dict)
 
 
@@ -167,7 +174,7 @@ _WINDOW_BOUNDS = {"sequence_length": FROM_1, "num_streams": FROM_1, "burn_in": F
 
 @BUFFER_REGISTRY.register("sequence")
 class SequenceReplayBuffer(NaiveReplayBuffer):
-    """Sample windows of a fixed length that never cross an episode's end, whatever the episodes' lengths.
+    """Buffer that samples windows of a fixed length, which never cross an episode's end.
 
     Rows are kept by lane, and each window of rows that follow each other is as likely as any other. With `padding`
     windows may run over an episode's end: what is beyond is zero and False in the column `mask`.
@@ -191,7 +198,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> ReplayBuffer:  # those of the constructor
         """Return a buffer of the same parts: `sample(size, train_iter)` gives windows of `sequence_length` rows."""
         cfg = cls._full(cfg)
-        _check(cfg)
+        raise_fault(cls.check_config(cfg))
         store, sampler, limiter = cls.make_parts(cfg)
         return ReplayBuffer(store, sampler, limiter, **common_settings(cfg), **kwargs)
 
@@ -206,7 +213,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
         """Return `batch` windows of `sequence` rows, drawn evenly; without `replace`, none twice.
 
         `sample_range` restricts where windows begin, by age: slice(-100, None) are the hundred newest rows of each
-        stream. Returns None, and says why in the log, if there are too few windows.
+        stream. Returns None, with the reason in the log, if there are too few windows.
         """
         sampler = self._sampler
         assert isinstance(sampler, WindowSampler), "make_parts gives one"
@@ -224,7 +231,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
 @BUFFER_REGISTRY.register("prioritised_sequence")
 class PrioritisedSequenceReplayBuffer(AdvancedReplayBuffer):
-    """Sample windows of `sequence_length` rows by priority (Kapturowski et al. 2019); see `SequenceReplayBuffer`.
+    """Buffer that samples windows of `sequence_length` rows by priority (Kapturowski et al. 2019).
 
     Each window has one priority, weight, use and age: `batch["weight"]` is [B], and so is what `update` takes.
     """
@@ -241,9 +248,9 @@ class PrioritisedSequenceReplayBuffer(AdvancedReplayBuffer):
 
     @classmethod
     def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
-        _check(cfg)
+        raise_fault(cls.check_config(cfg))
         store = _make_store(cfg)
-        sampler = PrioritisedWindowSampler(store.capacity, PrioritySettings.from_cfg(cfg), _shape_of(cfg))
+        sampler = PrioritisedWindowSampler(store.capacity, cfg, _shape_of(cfg))
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
 
 
@@ -257,18 +264,8 @@ def _faults_of(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def _check(cfg: Mapping[str, Any]) -> None:
-    """Raise ConfigError where pipelines could learn nothing from windows."""
-    for path, message in _faults_of(cfg):
-        raise ConfigError(f"replay_buffer.{path} {message}.")
-
-
 def _make_store(cfg: Mapping[str, Any]) -> StreamStore:
     refuse_frame_stack(cfg, what="a sequence", instead=", or push single frames: a window of them is a stack")
-    if cfg["burn_in"] < 0 or (cfg["num_streams"] is not None and cfg["num_streams"] < 1):
-        raise ConfigError(
-            f"burn_in is {cfg['burn_in']} and num_streams {cfg['num_streams']}, expected numbers from 0 and from 1."
-        )
     return StreamStore(
         int(cfg["replay_buffer_size"]), num_streams=cfg["num_streams"], needed=tuple(cfg["initial_columns"])
     )

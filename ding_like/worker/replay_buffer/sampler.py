@@ -1,4 +1,4 @@
-"""Samplers: how data are drawn, evenly or by priority, as rows or as windows, and what a sample looks like."""
+"""Samplers: how data are drawn, evenly or by priority, as rows or as windows, and the columns of a sample."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic
 
 import numpy as np
+from numpy.random import Generator
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.compiled import first_distinct
@@ -20,111 +21,92 @@ from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.priorities import (
     NO_ITER,
     Priorities,
-    PrioritySettings,
     checked_update,
     collect_iters_of,
+    given_priorities,
     ids_of,
-    priorities_of,
-    priorities_of_rows,
 )
-from ding_like.worker.replay_buffer.storage import RingStorage
+from ding_like.worker.replay_buffer.storage import RingStorage, StreamStorage
 from ding_like.worker.replay_buffer.store import Dump, StorageT
-from ding_like.worker.replay_buffer.streams import StreamStorage
+
+logger = logging.getLogger(__name__)
 
 _SPARE = 8  # draws beyond a sample's size: less than one is drawn twice where samples are small beside the buffer
 _NOWHERE = np.arange(0)
 
 
 class Sampler(ABC, Generic[StorageT]):
-    """Draw places of a storage and make a sample of them; what it keeps of each place follows the storage's pushes.
+    """Rule that draws places of a storage and makes a sample of them.
 
-    `unit` is what one item of a sample is. The buffer holds its lock around every call.
+    `unit` is one item of a sample. The buffer holds its lock around every call.
     """
 
     unit: SampleUnit = "row"
-    buffer_name = "buffer"  # which ids of rows begin with, where they are text
-    # What to log of the last samples, when that is due.
+    buffer_name = "buffer"  # the beginning of rows' ids, where they are text
+    # Averages of the last samples for the log, when they are due.
     averages: Mapping[str, float] | None = None
 
-    def prepare(self, data: Any) -> tuple[Any, Any]:
-        """Return pushed data as the store is to see them, before they are stacked, and what `split` is to know."""
+    def split(self, data: Any) -> tuple[Any, Any]:
+        """Return (pushed data as the store keeps them, the part that the sampler keeps, for `added`).
+
+        Raises SchemaError for invalid data.
+        """
         return data, None
 
-    def split(self, rows: Sequence[Any], known: Any = None) -> tuple[Sequence[Any], Any]:
-        """Return (what the storage keeps of pushed rows, what `added` needs); `known` is what `prepare` returned.
-
-        Raises SchemaError for what is wrong.
-        """
-        return rows, None
-
     def added(self, storage: StorageT, num_rows: int, own: Any) -> None:
-        """Take note of the newest rows of the storage; `own` is what `split` returned of them."""
+        """Record the newest rows of the storage; `own` is the second value of `split`."""
 
     def count(self, storage: StorageT) -> int:
         """Return how many data there are."""
         return storage.count
 
     def expire(self, train_iter: int) -> None:
-        """Let go what is too old at this learner iteration."""
+        """Remove data that are too old at this learner iteration."""
 
     @abstractmethod
     def draw(
-        self,
-        storage: StorageT,
-        size: int,
-        *,
-        train_iter: int,
-        ages: slice | None,
-        replace: bool,
-        rng: np.random.Generator,
+        self, storage: StorageT, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         """Return places int64 [size], or, where they are too few, how many there are to draw from.
 
-        `ages` restricts the draw (0 is the oldest). Without `replace` none comes twice, but where it has a priority.
+        `ages` restricts the draw (0 is the oldest). Without `replace` none comes twice, except by priority.
         """
 
     @abstractmethod
     def gather(self, storage: StorageT, places: Array, train_iter: int) -> Sequence[Any]:
-        """Return what lies at places that were drawn, in fresh memory, and count it as sampled."""
+        """Return the data at places that were drawn, in fresh memory, and count them as sampled."""
 
     def update(self, storage: StorageT | None, info: Mapping[str, Any]) -> bool:
-        """Take what the learner says of data it was given; return False if that matters to no draw."""
+        """Use the learner's report on its data; return False if no draw depends on it."""
         return False
 
     def clear(self) -> None:
-        """Forget all places."""
+        """Clear all places."""
 
     def dump(self, storage: StorageT, data: Dump) -> Dump:
-        """Return the storage's dump with what a file of the data is to hold besides."""
+        """Return the storage's dump with the sampler's part of a data file."""
         return data
 
     def split_dump(self, data: Dump) -> tuple[Dump, Any]:
-        """Return (the storage's part of what `dump` returned, what it had besides, None for nothing)."""
+        """Return (the storage's part of what `dump` returned, the sampler's part or None)."""
         return data, None
 
     def restore(self, storage: StorageT, own: Any) -> None:
-        """Take over what `split_dump` found besides; the newest rows of the storage are those of the dump."""
+        """Restore the sampler's part of a dump, whose rows are the newest of the storage."""
 
     def state_dict(self, storage: StorageT | None) -> State:
-        """Return all that a later draw depends on, beside the dump."""
+        """Return the state that a later draw depends on, beside the dump."""
         return {}
 
     def load_state_dict(self, storage: StorageT | None, state: State) -> None:
-        """Take over what `state_dict` returned; the data are back at their places by then."""
+        """Restore what `state_dict` returned; the data are already back at their places."""
 
 
 class UniformSampler(Sampler[RingStorage]):
-    """Draw each row, or whatever else lies at a place, as likely as any other."""
+    """Sampler that draws each place as likely as any other."""
 
     def draw(
-        self,
-        storage: RingStorage,
-        size: int,
-        *,
-        train_iter: int,
-        ages: slice | None,
-        replace: bool,
-        rng: np.random.Generator,
+        self, storage: RingStorage, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         if size == 0:
             return _NOWHERE
@@ -140,7 +122,7 @@ class UniformSampler(Sampler[RingStorage]):
         return storage.gather(places)
 
 
-def draw_uniform(rng: np.random.Generator, ages: range, size: int, *, replace: bool) -> Array:
+def draw_uniform(rng: Generator, ages: range, size: int, *, replace: bool) -> Array:
     """Return `size` of `ages`, each as likely as any other and, without `replace`, none twice; int64[size]."""
     num_ages = len(ages)
     if replace:
@@ -153,14 +135,14 @@ def draw_uniform(rng: np.random.Generator, ages: range, size: int, *, replace: b
     return picks if is_whole else ages.start + picks * ages.step
 
 
-def _draw(rng: np.random.Generator, num_ages: int, size: int) -> Array:
+def _draw(rng: Generator, num_ages: int, size: int) -> Array:
     # Half the time of `integers`; the 53 bits of a double favour none of 1e9 rows by more than 1e-7.
     places = rng.random(size)
     places *= num_ages
     return places.astype(np.int64)
 
 
-def _draw_distinct(rng: np.random.Generator, num_ages: int, size: int) -> Array:
+def _draw_distinct(rng: Generator, num_ages: int, size: int) -> Array:
     """Draw one after another and pass over what was drawn before: even, as it treats all rows alike."""
     draws = rng.random(size + _SPARE)
     picks = first_distinct(draws, num_ages, size)
@@ -170,46 +152,49 @@ def _draw_distinct(rng: np.random.Generator, num_ages: int, size: int) -> Array:
     return picks
 
 
-logger = logging.getLogger(__name__)
-
 _REPORT_STRAYS_S = 60.0
 
-# What the buffer itself says of a row; what a pushed row says under these names is not stored.
+# The buffer's own columns of a sample; those of a pushed row are not stored.
 _OWN_COLUMNS = frozenset(("priority", "weight", "IS", "staleness", "use", "replay_unique_id", "replay_buffer_idx"))
 
-# (priorities [B], None: the largest for all; learner iterations [B], None: no row says).
+# (priorities [B], None or NaN: the largest; learner iterations [B], None: unknown).
 _Own = tuple[Array | None, Array | None]
 
 
 class ByPriority(Sampler[StorageT]):
-    """Draw what has a priority; it comes with `weight`, and with the place and the id that an update names it by."""
+    """Sampler by priority; samples have a `weight`, and the place and id that an update refers to.
 
-    def __init__(self, capacity: int, settings: PrioritySettings) -> None:
-        self.priorities = Priorities(capacity, settings)
+    `cfg` is a full config of `AdvancedReplayBuffer`.
+    """
+
+    def __init__(self, capacity: int, cfg: Mapping[str, Any]) -> None:
+        self.priorities = Priorities(capacity, cfg)
         self._next_id = 0  # never falls, so that an id means one row for ever
-
         self._strays = Interval(_REPORT_STRAYS_S, starts_due=True)
 
-    def prepare(self, data: Any) -> tuple[Any, list[Any] | None]:
-        """Return rows that are dicts without the buffer's own entries, and the priorities that they say, if any does.
+    def split(self, data: Any) -> tuple[Any, _Own]:
+        """Return rows without the buffer's own columns, and their priorities and learner iterations.
 
-        What is not a dict is left out of a list, and the log says so.
+        Items of a list that are not mappings are left out, with a warning. Raises SchemaError if none is a mapping.
         """
-        if isinstance(data, TransitionBatch) or not isinstance(data, (list, tuple, Mapping)):
-            return data, None
-        rows = [data] if isinstance(data, Mapping) else data
-        kept = [row for row in rows if isinstance(row, Mapping)]
-        if len(kept) < len(rows) and kept and self._strays.pass_s():
-            stray = next(row for row in rows if not isinstance(row, Mapping))
-            logger.warning(
-                "a prioritised buffer keeps dicts: %d of %d pushed items are none (%r, say) and were left out.",
-                len(rows) - len(kept),
-                len(rows),
-                stray,
-            )
-        if not kept or all(_OWN_COLUMNS.isdisjoint(row) for row in kept):
-            return kept or data, None
-        return without_own(kept), [row.get("priority") for row in kept]
+        if isinstance(data, TransitionBatch):
+            rows = data
+            if not _OWN_COLUMNS.isdisjoint(data.columns):
+                rows = data.select(name for name in data.columns if name not in _OWN_COLUMNS)
+            return rows, (given_priorities(data), collect_iters_of(data))
+        items = list(data) if isinstance(data, (list, tuple)) else [data]
+        kept = [item for item in items if isinstance(item, Mapping)]
+        if len(kept) < len(items):
+            stray = next(item for item in items if not isinstance(item, Mapping))
+            if not kept:
+                raise SchemaError(
+                    f"a prioritised buffer keeps mappings, got a {type(stray).__name__}. Push dicts, or use "
+                    "type='naive'."
+                )
+            if self._strays.pass_s():
+                text = "a prioritised buffer keeps dicts: %d of %d pushed items are none (%r, say) and were left out."
+                logger.warning(text, len(items) - len(kept), len(items), stray)
+        return _without_own(kept), (given_priorities(kept), collect_iters_of(kept))
 
     def _with_numbers(self, info: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return an update whose ids are numbers."""
@@ -218,20 +203,13 @@ class ByPriority(Sampler[StorageT]):
         return info if numbers is ids else {**info, ROW_ID: numbers}
 
     def count(self, storage: StorageT) -> int:
-        return self.priorities.records.num_live
+        return self.priorities.num_live
 
     def expire(self, train_iter: int) -> None:
         self.priorities.expire(train_iter)
 
     def draw(
-        self,
-        storage: StorageT,
-        size: int,
-        *,
-        train_iter: int,
-        ages: slice | None,
-        replace: bool,
-        rng: np.random.Generator,
+        self, storage: StorageT, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         if size:
             self.priorities.expire(train_iter)
@@ -243,16 +221,7 @@ class ByPriority(Sampler[StorageT]):
 
 
 class PrioritisedSampler(ByPriority[RingStorage]):
-    """Draw rows by priority."""
-
-    def split(self, rows: Sequence[Any], known: Any = None) -> tuple[Sequence[Any], _Own]:
-        stored = stored_part(rows)
-        if known is not None:
-            return stored, (priorities_of_rows(known, self.priorities.max_priority), collect_iters_of(rows))
-        has_priorities = not isinstance(rows, TransitionBatch) or "priority" in rows.columns
-        # Most rows say none and get the largest: one number does for all.
-        given = priorities_of(rows, self.priorities.max_priority) if has_priorities else None
-        return stored, (given, collect_iters_of(rows))
+    """Sampler that draws rows by priority."""
 
     def added(self, storage: RingStorage, num_rows: int, own: _Own) -> None:
         given, since = own
@@ -263,13 +232,14 @@ class PrioritisedSampler(ByPriority[RingStorage]):
             for places, part in _newest(storage, kept):
                 self.priorities.write_new(places, None if since is None else since[part])
             return
+        given = self.priorities.filled(given)
         self.priorities.raise_largest(given)
         self._write(
             storage, given[-kept:], np.full(kept, NO_ITER) if since is None else since, np.zeros(kept, np.int64)
         )
 
     def _write(self, storage: RingStorage, priorities: Array, since: Array, use: Array) -> None:
-        """Note what is kept beside the newest rows of the storage, oldest first."""
+        """Store the columns of the newest rows of the storage, oldest first."""
         for places, part in _newest(storage, len(priorities)):
             self.priorities.write(places, priorities[part], since[part], use[part])
 
@@ -293,7 +263,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
         if storage is not None and len(places):
             is_there = ids_of(places, storage.capacity, **where) == ids
-            still = is_there & self.priorities.records.is_live(places)
+            still = is_there & self.priorities.is_live(places)
             self.priorities.update(places[still], priorities[still])
         return True
 
@@ -301,7 +271,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         self.priorities.clear()
 
     def dump(self, storage: RingStorage, data: Dump) -> Dump:
-        priorities = self.priorities.records.priority[_by_age(storage)]
+        priorities = self.priorities.priority[_by_age(storage)]
         if isinstance(data, dict):
             return {**data, "priority": priorities}
         rows: list[Any] = _join(data, {"priority": priorities}, self.buffer_name)
@@ -315,22 +285,22 @@ class PrioritisedSampler(ByPriority[RingStorage]):
 
     def restore(self, storage: RingStorage, own: Any) -> None:
         """Give the newest rows the priorities that they were saved with: 0 if they had left, NaN for none."""
-        given, records = np.asarray(own, np.float32)[-storage.capacity :], self.priorities.records
+        given, now = np.asarray(own, np.float32)[-storage.capacity :], self.priorities
         for places, part in _newest(storage, len(given)):
-            exact = np.where(np.isnan(given[part]), records.priority[places], given[part])
-            self.priorities.write(places, exact, records.collect_iter[places].copy(), records.use[places].copy())
-        self.priorities.raise_largest(records.priority)
+            exact = np.where(np.isnan(given[part]), now.priority[places], given[part])
+            now.write(places, exact, now.collect_iter[places].copy(), now.use[places].copy())
+        now.raise_largest(now.priority)
 
     def state_dict(self, storage: RingStorage | None) -> State:
-        records, priorities = self.priorities.records, self.priorities
+        now = self.priorities
         rows = np.arange(0) if storage is None else _by_age(storage)
         return {
-            "use": records.use[rows],
-            "collect_iter": records.collect_iter[rows],
+            "use": now.use[rows],
+            "collect_iter": now.collect_iter[rows],
             "first_place": 0 if storage is None else (storage.next_row - storage.count) % storage.capacity,
             "next_id": self._next_id,
-            "max_priority": priorities.max_priority,
-            "beta": priorities.beta,
+            "max_priority": now.max_priority,
+            "beta": now.beta,
         }
 
     def load_state_dict(self, storage: RingStorage | None, state: State) -> None:
@@ -358,22 +328,8 @@ def _newest(storage: RingStorage, size: int) -> Iterator[tuple[slice, slice]]:
         yield slice(0, size - first), slice(first, size)
 
 
-def stored_part(rows: Sequence[Any]) -> Sequence[Any]:
-    """Return rows without the buffer's own columns. Raises SchemaError for what is not a mapping."""
-    if isinstance(rows, TransitionBatch):
-        if _OWN_COLUMNS.isdisjoint(rows.columns):
-            return rows
-        return rows.select(name for name in rows.columns if name not in _OWN_COLUMNS)
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise SchemaError(
-                f"a prioritised buffer keeps mappings, got a {type(row).__name__}. Push dicts, or use type='naive'."
-            )
-    return without_own(rows)
-
-
-def without_own(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return dicts without what the buffer itself says of a row."""
+def _without_own(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return dicts without the buffer's own columns."""
     return [{key: value for key, value in row.items() if key not in _OWN_COLUMNS} for row in rows]
 
 
@@ -394,7 +350,7 @@ def _join(data: Sequence[Any], own: dict[str, Array], buffer_name: str) -> Any:
 
 @dataclass(frozen=True)
 class WindowShape:
-    """Say what windows look like: `config` of the sequence buffer explains the settings."""
+    """Shape of windows: `config` of the sequence buffer explains the settings."""
 
     num_steps: int
     padding: bool = False
@@ -402,13 +358,13 @@ class WindowShape:
     initial_columns: tuple[str, ...] = ()
 
     def begins(self, storage: StreamStorage, places: Array) -> Array:
-        """Tell which places [B] begin a window."""
+        """Return which places [B] begin a window."""
         return np.ones(len(places), bool) if self.padding else storage.begins_window(places, self.num_steps)
 
     def gather(
         self, storage: StreamStorage, first: Array, per_window: Mapping[str, Array] | None = None
     ) -> SequenceBatch:
-        """Return the windows that begin at places [B], in fresh memory, with columns [B, ...] that say more of each."""
+        """Return the windows that begin at places [B], in fresh memory, with columns [B, ...] of one value a window."""
         places = storage.windows(first, self.num_steps)
         columns = storage.gather(places)
         initial = {name: columns.pop(name)[:, 0].copy() for name in self.initial_columns}
@@ -424,7 +380,7 @@ class WindowShape:
 
 
 class WindowSampler(Sampler[StreamStorage]):
-    """Draw each window as likely as any other."""
+    """Sampler that draws each window as likely as any other."""
 
     unit: SampleUnit = "window"
 
@@ -432,14 +388,7 @@ class WindowSampler(Sampler[StreamStorage]):
         self.shape = shape
 
     def draw(
-        self,
-        storage: StreamStorage,
-        size: int,
-        *,
-        train_iter: int,
-        ages: slice | None,
-        replace: bool,
-        rng: np.random.Generator,
+        self, storage: StreamStorage, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         """Return the places of the first rows of windows."""
         if ages is None and storage.count >= 8 * size:
@@ -452,9 +401,7 @@ class WindowSampler(Sampler[StreamStorage]):
             return len(places)
         return rng.choice(places, size, replace=replace)
 
-    def _draw_by_trial(
-        self, storage: StreamStorage, size: int, rng: np.random.Generator, *, replace: bool
-    ) -> Array | None:
+    def _draw_by_trial(self, storage: StreamStorage, size: int, rng: Generator, *, replace: bool) -> Array | None:
         """Draw rows until enough of them begin a window: even, and needs no list of all windows."""
         rows = range(storage.count)
         found: Array | None = None
@@ -476,7 +423,7 @@ class WindowSampler(Sampler[StreamStorage]):
 
 
 class PrioritisedWindowSampler(ByPriority[StreamStorage]):
-    """Draw windows by priority, each known by its first row; windows come to be when their last row is pushed.
+    """Sampler that draws windows by priority, each known by its first row, once their last row is pushed.
 
     A new window gets the largest priority so far, or the `priority` that its first row was pushed with. Its age is that
     of its first row.
@@ -484,17 +431,13 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
 
     unit: SampleUnit = "window"
 
-    def __init__(self, capacity: int, settings: PrioritySettings, shape: WindowShape) -> None:
-        super().__init__(capacity, settings)
+    def __init__(self, capacity: int, cfg: Mapping[str, Any], shape: WindowShape) -> None:
+        super().__init__(capacity, cfg)
         self.shape = shape
         self._ids = np.full(capacity, -1, np.int64)
         # Of each row, until it begins a window: the priority that it was pushed with (NaN: none), and when it was made.
         self._given = np.full(capacity, np.nan, np.float32)
         self._since = np.full(capacity, NO_ITER, np.int64)
-
-    def split(self, rows: Sequence[Any], known: Any = None) -> tuple[Sequence[Any], Any]:
-        given = priorities_of(rows, np.nan) if known is None else priorities_of_rows(known, np.nan)
-        return stored_part(rows), (given, collect_iters_of(rows))
 
     def added(self, storage: StreamStorage, num_rows: int, own: Any) -> None:
         given, since = own
@@ -503,7 +446,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         places, which = storage.written
         self._ids[places] = self._next_id + which
         self._next_id += num_rows
-        self._given[places] = given[which]
+        self._given[places] = np.nan if given is None else given[which]
         self._since[places] = NO_ITER if since is None else since[which]
         nothing = np.zeros(len(places))
         self.priorities.write(places, nothing.astype(np.float32), self._since[places], nothing.astype(np.int64))
@@ -516,9 +459,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         places = places[self.shape.begins(storage, places)]
         if not len(places):
             return
-        given = self._given[places]
-        largest = np.fmax(given.max(initial=0.0, where=~np.isnan(given)), np.float32(self.priorities.max_priority))
-        priorities = np.where(np.isnan(given), largest, given)
+        priorities = self.priorities.filled(self._given[places])
         self.priorities.write(places, priorities, self._since[places], np.zeros(len(places), np.int64))
         self.priorities.raise_largest(priorities)
 
@@ -543,7 +484,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
 
     def update(self, storage: StreamStorage | None, info: Mapping[str, Any]) -> bool:
         places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
-        still = (self._ids[places] == ids) & self.priorities.records.is_live(places)
+        still = (self._ids[places] == ids) & self.priorities.is_live(places)
         self.priorities.update(places[still], priorities[still])
         return True
 
@@ -571,9 +512,9 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self.priorities.max_priority = state["max_priority"]
 
     def _columns(self) -> tuple[Array, ...]:
-        """Return what is kept of each place."""
-        records = self.priorities.records
-        return records.priority, records.collect_iter, records.use, self._ids, self._given, self._since
+        """Return the columns of all places."""
+        now = self.priorities
+        return now.priority, now.collect_iter, now.use, self._ids, self._given, self._since
 
     def _set_columns(self, places: Array, columns: Sequence[Array]) -> None:
         priority, collect_iter, use, self._ids[places], self._given[places], self._since[places] = columns

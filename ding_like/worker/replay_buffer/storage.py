@@ -1,7 +1,6 @@
-"""Rings of rows: columns where rows have a schema, objects where not.
+"""Rings of rows: columns, one ring or one for each stream, and objects where rows have no schema.
 
-A storage knows no sampling: samplers choose by age (0 is the oldest row that is left), and `rows` turns ages into
-places.
+Samplers choose rows by age (0 is the oldest row that is left), and `rows` returns their places.
 """
 
 from __future__ import annotations
@@ -10,52 +9,28 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.compiled import take_rows
 from ding_like.data.schema import Field, Schema
-from ding_like.types import Array
+from ding_like.errors import SchemaError
+from ding_like.types import Array, State
 from ding_like.utils.machine import check_buffer_memory
 
 logger = logging.getLogger(__name__)
 
-_WHOLE, _FLOAT = "iu", "f"
-_WIDEST = np.dtype(np.float64)
-
-
-class Fit(NamedTuple):
-    """Hold columns as they can be stored, and the schema of the storage that takes them."""
-
-    columns: dict[str, Array]
-    schema: Schema
-
-
-def fit(columns: Mapping[str, Array], stored: Mapping[str, Array], schema: Schema) -> Fit:
-    """Return the columns and the schema that hold new and `stored` values [N, ...] exactly.
-
-    Where one side has whole numbers and the other floats, the column becomes the narrowest float that holds both, or
-    stays what it is. What cannot be held exactly, or differs in another way, is returned as it came.
-    """
-    fitted, fields = dict(columns), dict(schema)
-    for name, column in columns.items():
-        field = schema.get(name)
-        if field is None or {field.dtype.kind in _WHOLE, column.dtype.kind in _WHOLE} != {True, False}:
-            continue
-        if field.dtype.kind not in _WHOLE + _FLOAT or column.dtype.kind not in _WHOLE + _FLOAT:
-            continue
-        asked = field.dtype if field.dtype.kind == _FLOAT else column.dtype
-        for dtype in dict.fromkeys((asked, _WIDEST)):
-            if _holds(dtype, column) and _holds(dtype, stored[name]):
-                fitted[name], fields[name] = column.astype(dtype), Field(field.shape, dtype)
-                break
-    return Fit(fitted, Schema(fields))
+_FLOAT = "f"
+_MIXED = ("if", "uf", "fi", "fu")  # kinds of a stored and a new column that one dtype of floats may hold
+STREAM = "stream"  # a column of a store that knows better than the lanes' numbers which rows follow each other
+_STREAM_COLUMNS = (STREAM, "lane", "env_id")
+_END_COLUMNS = ("done", "terminated", "truncated")
 
 
 def _holds(dtype: np.dtype[Any], values: Array) -> bool:
-    """Tell whether a dtype of floats holds values without a loss."""
+    """Return whether a dtype of floats holds values without a loss."""
     if values.dtype.kind == _FLOAT:
         return values.dtype.itemsize <= dtype.itemsize
     # Whole numbers up to 2^p are exact with p bits of precision; larger ones may not be.
@@ -63,18 +38,8 @@ def _holds(dtype: np.dtype[Any], values: Array) -> bool:
     return not values.size or (-limit <= int(values.min()) and int(values.max()) <= limit)
 
 
-def say_widened(name: str, before: np.dtype[Any], after: np.dtype[Any]) -> None:
-    """Say in the log that a column is kept in another dtype from now on."""
-    logger.info(
-        "column '%s' held %s and was pushed what that cannot hold: it is kept as %s from now on, without a loss.",
-        name,
-        before,
-        after,
-    )
-
-
 class RingStorage(ABC):
-    """Place rows one after another in `capacity` places; new ones overwrite the oldest."""
+    """Ring of `capacity` places for rows; new ones overwrite the oldest."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -133,9 +98,10 @@ class RingStorage(ABC):
 
 
 class ColumnStorage(RingStorage):
-    """Keep every column of a schema in one preallocated array [capacity, ...].
+    """Ring of rows: every column of a schema in one preallocated array [capacity, ...].
 
-    A column of whole numbers that is pushed floats widens to hold both.
+    Where a column has whole numbers and is pushed floats, or the reverse, it becomes the narrowest float that holds
+    both exactly, or stays as it is.
     """
 
     def __init__(self, capacity: int, schema: Schema) -> None:
@@ -162,21 +128,33 @@ class ColumnStorage(RingStorage):
         if fits:
             return columns
         # A tensor, or an equal dtype that is another object, is fine after all.
-        fitted = self._fit({name: np.asarray(column) for name, column in columns.items()})
-        fitted.schema.check(fitted.columns, where="the buffer", widens=True)
-        self._widen(fitted.schema)
-        return fitted.columns
+        fitted, schema = self._fit({name: np.asarray(column) for name, column in columns.items()})
+        schema.check(fitted, where="the buffer", widens=True)
+        self._widen(schema)
+        return fitted
 
-    def _fit(self, columns: Mapping[str, Array]) -> Fit:
-        """Return what `fit` says of columns that are to come to the ones kept."""
-        return fit(columns, {name: column[: self.count] for name, column in self._columns.items()}, self.schema)
+    def _fit(self, columns: Mapping[str, Array]) -> tuple[dict[str, Array], Schema]:
+        """Return new columns and a schema that hold new and stored values exactly, where there are such."""
+        fitted, fields = dict(columns), dict(self.schema)
+        for name, column in columns.items():
+            field = self.schema.get(name)
+            kinds = "" if field is None else field.dtype.kind + column.dtype.kind
+            if field is None or kinds not in _MIXED:
+                continue
+            asked = field.dtype if field.dtype.kind == _FLOAT else column.dtype
+            for dtype in (asked, np.dtype(np.float64)):
+                if _holds(dtype, column) and _holds(dtype, self._columns[name][: self.count]):
+                    fitted[name], fields[name] = column.astype(dtype), Field(field.shape, dtype)
+                    break
+        return fitted, Schema(fields)
 
     def _widen(self, schema: Schema) -> None:
         """Keep columns in the dtypes of a schema from now on."""
         for name, field in schema.items():
             own = self._columns[name]
             if own.dtype != field.dtype:
-                say_widened(name, own.dtype, field.dtype)
+                text = "column '%s' held %s and was pushed other values: it is kept as %s from now on, without a loss."
+                logger.info(text, name, own.dtype, field.dtype)
                 self._columns[name] = own.astype(field.dtype)
         self.schema = schema
 
@@ -186,7 +164,7 @@ class ColumnStorage(RingStorage):
 
 
 class ObjectStorage(RingStorage):
-    """Keep Python objects of any kind; copies are deep, so this is for what has no columns."""
+    """Ring of Python objects of any kind, copied deeply: for data without columns."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity)
@@ -214,3 +192,252 @@ def _size_bytes(value: Any) -> int:
     if isinstance(value, (list, tuple)):
         return sum(_size_bytes(inner) for inner in value)
     return int(getattr(value, "nbytes", 8))
+
+
+class StreamStorage:
+    """Rings [S, C] of `capacity` rows, one for each stream, in which rows that follow each other are neighbours.
+
+    The stream of a row is its column `stream`, else `lane`, else `env_id`, else there is one stream. A row follows the
+    one before it in its stream if it is the next `step` of the same `episode_id`; without these columns, if the one
+    before did not end an episode. `serial` of a row is one more than that of the row before it if it follows that one,
+    else two more: T rows are a window if the last one's is T - 1 more than the first one's. The oldest row's is less
+    than the newest's, so no window crosses the ring's seam.
+    """
+
+    def __init__(self, capacity: int, schema: Schema, num_streams: int, *, may_widen: bool = False) -> None:
+        self.schema = schema
+        self._num_rows = capacity
+        self._may_widen = may_widen  # make room for lanes that are new
+        # Of the last `append`: where its rows lie and which they are, in any order, [N] each; and where rows that were
+        # here before went from and to, [K] each, None if they stayed.
+        self.written: tuple[Array, Array] = (np.arange(0), np.arange(0))
+        self.moved: tuple[Array, Array] | None = None
+        self._allocate(num_streams)
+
+    def _allocate(self, num_streams: int) -> None:
+        if num_streams > self._num_rows:
+            raise SchemaError(f"{num_streams} streams need a buffer of as many rows at least, it has {self._num_rows}.")
+        self.num_streams = num_streams
+        self.ring_size = self._num_rows // num_streams
+        self.capacity = self.ring_size * num_streams
+        check_buffer_memory(self.capacity, self.schema.row_bytes)
+        self._columns = self.schema.allocate(self.capacity)
+        self.serial = np.full(self.capacity, -1, np.int64)  # less than that of any row
+        self._next = np.zeros(num_streams, np.int64)
+        self._set_counts(np.zeros(num_streams, np.int64))
+        self.is_cut = np.ones(num_streams, bool)  # the next row of a stream follows none
+
+    @staticmethod
+    def streams_of(columns: Mapping[str, Array]) -> Array:
+        """Return the stream of each row, int64 [B]."""
+        for name in _STREAM_COLUMNS:
+            if name in columns:
+                return np.asarray(columns[name]).astype(np.int64)
+        return np.zeros(len(next(iter(columns.values()))), np.int64)
+
+    @property
+    def num_bytes(self) -> int:
+        """Approximate memory of the rows."""
+        return self.count * (self.schema.row_bytes + self.serial.itemsize)
+
+    def append(self, rows: TransitionBatch) -> None:
+        """Copy rows in, those of a stream in their order; of more than a ring holds, the last stay.
+
+        Raises SchemaError, and changes nothing, if they do not fit what is stored.
+        """
+        columns = {name: np.asarray(column) for name, column in rows.columns.items()}
+        self.schema.check(columns, where="the buffer")
+        streams = self.streams_of(columns)
+        self.moved = None
+        if not len(streams):
+            self.written = (np.arange(0), np.arange(0))
+            return
+        self._check_streams(streams)
+        order = streams.argsort(kind="stable")
+        streams = streams[order]
+        added = np.bincount(streams, minlength=self.num_streams)
+        first_of = added.cumsum() - added
+        rank = np.arange(len(order)) - first_of[streams]
+        serial = self._serials(columns, order, streams, rank)
+        stays = rank >= added[streams] - self.ring_size
+        order, streams, rank, serial = order[stays], streams[stays], rank[stays], serial[stays]
+        places = streams * self.ring_size + (self._next[streams] + rank) % self.ring_size
+        for name, own in self._columns.items():
+            own[places] = columns[name][order]
+        self.serial[places] = serial
+        self.written = (places, order)
+        self._next = (self._next + added) % self.ring_size
+        self._set_counts(np.minimum(self.counts + added, self.ring_size))
+        self.is_cut &= added == 0
+
+    def _set_counts(self, counts: Array) -> None:
+        """Store how many rows there are of each stream, and what `places_of` computes with."""
+        self.counts = counts
+        self._ends = counts.cumsum()
+        self.count = int(self._ends[-1])
+        # What a row's number must be shifted by so that, in its stream, row `_next` is the one that comes next.
+        self._shifts = self._next - self._ends
+
+    def _check_streams(self, streams: Array) -> None:
+        lowest, highest = int(streams.min()), int(streams.max())
+        if lowest >= 0 and self.num_streams <= highest < self._num_rows and self._may_widen:
+            self._widen(highest + 1)
+        if lowest < 0 or highest >= self.num_streams:
+            raise SchemaError(
+                f"rows of lanes {lowest} to {highest} do not fit {self.num_streams} streams of a buffer of "
+                f"{self._num_rows} rows; set num_streams of the buffer to the number of lanes."
+            )
+
+    def _widen(self, num_streams: int) -> None:
+        """Make more streams and so smaller rings; the newest rows of each stay."""
+        rows, serial, is_cut, before = self.dump(), self.serial[self.all_places()], self.is_cut, self.all_places()
+        self._allocate(num_streams)
+        self.append(rows)
+        streams = self.streams_of(rows.columns)
+        self.load_serials(serial, streams)
+        self.is_cut[: len(is_cut)] = is_cut
+        self.moved = (before[self.found_room(streams)], self.all_places())
+
+    def _serials(self, columns: Mapping[str, Array], order: Array, streams: Array, rank: Array) -> Array:
+        """Return `serial` of new rows, sorted by stream."""
+        last = streams * self.ring_size + (self._next[streams] - 1) % self.ring_size  # stored last, by stream
+        is_first = rank == 0
+        before = np.where(is_first, 0, np.arange(len(order)) - 1)
+
+        def previous(name: str) -> Array:
+            new = columns[name][order]
+            return np.where(is_first, self._columns[name][last], new[before])
+
+        if "episode_id" in columns and "step" in columns:
+            is_same = previous("episode_id") == columns["episode_id"][order]
+            follows = is_same & (previous("step") + 1 == columns["step"][order])
+        else:
+            follows = np.ones(len(order), bool)
+            for name in _END_COLUMNS:
+                if name in columns:
+                    follows &= ~previous(name).astype(bool)
+        follows &= ~(is_first & self.is_cut[streams])
+        total = (2 - follows).cumsum()
+        first = np.arange(len(order)) - rank  # of the same stream
+        return total - total[first] + (2 - follows)[first] + self.serial[last]
+
+    def cut(self) -> None:
+        """Separate later rows from those stored."""
+        self.is_cut[:] = True
+
+    def all_places(self) -> Array:
+        """Return the places of all rows, stream by stream, the oldest first; int64 [count]."""
+        return self.places_of(np.arange(self.count))
+
+    def places_of(self, index: Array) -> Array:
+        """Return the places of rows numbered from 0, stream by stream, the oldest first; int64 [B]."""
+        stream = self._ends.searchsorted(index, side="right")
+        places: Array = (index + self._shifts.take(stream)) % self.ring_size
+        places += stream * self.ring_size
+        return places
+
+    def newest(self, added: Array) -> Array:
+        """Return the places of the newest `added[s]` rows of each stream s, fewer where there are not so many."""
+        taken = np.minimum(added, self.counts)
+        number = np.arange(int(taken.sum())) - np.repeat(taken.cumsum() - taken, taken)
+        return self.places_of(np.repeat(self._ends - taken, taken) + number)
+
+    def ages(self) -> Array:
+        """Return the age of all rows in their streams (0: the oldest), in the order of `all_places`."""
+        return np.arange(self.count) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
+
+    def windows(self, first: Array, length: int) -> Array:
+        """Return the places [B, T] of the windows that begin at places [B]."""
+        places: Array = first[:, None] + np.arange(length)
+        in_ring = first % self.ring_size
+        crosses = np.flatnonzero(in_ring > self.ring_size - length)
+        if len(crosses):
+            start = (first - in_ring)[crosses, None]
+            places[crosses] = start + (places[crosses] - start) % self.ring_size
+        return places
+
+    def are_in_run(self, places: Array) -> Array:
+        """Return which rows of windows [B, T] follow their first row without a gap."""
+        steps = np.arange(places.shape[1])
+        serial = self.serial[places]
+        return (serial == serial[:, :1] + steps) & (steps < self.ring_size)
+
+    def begins_window(self, first: Array, length: int) -> Array:
+        """Return which places [B] begin a window of `length` rows without a gap."""
+        if length > self.ring_size:
+            return np.zeros(len(first), bool)
+        last = first + (length - 1)
+        last -= self.ring_size * (first % self.ring_size > self.ring_size - length)
+        is_window: Array = self.serial.take(last) - self.serial.take(first) == length - 1
+        return is_window
+
+    def num_following(self, places: Array, *, most: int, step: int = 1) -> Array:
+        """Return how many rows follow each of places [B] without a gap, `most` at most; int64 [B].
+
+        With `step=-1` it is how many come before. Found by bisection: where a row m steps on does not belong to the
+        run, none beyond it does, for `serial` only rises and jumps at every gap.
+        """
+        most = min(most, self.ring_size - 1)
+        in_ring = places % self.ring_size
+        first, serial = places - in_ring, self.serial.take(places)
+        reached = np.zeros(len(places), np.int64)
+        stride = 1 << (max(most, 0).bit_length() - 1) if most > 0 else 0
+        while stride:
+            trial = reached + stride
+            other = self.serial.take(first + (in_ring + step * trial) % self.ring_size)
+            # Places that hold no row have -1, which may be in the way of a run that begins there.
+            reached += stride * ((other - serial == step * trial) & (other >= 0) & (trial <= most))
+            stride >>= 1
+        return reached
+
+    def gather(self, places: Array) -> dict[str, Array]:
+        """Return the columns at places of any shape [...], in fresh memory [..., ...]."""
+        return {name: column.take(places, 0) for name, column in self._columns.items()}
+
+    def take(self, name: str, places: Array) -> Array:
+        """Return one column at places of any shape [...], in fresh memory [..., ...]."""
+        return self._columns[name].take(places, 0)
+
+    def dump(self) -> TransitionBatch:
+        """Return all rows stream by stream, oldest first, in fresh memory."""
+        return TransitionBatch(self.gather(self.all_places()))
+
+    def load_serials(self, serial: Array, streams: Array) -> None:
+        """Restore `serial` of all rows that were dumped [N], of which the newest of each stream are here."""
+        self.serial[self.all_places()] = serial[self.found_room(streams)]
+
+    def found_room(self, streams: Array) -> Array:
+        """Return which of all rows that were dumped, of these streams [N], found room here; bool [N]."""
+        dumped = np.bincount(streams, minlength=self.num_streams)
+        age = np.arange(len(streams)) - (dumped.cumsum() - dumped)[streams]
+        stays: Array = age >= dumped[streams] - self.ring_size
+        return stays
+
+    def state_dict(self) -> State:
+        """Return the state of the rows beside their data, in the order of `dump`."""
+        return {
+            "serials": self.serial[self.all_places()],
+            "is_cut": self.is_cut.copy(),
+            "num_streams": self.num_streams,
+            "ring_size": self.ring_size,
+            "next": self._next.copy(),
+        }
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore what `state_dict` returned; the rows, `state["data"]`, were appended to an empty storage."""
+        self.load_serials(state["serials"], self.streams_of(state["data"]))
+        self.is_cut[:] = state["is_cut"]
+        if state.get("ring_size") == self.ring_size:  # absent from states saved before there were priorities
+            self._turn(state["next"])
+
+    def _turn(self, next_rows: Array) -> None:
+        """Turn each ring until the next row of stream s comes to `next_rows[s]`."""
+        before = self.all_places()
+        self._next = np.array(next_rows, np.int64)
+        self._set_counts(self.counts)
+        after = self.all_places()
+        for own in self._columns.values():
+            own[after] = own[before]
+        serial = self.serial[before]
+        self.serial.fill(-1)
+        self.serial[after] = serial

@@ -1,4 +1,4 @@
-"""Say what a buffer keeps and in which kind of storage: the first push decides, and `clear` forgets it."""
+"""Stores: the data that a buffer keeps, in the kind of storage that the first push needs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.machine import check_buffer_memory
 from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
-from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage
-from ding_like.worker.replay_buffer.streams import StreamStorage
+from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage, StreamStorage
 
 # Columns by name, or objects; oldest first.
 Dump = dict[str, Any] | list[Any]
 
 
 class Storage(Protocol):
-    """Keep data at `capacity` places, the newest in place of the oldest."""
+    """Data at `capacity` places, where the newest overwrite the oldest."""
 
     capacity: int
     count: int
@@ -41,7 +40,7 @@ StorageT = TypeVar("StorageT", bound=Storage)
 
 
 class Store(ABC, Generic[StorageT]):
-    """Keep what is pushed in a storage of the kind that it needs; there is none before the first push."""
+    """Store of pushed data, in a storage of the kind that they need; there is none before the first push."""
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
@@ -80,22 +79,22 @@ class Store(ABC, Generic[StorageT]):
         return dict(data.columns) if isinstance(data, TransitionBatch) else list(data)
 
     def parts_of(self, dump: Dump) -> Iterator[Any]:
-        """Yield what to push, in order, to have back what was dumped."""
+        """Yield the data to push, in order, to restore a dump."""
         yield TransitionBatch(dump) if isinstance(dump, dict) else dump
 
     def cut(self) -> None:
-        """Let nothing that comes follow what is here."""
+        """Separate later data from those stored."""
 
     def state_dict(self) -> State:
-        """Return what a later sample depends on beside the data."""
+        """Return the state that a later sample depends on beside the data."""
         return {}
 
     def begin_load(self, state: State) -> None:
-        """Forget all, and get ready for the data of a saved state."""
+        """Remove all data, and prepare for those of a saved state."""
         self.storage = None
 
     def end_load(self, state: State) -> None:
-        """Take over what `state_dict` returned; the data are back by then."""
+        """Restore what `state_dict` returned; the data are back already."""
 
     def _objects(self, data: Any, kept: Schema | None) -> list[Any]:
         """Return data that does not stack as a list. Raises SchemaError where columns are `kept`."""
@@ -109,7 +108,7 @@ class Store(ABC, Generic[StorageT]):
 
 
 class RowStore(Store[RingStorage]):
-    """Keep rows in a ring: columns where they stack, with stacked frames each once if wanted; objects where not."""
+    """Store of rows in a ring: columns where they stack, with each stacked frame once if wanted, else objects."""
 
     def __init__(self, capacity: int, *, frame_stack: int = 0) -> None:
         super().__init__(capacity)
@@ -157,7 +156,7 @@ class RowStore(Store[RingStorage]):
 
 
 class StreamStore(Store[StreamStorage]):
-    """Keep rows by stream, so that rows which follow each other are neighbours.
+    """Store of rows by stream, so that rows which follow each other are neighbours.
 
     `num_streams` None makes room for as many as are seen. The rows must have the columns `needed`.
     """

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.config import deep_merge
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import SchemaError
 from ding_like.types import SampleUnit
 from ding_like.worker import ReplayBuffer, create_buffer, create_pipeline_buffer
 from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
-from ding_like.worker.replay_buffer.limiter import RateLimiter
+from ding_like.worker.replay_buffer.flow import RateLimiter
 from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
-from ding_like.worker.replay_buffer.priorities import PrioritySettings
 from ding_like.worker.replay_buffer.sampler import (
     PrioritisedSampler,
     PrioritisedWindowSampler,
@@ -30,7 +28,7 @@ from ding_like.worker.replay_buffer.sampler import (
 from ding_like.worker.replay_buffer.store import RowStore, Store, StreamStore
 from tests.worker.replay_buffer.test_sequence_buffer import Lanes, check_windows
 
-SETTINGS = PrioritySettings.from_cfg(deep_merge(AdvancedReplayBuffer.config, {}))
+SETTINGS = AdvancedReplayBuffer.config
 # kind: (parts, what one item of a sample is)
 KINDS: dict[str, tuple[Callable[[], tuple[Store[Any], Sampler[Any]]], SampleUnit]] = {
     "rows": (lambda: (RowStore(50), UniformSampler()), "row"),

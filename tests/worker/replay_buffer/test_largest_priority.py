@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.worker.replay_buffer import priorities as records_module
+from ding_like.worker.replay_buffer import priorities as priorities_module
 from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
-from ding_like.worker.replay_buffer.priorities import RowRecords
+from ding_like.worker.replay_buffer.priorities import Priorities
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def newest_priority(buffer: AdvancedReplayBuffer) -> float:
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_an_update_raises_it(make: Any, monkeypatch: pytest.MonkeyPatch, convert: Any, is_compiled: bool) -> None:
     if not is_compiled:
-        monkeypatch.setattr(records_module, "compiled_part", lambda: None)
+        monkeypatch.setattr(priorities_module, "compiled_part", lambda: None)
     buffer = make()
     buffer.push(rows(4), 0)
     batch = buffer.sample(4, 0)
@@ -81,11 +81,10 @@ def test_saved_data_raise_it(make: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_a_row_that_comes_twice_in_a_sample_is_used_twice(monkeypatch: pytest.MonkeyPatch, is_compiled: bool) -> None:
     if not is_compiled:
-        monkeypatch.setattr(records_module, "compiled_part", lambda: None)
-    records = RowRecords(4)
-    places = np.array([2, 1, 2], np.int64)
+        monkeypatch.setattr(priorities_module, "compiled_part", lambda: None)
+    priorities = Priorities(4, AdvancedReplayBuffer.config)
+    priorities.write_new(slice(0, 4), None)
 
-    *_, uses = records.describe(places, np.ones(4, np.float32), next_id=4, next_row=0, now=0)
+    described = priorities.describe(np.array([2, 1, 2], np.int64), 0, next_id=4, next_row=0)
 
-    assert records.use.tolist() == [0, 1, 2, 0]
-    assert int(uses.max()) == 2
+    assert priorities.use.tolist() == [0, 1, 2, 0] and described["use"].tolist() == [2, 1, 2]
