@@ -98,7 +98,7 @@ def _run(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     from ding_like.entry.seeds import checked_jobs
     from ding_like.pipeline.interrupt import StopSignal
     from ding_like.study.trials import TrialRuns, open_study
-    from ding_like.utils.folder_lock import FolderLock
+    from ding_like.utils.run_folder import FolderLock
 
     jobs = checked_jobs(jobs, plan.mode, plan.trials)
     folder.mkdir(parents=True, exist_ok=True)

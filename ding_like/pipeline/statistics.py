@@ -18,8 +18,7 @@ import numpy as np
 from ding_like.envs.wrappers.normalization import moments_of, state_of_moments
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, EnvManager, State
-from ding_like.utils.checkpoint import load_state
-from ding_like.utils.di_engine_checkpoint import from_di_engine
+from ding_like.utils.checkpoint import from_di_engine, load_state
 from ding_like.utils.moments import Moments, merged
 
 # A checkpoint's entry with the statistics, and that of published weights; only runs whose wrappers learn something

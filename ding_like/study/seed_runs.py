@@ -25,7 +25,7 @@ from ding_like.report.text import measure
 from ding_like.study.child_runs import ChildRuns, Ended
 from ding_like.study.seeds_view import SeedsStatus, SeedStatus, SeedsView, State
 from ding_like.utils.files import retry
-from ding_like.utils.folder_lock import FolderLock, is_held
+from ding_like.utils.run_folder import FolderLock, is_held
 
 logger = logging.getLogger(__name__)
 

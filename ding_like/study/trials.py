@@ -24,7 +24,7 @@ from ding_like.report.text import measure
 from ding_like.study.child_runs import ChildRuns, Ended, MetricsTail
 from ding_like.study.plan import StudyPlan, trial_folder, trial_log
 from ding_like.study.seed_runs import has_point, set_aside, text_hash
-from ding_like.utils.folder_lock import is_held
+from ding_like.utils.run_folder import is_held
 
 logger = logging.getLogger(__name__)
 

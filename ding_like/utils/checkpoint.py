@@ -1,4 +1,4 @@
-"""Save and load states: plain Python, tensors and numpy in a file of torch.save that holds no code.
+"""Checkpoints: plain Python, tensors and numpy in files of torch.save that hold no code; also those of DI-engine.
 
 `torch.load(weights_only=True)` takes plain Python and tensors only. `encode_state` turns numpy arrays, numpy scalars
 and bytes into those and `decode_state` back, exactly; the rest of a state stays as it is, so that `torch.load` alone
@@ -8,10 +8,11 @@ reads a model file too. torch is imported on use: this package loads without it.
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,6 +25,8 @@ from ding_like.utils.files import atomic_write
 if TYPE_CHECKING:
     import torch
 
+logger = logging.getLogger(__name__)
+
 # A dict with this key stands for an "array", a numpy "scalar" or "bytes".
 _KIND = "__kind__"
 # Arrays of these dtypes become tensors of the same; others (unsigned, strings, times, big-endian) become their bytes.
@@ -35,6 +38,27 @@ _PICKLE_HEAD = b"\x80"
 _EXPECTED = "expected a file that ding_like saved, such as ckpt/ckpt_best.pth.tar of an experiment"
 # How many names a message lists before it says how many more there are.
 _MAX_NAMES = 5
+
+# Names that only DI-engine's networks have.
+_THEIRS = re.compile(r"(actor_|critic_)?encoder\.(init|mid)\.|head\.[AVQ]\.\d|actor_head\.(Q\.|log_sigma_param)")
+# Convolutions of an encoder.
+_PICTURES = re.compile(r"(actor_|critic_)?encoder\.mid\.")
+# Its actor-critic holds every layer twice, the second time as a part of these.
+_TWICE = re.compile(r"(actor|critic)\.[01]\.")
+# A layer of its networks -> the stack of ours that has such layers in the same order.
+_STACKS = (
+    (r"((?:actor_|critic_)?encoder)\.(?:init|main\.\d+)$", r"\1.main"),
+    (r"head\.A\.\d+\.\d+$", r"head.advantage.main"),
+    (r"head\.V\.\d+\.\d+$", r"head.value.main"),
+    (r"head\.Q\.\d+\.\d+$", r"head.main"),
+    (r"actor_head\.(?:Q\.\d+|main)\.\d+$", r"actor_head.main"),
+    (r"critic_head\.(?:main\.\d+|last)$", r"critic_head.main"),
+)
+_LAYERS = {"actor_head.log_sigma_layer": "actor_head.sigma_layer"}
+_SIGMA = "actor_head.log_sigma"
+# Entries beside the networks that mean the same here.
+_COUNTERS = ("last_iter", "last_step")
+_NETWORKS = ("model", "target_model")
 
 
 def save_state(path: str | os.PathLike[str], state: Mapping[str, Any], *, durable: bool = False) -> None:
@@ -56,7 +80,7 @@ def save_state(path: str | os.PathLike[str], state: Mapping[str, Any], *, durabl
 
 
 def load_state(path: str | os.PathLike[str], *, what: str = "checkpoint") -> State:
-    """Return what `save_state` wrote to `path`, tensors on the CPU.
+    """Return the state that `save_state` wrote to `path`, tensors on the CPU.
 
     Raises CheckpointError if the file is missing, torn, of another program, or holds code; `what` names it there.
     """
@@ -77,7 +101,7 @@ def save_file(path: str, data: Any, fs_type: str | None = None, use_lock: bool =
 
 
 def read_file(path: str, fs_type: str | None = None, use_lock: bool = False) -> Any:
-    """Return what `save_file` wrote to `path`, tensors on the CPU; the arguments and errors are its own.
+    """Return the data that `save_file` wrote to `path`, tensors on the CPU; the arguments and errors are its own.
 
     Raises CheckpointError, too, if the file is missing, torn, of another program, or holds code.
     """
@@ -91,7 +115,7 @@ def _check_fs_type(fs_type: str | None) -> None:
 
 
 def _load(path: Path, what: str) -> Any:
-    """Return what a file of `save_state` holds; raises what `load_state` raises."""
+    """Return the content of a file of `save_state`; raises the errors of `load_state`."""
     import torch
 
     _check_file(path, what)
@@ -169,8 +193,8 @@ def encode_state(state: Any, *, where: str = "state") -> Any:  # Any: a tree of 
     _refuse(where, f"is a {type(state).__name__}, which a checkpoint cannot hold")
 
 
-def decode_state(state: Any) -> Any:  # Any: what encode_state made
-    """Return what was given to `encode_state`."""
+def decode_state(state: Any) -> Any:  # Any: a result of encode_state
+    """Return the argument of `encode_state`."""
     if isinstance(state, dict):
         if _KIND in state:
             return _decode_kind(state)
@@ -227,28 +251,25 @@ def _refuse(where: str, fault: str) -> NoReturn:
 
 
 def _check_file(path: Path, what: str) -> None:
-    """Tell a missing, torn or foreign file from one worth handing to torch."""
+    """Raise CheckpointError for a missing, torn or foreign file."""
     if not path.is_file():
         raise CheckpointError(_explain_missing(path, what))
+    if _is_sound_zip(path):
+        return
     with open(path, "rb") as file:
         head = file.read(len(_ZIP_HEAD))
-    size = path.stat().st_size
-    if not _is_sound_zip(path):
-        if _ZIP_HEAD.startswith(head):  # also of a file cut off within these four bytes
-            raise CheckpointError(
-                f"{what} {path} is torn or damaged ({size} bytes); copy it again, or take an older one"
-            )
-        if head.startswith(_PICKLE_HEAD):
-            raise CheckpointError(
-                f"{what} {path} is a bare pickle, and loading one can run any code, so it is refused; {_EXPECTED}"
-            )
-        raise CheckpointError(f"{what} {path} is not a file of torch.save (it begins with {head!r}); {_EXPECTED}")
+    if _ZIP_HEAD.startswith(head):  # also of a file cut off within these four bytes
+        size = path.stat().st_size
+        fault = f"is torn or damaged ({size} bytes); copy it again, or take an older one"
+    elif head.startswith(_PICKLE_HEAD):
+        fault = f"is a bare pickle, and loading one can run any code, so it is refused; {_EXPECTED}"
+    else:
+        fault = f"is not a file of torch.save (it begins with {head!r}); {_EXPECTED}"
+    raise CheckpointError(f"{what} {path} {fault}")
 
 
 def _is_sound_zip(path: Path) -> bool:
     # torch.load does not look at the checksums: a flipped bit would load as another number.
-    if not zipfile.is_zipfile(path):
-        return False
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
@@ -279,3 +300,78 @@ def _name_some(names: Iterable[str]) -> str:
 
 def _shape(value: Any) -> tuple[int, ...] | str:
     return tuple(value.shape) if hasattr(value, "shape") else type(value).__name__
+
+
+def from_di_engine(state: State, own: Callable[[], State]) -> State:
+    """Return a checkpoint of DI-engine with the names of our networks; any other as it is.
+
+    `own` returns the state of what loads it. Networks of DQN (C51 and QR-DQN are like it) and VAC come over, and the
+    counts of iterations and env steps; the optimizer begins afresh, as its moments have another order. A layer that has
+    no place here keeps its name, so that loading names it as unexpected.
+
+    Raises CheckpointError for a network on pictures, which computes something else from the same weights, and for a
+    file without the networks of a policy.
+    """
+    model = state.get("model")
+    if model is None and "model" in own():
+        names = _name_some(map(repr, state)) or "nothing"
+        raise CheckpointError(
+            f"the checkpoint has no 'model', the weights of a policy; it has {names}; {_EXPECTED}. "
+            "The weights of a network with the layers of policy.model become one by "
+            "torch.save({'model': network.state_dict()}, FILE)."
+        )
+    if not isinstance(model, Mapping) or not any(_THEIRS.match(str(name)) for name in model):
+        return state
+    known = own()
+    read: State = {name: state[name] for name in _COUNTERS if name in state}
+    for name in _NETWORKS:
+        if isinstance(state.get(name), Mapping) and isinstance(known.get("model"), Mapping):
+            if any(_PICTURES.match(each) for each in state[name]):
+                raise CheckpointError(
+                    "the checkpoint is of a network of DI-engine for pictures. Its encoder's dense layer has no "
+                    "activation and ours has one, so the same weights would give other values: train anew, or give the "
+                    "policy a model of your own with DI-engine's layers."
+                )
+            read[name] = renamed(state[name], known["model"])
+    logger.info("the checkpoint was made by DI-engine: its weights are taken over; the optimizer begins afresh")
+    return read
+
+
+def renamed(theirs: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a network of DI-engine with the names of ours, whose state is `own`.
+
+    Layers of a stack correspond by their order. The values are tensors.
+    """
+    # The layers of each stack of ours, in their order: "encoder.main" -> ["encoder.main.0", ...].
+    places: dict[str, list[str]] = {}
+    for layer in dict.fromkeys(name.rpartition(".")[0] for name in own):
+        places.setdefault(layer.rpartition(".")[0], []).append(layer)
+    used: dict[str, int] = {}
+    layer_of: dict[str, str] = {}
+    read: dict[str, Any] = {}
+    for name, value in theirs.items():
+        if _TWICE.match(name):
+            continue
+        if name == f"{_SIGMA}_param":
+            read[_SIGMA] = value.reshape(-1)
+            continue
+        layer, _, leaf = name.rpartition(".")
+        if layer not in layer_of:
+            layer_of[layer] = _next_layer(layer, places, used)
+        read[f"{layer_of[layer]}.{leaf}"] = value
+    if _SIGMA in own and _SIGMA not in read and "actor_head.sigma_layer.weight" not in read:
+        # A sigma that is fixed is a number of the config there.
+        read[_SIGMA] = own[_SIGMA]
+    return read
+
+
+def _next_layer(layer: str, places: Mapping[str, list[str]], used: dict[str, int]) -> str:
+    """Return the name of the next free layer of the stack that one of DI-engine's belongs to, else its own name."""
+    for pattern, stack in _STACKS:
+        if found := re.match(pattern, layer):
+            place = found.expand(stack)
+            number = used.get(place, 0)
+            used[place] = number + 1
+            layers = places.get(place, [])
+            return layers[number] if number < len(layers) else layer
+    return _LAYERS.get(layer, layer)

@@ -1,4 +1,4 @@
-"""Write the numbers of a run: one JSON line and one TensorBoard event per report."""
+"""Metrics of a run: one JSON line and one TensorBoard event per report."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# What every line says beside its metrics.
+# What every line has beside its metrics.
 _HEAD = frozenset(("source", "env_step", "train_iter", "time_s"))
-# A flush waits for the disk; this often is enough to look on.
+# A flush waits for the disk; this is often enough for a viewer.
 _FLUSH_EVERY_S = 5.0
-_WORD_S = 60.0  # between two words about a full disk
+_WORD_S = 60.0  # between two warnings of a full disk
 
 _file_numbers = itertools.count()
 
 
 class EventWriter:
-    """Write scalars to a TensorBoard event file in `folder`, which appears with the first of them.
+    """Writer of scalars to a TensorBoard event file in `folder`, which appears with the first of them.
 
     tensorboardX's own SummaryWriter sends every scalar through a process queue to a thread: 2 ms for 40 scalars,
     where one event with all of them, written in place, takes 0.1 ms and leaves no thread.
@@ -43,7 +43,7 @@ class EventWriter:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
         self._writer: EventsWriter | None = None
-        self._next_flush_s = 0.0
+        self._flush_due = Interval(_FLUSH_EVERY_S, starts_due=True)
         self._words = Interval(_WORD_S, starts_due=True)
 
     def add_scalar(self, tag: str, value: float, global_step: int = 0) -> None:
@@ -52,59 +52,52 @@ class EventWriter:
 
     def write_scalars(self, values: Mapping[str, float], global_step: int) -> None:
         """Write several scalars of one step as one event."""
+        from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
         scalars = [Summary.Value(tag=tag, simple_value=float(value)) for tag, value in values.items()]
         event = Event(wall_time=time.time(), step=int(global_step), summary=Summary(value=scalars))
-        try:
+        with self._skip_if_full():
             if self._writer is None:
-                self._writer = self._open()
+                self._folder.mkdir(parents=True, exist_ok=True)
+                # The name holds the time in seconds: a number keeps a second file of one second apart.
+                self._writer = EventsWriter(str(self._folder / "events"), f".{os.getpid()}.{next(_file_numbers)}")
             self._writer.write_event(event)
-        except OSError as error:
-            self._leave(error)
-        if time.monotonic() >= self._next_flush_s:
+        if self._flush_due.pass_s():
             self.flush()
 
     def flush(self) -> None:
-        """Bring to the disk what was written; on a full disk events are left out, and the log says so."""
+        """Bring the events to the disk; on a full disk events are left out, with a warning in the log."""
         if self._writer is not None:
-            try:
+            with self._skip_if_full():
                 self._writer.flush()
-            except OSError as error:
-                self._leave(error)
-            self._next_flush_s = time.monotonic() + _FLUSH_EVERY_S
 
     def close(self) -> None:
         """Close the file; a later write opens a new one."""
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            try:
-                writer.close()
-            except OSError as error:
-                self._leave(error)
+        if self._writer is not None:
+            with self._skip_if_full():
+                self._writer.close()
+            self._writer = None
 
-    def _leave(self, error: OSError) -> None:
+    @contextmanager
+    def _skip_if_full(self) -> Iterator[None]:
         """Give up a file that found no room, which may end in half of an event: the next event begins another."""
-        if not is_full(error):
-            raise error
-        if self._words.pass_s():
-            logger.warning("TensorBoard events are left out: the disk is full (%s)", error)
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            with suppress(OSError):  # closing writes once more what found no room, which was said
-                writer.close()
-
-    def _open(self) -> EventsWriter:
-        from tensorboardX.event_file_writer import EventsWriter
-
-        self._folder.mkdir(parents=True, exist_ok=True)
-        # The name holds the time in seconds: without a number the second file of one second would replace the first.
-        return EventsWriter(str(self._folder / "events"), f".{os.getpid()}.{next(_file_numbers)}")
+        try:
+            yield
+        except OSError as error:
+            if not is_full(error):
+                raise
+            if self._words.pass_s():
+                logger.warning("TensorBoard events are left out: the disk is full (%s)", error)
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                with suppress(OSError):  # closing writes once more what found no room
+                    writer.close()
 
 
 class MetricsSink:
-    """Collect the metrics of a run in `{exp_dir}/metrics.jsonl` and, for TensorBoard, in `{exp_dir}/log/serial`.
+    """Metrics of a run in `{exp_dir}/metrics.jsonl` and, for TensorBoard, in `{exp_dir}/log/serial`.
 
     Parts take it where DI-engine's parts take a SummaryWriter. Files open with the first write and again with a write
     after `close`, so a part that closes the sink it shares harms no other; the owner of the sink closes it last.
@@ -117,16 +110,16 @@ class MetricsSink:
         self._words = Interval(_WORD_S, starts_due=True)
         self._events = EventWriter(Path(exp_dir) / "log" / "serial") if tensorboard else None
         self._started_s = time.monotonic()
-        # Told of the file and its length to come, before a run that goes back to a saved point cuts it.
+        # Called with the file and its length to come, before a run that goes back to a saved point cuts it.
         self.before_cut: Callable[[Path, int], None] | None = None
 
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
-        """Write what `source` reports at one point of training.
+        """Write the metrics of `source` at one point of training.
 
         In the file: one line `{"source", "env_step", "train_iter", "time_s", <name>: value, ...}`, handed to the system
         at once, so that a killed process loses none that returned. JSON knows no nan and inf: they become the strings
         "nan", "inf" and "-inf", which `float` reads. In TensorBoard: `{source}_iter/<name>` at `train_iter` and
-        `{source}_step/<name>` at `env_step`; a negative one says that it is not known, and writes nothing there.
+        `{source}_step/<name>` at `env_step`; a negative one is unknown, and writes nothing there.
         Values are numbers of Python or numpy, or tensors of one element; SchemaError for anything else.
         """
         if not _HEAD.isdisjoint(values):
@@ -144,7 +137,7 @@ class MetricsSink:
             self._events.add_scalar(tag, value, global_step)
 
     def flush(self) -> None:
-        """Bring to the disk what TensorBoard has not seen yet; the lines of the file are there already."""
+        """Bring the events for TensorBoard to the disk; the lines of the file are there already."""
         if self._events is not None:
             self._events.flush()
 
@@ -158,7 +151,7 @@ class MetricsSink:
             self._events.close()
 
     def state_dict(self) -> State:
-        """Return how long the file and the run are by now, so that resume can go back to here."""
+        """Return the length of the file and of the run, so that resume can go back to here."""
         self.flush()
         return {"num_bytes": self._num_bytes(), "time_s": self._time_s()}
 
@@ -196,7 +189,7 @@ class MetricsSink:
         self._write_waiting()
 
     def _write_waiting(self) -> None:
-        """Hand what waits to the system; on a full disk it goes on waiting, and the log says so."""
+        """Hand waiting lines to the system; on a full disk they keep waiting, with a warning in the log."""
         if self._file is None:
             return
         try:
@@ -215,13 +208,11 @@ class MetricsSink:
         return time.monotonic() - self._started_s
 
 
-def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: whatever a caller of DI-engine's API passes
-    """Return a writer for what a part got as `tb_logger`: a MetricsSink, a SummaryWriter or None."""
+def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: of a caller of DI-engine's API
+    """Return a writer for a part's argument `tb_logger`: a MetricsSink, a SummaryWriter or None."""
     if tb_logger is None:
         return _NoMetrics()
-    if isinstance(tb_logger, MetricsSink):
-        return tb_logger
-    if callable(getattr(tb_logger, "add_scalar", None)):
+    if callable(getattr(tb_logger, "add_scalar", None)) and not isinstance(tb_logger, MetricsSink):
         return _ScalarMetrics(tb_logger)
     if callable(getattr(tb_logger, "write", None)):
         writer: MetricsWriter = tb_logger
@@ -230,7 +221,7 @@ def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: whatever a calle
 
 
 def close_writer(tb_logger: Any) -> None:  # Any: as in `as_metrics_writer`
-    """Flush and close what a part got as `tb_logger`, as far as it can be; another part may write to it again."""
+    """Flush and close a part's argument `tb_logger`, if it has such methods; another part may write to it again."""
     for name in ("flush", "close"):
         method = getattr(tb_logger, name, None)
         if callable(method):
@@ -243,7 +234,7 @@ class _NoMetrics:
 
 
 class _ScalarMetrics:
-    """Hand every value to a SummaryWriter, under the tags of MetricsSink."""
+    """Writer of every value to a SummaryWriter, under the tags of MetricsSink."""
 
     def __init__(self, tb_logger: Any) -> None:  # Any: SummaryWriter of tensorboardX, torch, or a look-alike
         self._tb_logger = tb_logger

@@ -1,9 +1,10 @@
-"""Compute count, mean and variance of data that several processes observed, each a part of them."""
+"""Count, mean and variance of data of which several processes observed a part each."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ _MOST_ROWS, _MOST_BYTES = 256, 1 << 20  # that wait to be summed up
 
 
 class Moments(NamedTuple):
-    """Hold what is known of numbers [N, ...]: how many rows, their mean and their summed squared deviations from it.
+    """Moments of numbers [N, ...]: how many rows, their mean and their summed squared deviations from it.
 
     Merging is exact but for rounding, in float64 and in any order: parts give what all the data together give.
     Source: Chan, Golub and LeVeque 1979, "Updating formulae and a pairwise algorithm for computing sample variances".
@@ -26,12 +27,12 @@ class Moments(NamedTuple):
 
     @staticmethod
     def empty(shape: tuple[int, ...]) -> Moments:
-        """Return what is known of no data."""
+        """Return the moments of no data."""
         return Moments(0, np.zeros(shape), np.zeros(shape))
 
     @staticmethod
     def of(values: Array) -> Moments:
-        """Return what is known of `values` [N, ...], of any dtype of numbers."""
+        """Return the moments of `values` [N, ...], of any dtype of numbers."""
         if not len(values):
             return Moments.empty(values.shape[1:])
         numbers = np.asarray(values, np.float64)
@@ -39,7 +40,7 @@ class Moments(NamedTuple):
         return Moments(len(numbers), np.asarray(mean), np.asarray(np.square(numbers - mean).sum(axis=0)))
 
     def merge(self, other: Moments) -> Moments:
-        """Return what is known of the data of both."""
+        """Return the moments of the data of both."""
         if not other.count:
             return self
         if not self.count:
@@ -52,20 +53,17 @@ class Moments(NamedTuple):
 
     @property
     def var(self) -> Array:
-        """Return the variance [...], 1 where nothing is known."""
+        """Variance [...], 1 without data."""
         return self.m2 / self.count if self.count else np.ones_like(self.m2)
 
 
 def merged(parts: Sequence[Moments]) -> Moments:
-    """Return what is known of the data of all `parts`, of which there is at least one."""
-    first, *others = parts
-    for each in others:
-        first = first.merge(each)
-    return first
+    """Return the moments of the data of all `parts`, of which there is at least one."""
+    return reduce(Moments.merge, parts)
 
 
 class Observer:
-    """Collect rows one at a time and say what is known of them; they are summed up many at once."""
+    """Moments of rows that are added one at a time; they are summed up many at once."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         row_bytes = 8 * math.prod(shape)
@@ -74,7 +72,7 @@ class Observer:
         self._moments = Moments.empty(shape)
 
     def add(self, row: Array) -> None:
-        """Take one row in."""
+        """Add one row."""
         if self._used == len(self._rows):
             self._sum_up()
         self._rows[self._used] = row
@@ -82,12 +80,12 @@ class Observer:
 
     @property
     def moments(self) -> Moments:
-        """Return what is known of all rows since the start, or the last `restart`."""
+        """Moments of all rows since the start, or the last `restart`."""
         self._sum_up()
         return self._moments
 
     def restart(self, moments: Moments | None = None) -> None:
-        """Forget what came so far; go on from `moments` if given."""
+        """Forget the rows so far; continue from `moments` if given."""
         self._used = 0
         self._moments = Moments.empty(self._rows.shape[1:]) if moments is None else moments
 

@@ -1,4 +1,4 @@
-"""Keep the states from which a run goes on: folders that are whole or not there, the newest few of them.
+"""Saved points of a run, from which it resumes: folders that are whole or not there, the newest few of them.
 
 `{folder}/{step}/` holds one file per part and, written last, `manifest.json` with their sizes and hashes. A folder is
 made under a hidden name and renamed when it is complete. That survives the death of the process; `durable` writes
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from ding_like.errors import CheckpointError
 from ding_like.types import State
 from ding_like.utils.checkpoint import load_state, save_state
+from ding_like.utils.files import sync_folder
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ _MANIFEST = "manifest.json"
 
 
 class Saved(NamedTuple):
-    """Hold one saved point of a run."""
+    """One saved point of a run."""
 
     step: int
     parts: dict[str, State]
@@ -38,7 +39,7 @@ class Saved(NamedTuple):
 
 
 class ResumeStore:
-    """Save parts of a run under a step number and load the newest valid step."""
+    """Saved points of the parts of a run, each under a step number; the newest valid one is loaded."""
 
     def __init__(self, folder: str | os.PathLike[str], *, keep: int = 2, durable: bool = True) -> None:
         self.folder = Path(folder)
@@ -46,13 +47,13 @@ class ResumeStore:
         self._durable = durable
 
     def save(self, step: int, parts: Mapping[str, State], meta: Mapping[str, Any]) -> Path:
-        """Write a step and forget all but the newest `keep`; `meta` is JSON-like. Returns the folder.
+        """Write a step and delete all but the newest `keep`; `meta` is JSON-like. Returns the folder.
 
         A step that is there already is replaced. What a killed process left half-written is removed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove_leftovers()
-        made = self.folder / f".{step}.{secrets.token_hex(4)}.tmp"
+        made, final = self._hidden(step, "tmp"), self.folder / str(step)
         made.mkdir()
         try:
             files = {}
@@ -61,32 +62,33 @@ class ResumeStore:
                 save_state(path, state, durable=self._durable)
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": _hash(path)}
             manifest = {"format": FORMAT, "step": step, "files": files, "meta": dict(meta)}
-            _write(made / _MANIFEST, json.dumps(manifest, indent=1).encode(), durable=self._durable)
-            final = self._take_place(made, step)
+            with open(made / _MANIFEST, "xb") as file:
+                file.write(json.dumps(manifest, indent=1).encode())
+                if self._durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            if final.exists():
+                # A folder cannot replace a full one: the old one steps aside, and goes with the leftovers.
+                os.rename(final, self._hidden(step, "old"))
+            os.rename(made, final)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise
-        self._forget_old()
-        return final
-
-    def _take_place(self, made: Path, step: int) -> Path:
-        final = self.folder / str(step)
-        if final.exists():
-            # A folder cannot replace a full one: the old one steps aside, and goes with the leftovers.
-            os.rename(final, self.folder / f".{step}.{secrets.token_hex(4)}.old")
-        os.rename(made, final)
         if self._durable:
-            _sync(self.folder)
+            sync_folder(self.folder)
+        for old in self.steps()[self._keep :]:
+            shutil.rmtree(self.folder / str(old), ignore_errors=True)
+        self._remove_leftovers()
         return final
 
     def steps(self) -> list[int]:
-        """Return the steps that are there, newest first; whether they are valid is for `load` to find out."""
+        """Return the steps that are there, newest first; `load` finds out whether they are valid."""
         if not self.folder.is_dir():
             return []
         return sorted((int(path.name) for path in self.folder.iterdir() if path.name.isdecimal()), reverse=True)
 
     def load_newest(self) -> Saved:
-        """Return the newest step whose files are what its manifest says; skipped ones are named in the log.
+        """Return the newest step whose files fit its manifest; skipped ones are named in the log.
 
         Raises CheckpointError if there is none.
         """
@@ -113,18 +115,17 @@ class ResumeStore:
         return Saved(step, {path.stem: load_state(path, what="saved state") for path in files}, meta)
 
     def newest_meta(self) -> dict[str, Any]:
-        """Return what was saved as `meta` with the newest step whose manifest can be read; its files are not looked at.
+        """Return the `meta` of the newest step whose manifest can be read; its other files are not read.
 
         Raises CheckpointError if there is none.
         """
         for step in self.steps():
             with suppress(CheckpointError):
-                meta: dict[str, Any] = _read_manifest(self.folder / str(step) / _MANIFEST)["meta"]
-                return meta
-        return self.load_newest().meta  # which says what is wrong
+                return dict(_read_manifest(self.folder / str(step) / _MANIFEST)["meta"])
+        return self.load_newest().meta  # raises the error that names the faults
 
     def whole_steps(self) -> list[int]:
-        """Return the steps whose files are what their manifests say, newest first."""
+        """Return the steps whose files fit their manifests, newest first."""
         found = []
         for step in self.steps():
             with suppress(CheckpointError):
@@ -133,13 +134,13 @@ class ResumeStore:
         return found
 
     def forget_after(self, step: int) -> None:
-        """Forget the steps that are newer than one: a run that goes on from it makes them again."""
+        """Delete the steps that are newer than one: a run that resumes from it makes them again."""
         for newer in self.steps():
             if newer > step:
                 shutil.rmtree(self.folder / str(newer), ignore_errors=True)
 
     def _checked(self, step: int) -> tuple[list[Path], dict[str, Any]]:
-        """Return (the files, `meta`) of a step. Raises CheckpointError if a file is not what the manifest says."""
+        """Return (the files, `meta`) of a step. Raises CheckpointError if a file does not fit the manifest."""
         folder = self.folder / str(step)
         manifest = _read_manifest(folder / _MANIFEST)
         for name, expected in manifest["files"].items():
@@ -150,10 +151,8 @@ class ResumeStore:
                 raise CheckpointError(f"{path} {seen}.")
         return [folder / name for name in manifest["files"]], manifest["meta"]
 
-    def _forget_old(self) -> None:
-        for step in self.steps()[self._keep :]:
-            shutil.rmtree(self.folder / str(step), ignore_errors=True)
-        self._remove_leftovers()
+    def _hidden(self, step: int, kind: str) -> Path:
+        return self.folder / f".{step}.{secrets.token_hex(4)}.{kind}"
 
     def _remove_leftovers(self) -> None:
         for path in self.folder.iterdir():
@@ -163,14 +162,14 @@ class ResumeStore:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest: dict[str, Any] = json.loads(path.read_bytes())
         is_ours = isinstance(manifest["files"], dict) and isinstance(manifest["meta"], dict)
         version = manifest["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is missing or no manifest ({error}).") from error
     if not is_ours or version != FORMAT:
         raise CheckpointError(f"{path} is of format {version}, this version reads {FORMAT}.")
-    return dict(manifest)
+    return manifest
 
 
 def _hash(path: Path) -> str:
@@ -179,19 +178,3 @@ def _hash(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _write(path: Path, data: bytes, *, durable: bool) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -19,7 +19,7 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.report.experiment import read_experiment, read_plan
 from ding_like.utils.files import retry
-from ding_like.utils.folder_lock import FolderLock
+from ding_like.utils.run_folder import FolderLock
 from tests.pipeline.test_serial import make_configs
 from tests.report.run_folder import write_seeds
 

@@ -19,7 +19,7 @@ from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.parallel import comm_collector, comm_learner, coordinator
 from ding_like.pipeline.parallel.core import state
 from ding_like.pipeline.parallel.settings import read_system
-from ding_like.utils import files, folder_lock
+from ding_like.utils import files, run_folder
 from tests.simulation import stand_ins
 from tests.simulation.audit import Audit
 from tests.simulation.disk import Connection, Disks
@@ -166,7 +166,7 @@ class Simulation:
         from ding_like.comm.rest import files as rest_files
 
         patches.set(rest_files, "_MEMORY", self._folder)
-        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, folder_lock.FolderLock):
+        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, run_folder.FolderLock):
             patches.wrap(cls, "__init__", self._keep)
 
     def _keep(self, init: Any) -> Any:
@@ -236,8 +236,8 @@ class Simulation:
         for each in process.kept:
             if isinstance(each, Connection):
                 each.drop()
-            elif isinstance(each, folder_lock.FolderLock):
-                if hasattr(each, "_descriptor"):
+            elif isinstance(each, run_folder.FolderLock):
+                if hasattr(each, "_descriptors"):
                     each.close()
             else:
                 each.close = lambda: None  # what its finaliser calls: the dead close nothing

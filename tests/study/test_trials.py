@@ -243,7 +243,7 @@ def test_a_trial_of_several_seeds_is_worth_their_mean() -> None:
 
 _HOLDS = """
 import sys
-from ding_like.utils.folder_lock import FolderLock
+from ding_like.utils.run_folder import FolderLock
 with FolderLock("study"):
     print("holds", flush=True)
     sys.stdin.read()

@@ -18,8 +18,7 @@ from ding_like.errors import CheckpointError
 from ding_like.model import DQN, VAC
 from ding_like.model.qac import ContinuousQAC
 from ding_like.policy import DQNPolicy
-from ding_like.utils.checkpoint import load_state
-from ding_like.utils.di_engine_checkpoint import from_di_engine, renamed
+from ding_like.utils.checkpoint import from_di_engine, load_state, renamed
 from ding_like.worker import BaseLearner
 
 

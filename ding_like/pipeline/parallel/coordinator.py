@@ -35,10 +35,9 @@ from ding_like.pipeline.parallel.settings import (
 from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.self_play import has_league, make_league
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
-from ding_like.utils.folder_lock import FolderLock
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import COORDINATOR_REGISTRY
-from ding_like.utils.run_folder import make_folder
+from ding_like.utils.run_folder import FolderLock, make_folder
 from ding_like.utils.timing import Interval
 from ding_like.worker import create_parallel_commander
 

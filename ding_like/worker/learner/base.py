@@ -20,8 +20,7 @@ from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import CheckpointPart, LearnMode, Reducer, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable
-from ding_like.utils.checkpoint import load_state, save_state
-from ding_like.utils.di_engine_checkpoint import from_di_engine
+from ding_like.utils.checkpoint import from_di_engine, load_state, save_state
 from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
