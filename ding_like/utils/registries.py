@@ -281,7 +281,10 @@ _BATTLE = "worker.collector.battle"
 _EVALUATE_BATTLE = "worker.evaluator.interaction"
 _PARALLEL = "pipeline.parallel"
 
-POLICY_REGISTRY = _new("policy", "policy")
+POLICY_REGISTRY = _new(
+    "policy", "policy", c51="policy.dqn", qrdqn="policy.dqn", drqn="policy.r2d2", pg="policy.a2c",
+    ppo_offpolicy="policy.ppo", td3="policy.ddpg",
+)  # fmt: skip
 ENV_REGISTRY = _new("env", "envs", gymnasium="envs.gymnasium_env", joint_petting_zoo="envs.petting_zoo")
 ENV_WRAPPER_REGISTRY = _new("env_wrapper", "envs.wrappers")
 ENV_MANAGER_REGISTRY = _new(
