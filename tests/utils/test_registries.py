@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import RegistryError
-from ding_like.utils.registries import BUFFER_REGISTRY, Registry
+from ding_like.utils.registries import BUFFER_REGISTRY, POLICY_REGISTRY, Registry
 
 SHAPE_MODULE = """
 from {package} import SHAPES
@@ -233,3 +233,10 @@ def test_an_import_path_whose_module_imports_gym_names_its_line_and_gymnasium(
 
     with pytest.raises(RegistryError, match=r"old_gym_shape\.py:1\); .*import gymnasium as gym"):
         shapes.get("old_gym_shape:Shape")
+
+
+def test_every_policy_is_found_by_its_name_alone() -> None:
+    for name in POLICY_REGISTRY.names():
+        module = POLICY_REGISTRY.get(name).__module__
+        if module.startswith("ding_like."):  # others are of tests
+            assert module == POLICY_REGISTRY._modules.get(name, f"{POLICY_REGISTRY.home}.{name}"), name
