@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.types import Array
 
 if TYPE_CHECKING:  # processes that step envs import this module, and need no torch

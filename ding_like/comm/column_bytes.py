@@ -11,8 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError
 from ding_like.types import Array
 

@@ -1,4 +1,4 @@
-"""Hold transitions as columns inside and as a sequence of mappings outside."""
+"""Batches of transitions, windows and episodes: columns inside, sequences of mappings outside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, overload
 import numpy as np
 
 from ding_like.data.obs import nest
-from ding_like.data.row_ids import ROW_ID, as_text
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array
@@ -18,6 +17,11 @@ if TYPE_CHECKING:
 
 # numpy on the host, torch after `to(device)`.
 Column: TypeAlias = Any
+
+ROW_ID = "replay_unique_id"
+
+# The id of a row of another buffer: no row of ours has it.
+_FOREIGN = int(np.iinfo(np.int64).min)
 
 
 def _done(columns: Mapping[str, Column]) -> Column:
@@ -44,10 +48,10 @@ def columns_to(device: str | torch.device, columns: Mapping[str, Column]) -> dic
 
 
 class TransitionBatch(Sequence[Mapping[str, Any]]):
-    """Hold equal-length named columns; `batch["obs"]` is a column, `batch[3]` a read-only `Row`.
+    """Equal-length named columns; `batch["obs"]` is a column, `batch[3]` a read-only `Row`.
 
     Columns are numpy arrays [B, ...] on the host, tensors after `to(device)`. Slices are views; `take` and `concat`
-    give fresh memory. Nobody writes into a batch that it was given: `with_column` returns a new batch.
+    give fresh memory. A batch is never written into: `with_columns` returns a new one.
     Raises SchemaError if the columns differ in length.
     """
 
@@ -109,12 +113,12 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        """Return the columns by name; read them, do not write into them."""
+        """Columns by name, to be read only."""
         return self._columns
 
     @property
     def schema(self) -> Schema:
-        """Return shape and dtype of the (numpy) columns."""
+        """Shape and dtype of the (numpy) columns."""
         return Schema.of(self._columns)
 
     def take(self, index: Array) -> TransitionBatch:
@@ -154,7 +158,7 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
 
 
 class Row(Mapping[str, Any]):
-    """View one row of a batch as a read-only mapping; also answers DI-engine's `done`, `IS` and `collect_iter`.
+    """Read-only view of one row of a batch; it also has DI-engine's `done`, `IS` and `collect_iter`.
 
     The id of a row from a buffer is text, as DI-engine writes it ("buffer_17"); the column holds numbers. Of columns
     "obs/a" and "obs/b" it answers `row["obs"]` with a dict; its names are those of the columns.
@@ -197,7 +201,7 @@ class Row(Mapping[str, Any]):
 
 
 class EpisodeBatch(Sequence[TransitionBatch]):
-    """Hold whole episodes end to end: item i is a slice view of one episode, without padding.
+    """Whole episodes end to end: item i is a slice view of one episode, without padding.
 
     `offsets` [N + 1] are row numbers, first 0, last len(batch), never falling.
     """
@@ -229,3 +233,106 @@ class EpisodeBatch(Sequence[TransitionBatch]):
             raise IndexError(f"episode {key} of {len(self)}")
         i = key % len(self)
         return self.batch[int(self.offsets[i]) : int(self.offsets[i + 1])]
+
+
+class SequenceBatch(Sequence[TransitionBatch]):
+    """B windows of T rows: `batch["obs"]` is [B, T, ...], `batch[3]` the T rows of one window, a view.
+
+    Column `mask` [B, T] is False on padding and, where there is a burn-in, in its steps. `initial` holds columns of
+    which only the first row of each window is kept, [B, ...]: recurrent state. `per_window` holds what there is once
+    for each window, [B, ...], such as its `weight`; `batch["weight"]` finds it too.
+    """
+
+    __slots__ = ("_columns", "initial", "num_steps", "per_window")
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        initial: Mapping[str, Column] | None = None,
+        per_window: Mapping[str, Column] | None = None,
+    ) -> None:
+        self._columns = dict(columns)
+        self.initial = dict(initial or {})
+        self.per_window = dict(per_window or {})
+        shapes = {column.shape[:2] for column in self._columns.values()}
+        if len(shapes) != 1:
+            raise SchemaError(f"columns of one sequence batch must be equally long and wide, got {sorted(shapes)}.")
+        self.num_steps = int(next(iter(shapes))[1])
+
+    @classmethod
+    def of_length(
+        cls,
+        num_steps: int,
+        columns: dict[str, Column],
+        initial: dict[str, Column],
+        per_window: Mapping[str, Column] | None = None,
+    ) -> SequenceBatch:
+        """Return a batch of columns known to be [B, num_steps, ...], without looking; it keeps the dicts."""
+        batch = cls.__new__(cls)
+        batch._columns, batch.initial, batch.num_steps = columns, initial, num_steps
+        batch.per_window = dict(per_window or {})
+        return batch
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values())))
+
+    @overload
+    def __getitem__(self, key: str) -> Column: ...
+    @overload
+    def __getitem__(self, key: int) -> TransitionBatch: ...
+    @overload
+    def __getitem__(self, key: slice) -> SequenceBatch: ...
+    def __getitem__(self, key: str | int | slice) -> Any:
+        if isinstance(key, str):
+            return self._columns[key] if key in self._columns else self.per_window[key]
+        if isinstance(key, slice):
+            parts = (self._columns, self.initial, self.per_window)
+            return SequenceBatch(*({name: column[key] for name, column in part.items()} for part in parts))
+        if not -len(self) <= key < len(self):
+            raise IndexError(f"window {key} of {len(self)}")
+        return TransitionBatch({name: column[key] for name, column in self._columns.items()})
+
+    def __repr__(self) -> str:
+        return f"SequenceBatch({len(self)} windows of {self.num_steps} rows: {', '.join(self._columns)})"
+
+    @property
+    def columns(self) -> Mapping[str, Column]:
+        """Columns by name, to be read only."""
+        return self._columns
+
+    def to(self, device: str | torch.device) -> SequenceBatch:
+        """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
+        columns, *rest = (columns_to(device, part) for part in (self._columns, self.initial, self.per_window))
+        return SequenceBatch.of_length(self.num_steps, columns, *rest)
+
+
+def as_text(instance_name: str, number: int) -> str:
+    """Return the id of row `number` of the buffer of this name."""
+    return f"{instance_name}_{number}"
+
+
+def number_of(text: str) -> int:
+    """Return the number in an id. Raises SchemaError for a text that is none."""
+    number = text.rpartition("_")[2]
+    if not number.isdecimal():
+        raise SchemaError(f"{ROW_ID} is {text!r}, expected a number or a text like 'buffer_17', as samples have it.")
+    return int(number)
+
+
+def as_numbers(ids: Any, instance_name: str) -> Any:
+    """Return ids with texts as numbers, -2^63 for those of another buffer; anything without texts as it is.
+
+    Raises SchemaError for a text that is no id.
+    """
+    if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":  # as a rule
+        return ids
+    if not isinstance(ids, (Sequence, np.ndarray)) or not any(isinstance(each, str) for each in ids):
+        return ids
+    return np.array([_own_number(each, instance_name) for each in ids], np.int64)
+
+
+def _own_number(each: Any, instance_name: str) -> int:
+    if not isinstance(each, str):
+        return int(each)
+    number = number_of(each)
+    return number if each == as_text(instance_name, number) else _FOREIGN

@@ -1,4 +1,4 @@
-"""Load the inner loops in C where they were built, and do the same in numpy where they were not."""
+"""Inner loops in C where they were built, and in numpy where they were not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 class CompiledPart(NamedTuple):
-    """Hold the modules in C; Any: mypy cannot read them."""
+    """Modules in C; Any: mypy cannot read them."""
 
     sum_tree: Any
     rows: Any

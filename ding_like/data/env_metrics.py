@@ -1,4 +1,4 @@
-"""Read what an env measures beside the return: numbers by name in `info` at an episode's end."""
+"""Metrics of an env beside the return: numbers by name in `info` at an episode's end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TAKEN = frozenset(
 
 
 class EpisodeMetrics:
-    """Take the metrics of episodes from what `info` says at their last step; said once where a name is not there.
+    """Reader of the metrics of episodes from `info` at their last step; warns once of a name that is not there.
 
     A metric is a bool, a number, or an array of one; it may also lie in `info["episode_info"]`.
     """

@@ -1,4 +1,4 @@
-"""Hold a hybrid action, a discrete choice with its parameters, in one row of numbers."""
+"""Space of hybrid actions: a discrete choice with its parameters, in one row of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_CHOICES = 2**24
 
 
 class HybridSpace(spaces.Box):
-    """Be the space of rows float32 [1 + P]: one of K choices, then the P parameters of all choices.
+    """Space of rows float32 [1 + P]: one of K choices, then the P parameters of all choices.
 
     `parameter_mask` bool [K, P] says which parameters belong to which choice: none, some or all, and one parameter may
     belong to several choices. By default every choice takes all of them. All parameters of a row lie within their

@@ -1,4 +1,4 @@
-"""Define the records that parts exchange, so that none of them is an anonymous dict."""
+"""Records of episodes, evaluations and collections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class EpisodeRecord:
-    """Describe one finished episode of one lane."""
+    """Finished episode of one lane."""
 
     lane: int
     return_: float  # undiscounted sum of rewards, or the env's own info['eval_episode_return']
@@ -26,7 +26,7 @@ class EpisodeRecord:
 
 @dataclass(frozen=True)
 class EvalResult:
-    """Describe one evaluation: the first `n` finished episodes of each lane."""
+    """Evaluation: the first `n` finished episodes of each lane."""
 
     returns: list[float]
     lengths: list[int]
@@ -37,24 +37,16 @@ class EvalResult:
 
     @property
     def mean(self) -> float:
-        """Return the mean return over episodes."""
+        """Mean return over episodes."""
         return sum(self.returns) / len(self.returns)
 
 
 @dataclass
 class CollectStats:
-    """Count what one collector did since it was made."""
+    """Counts of one collector since it was made."""
 
     env_steps: int = 0
     episodes: int = 0
     train_samples: int = 0
     dropped_steps: int = 0  # env steps of episodes that broke off, and on-policy surplus
     dropped_episodes: int = 0
-
-
-@dataclass(frozen=True)
-class TrainInfo:
-    """Tell the pipeline what one `train` call did."""
-
-    train_iter: int
-    iterations: int

@@ -1,4 +1,4 @@
-"""Keep transitions in order of arrival until a policy makes training rows of them."""
+"""Log of transitions in order of arrival, until a policy makes training rows of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ding_like.types import Array, State
 
 
 class LaneIndex(NamedTuple):
-    """Say which row of a rollout is step t of lane e; lanes shorter than T are padded with row 0."""
+    """Row numbers of step t of lane e of a rollout; lanes shorter than T are padded with row 0."""
 
     row: Array  # [T, E] int64, row numbers
     valid: Array  # [T, E] bool, False on padding
@@ -22,7 +22,7 @@ class LaneIndex(NamedTuple):
 
 
 class Rollout:
-    """Append rows of E lanes to contiguous columns in order of arrival.
+    """Contiguous columns of the rows of E lanes, in order of arrival.
 
     Column `lane` tells the lanes apart. If every append held all lanes in order the log *is* [T, E] by a reshape;
     otherwise one stable sort by lane gives the ragged lanes.
@@ -36,7 +36,7 @@ class Rollout:
         # Rows of an append -> (column, dtype, number of elements) by name: what such an append is held against.
         self._targets: dict[int, dict[str, tuple[Array, np.dtype[Any], int]]] = {}
         self._size = 0
-        self._is_rectangular = True
+        self.is_rectangular = True  # every append held all lanes, in order
 
     def __len__(self) -> int:
         return self._size
@@ -75,7 +75,7 @@ class Rollout:
         self._size = stop
         if is_full_step is None:
             is_full_step = rows == self.num_lanes and bool((lanes == np.arange(rows)).all())
-        self._is_rectangular &= is_full_step
+        self.is_rectangular &= is_full_step
 
     def _begin(self, columns: Mapping[str, Array]) -> None:
         """Take the schema of the first rows. Raises SchemaError if the columns differ in length."""
@@ -115,15 +115,10 @@ class Rollout:
         """Return views of all columns; they are overwritten by later appends."""
         return {name: column[: self._size] for name, column in self._columns.items()}
 
-    @property
-    def is_rectangular(self) -> bool:
-        """Tell whether every append held all lanes, in order."""
-        return self._is_rectangular
-
     def as_lanes(self) -> LaneIndex:
         """Return where each lane's rows lie, in order of time."""
         lanes = self.num_lanes
-        if self._is_rectangular:
+        if self.is_rectangular:
             steps = self._size // lanes
             row = np.arange(self._size, dtype=np.int64).reshape(steps, lanes)
             return LaneIndex(row, np.ones((steps, lanes), bool), np.full(lanes, steps, np.int64))
@@ -160,12 +155,12 @@ class Rollout:
             column[: len(rows)] = column[rows]
         self._size = len(rows)
         # Equal tails of a rectangle are a rectangle; anything else needs the sort by lane.
-        self._is_rectangular = not len(rows) or (uniform and self._is_rectangular)
+        self.is_rectangular = not len(rows) or (uniform and self.is_rectangular)
 
     def clear(self) -> None:
         """Forget all rows; memory and schema stay."""
         self._size = 0
-        self._is_rectangular = True
+        self.is_rectangular = True
 
     def state_dict(self) -> State:
         """Return the rows, for an exact resume."""
@@ -173,7 +168,7 @@ class Rollout:
         for name, column in rows.items():
             if column.dtype.hasobject:  # what envs said: a file of a state takes plain data
                 rows[name] = _plain(column.tolist())
-        return {"columns": rows, "is_rectangular": self._is_rectangular}
+        return {"columns": rows, "is_rectangular": self.is_rectangular}
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
@@ -182,7 +177,7 @@ class Rollout:
         columns = {name: _as_column(column) for name, column in state["columns"].items()}
         if columns:  # none of them may hold a row: then their dtypes count, which later rows must fit
             self.append(columns)
-        self._is_rectangular = state["is_rectangular"]
+        self.is_rectangular = state["is_rectangular"]
 
 
 def _as_column(values: Any) -> Array:

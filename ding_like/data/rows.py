@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import ROW_ID, TransitionBatch, number_of
 from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
-from ding_like.data.row_ids import ROW_ID, number_of
 from ding_like.errors import SchemaError
 from ding_like.types import OUR_FIELDS, Array, CollectMode, EvalMode, LearnMode, Obs, State, StepBatch
 
@@ -26,7 +25,7 @@ INFO_COLUMN = "timestep_info"
 
 
 class Timestep(NamedTuple):
-    """Carry what DI-engine's `process_transition` reads of an env step."""
+    """Env step as DI-engine's `process_transition` reads it."""
 
     obs: Any
     reward: Any
@@ -157,7 +156,7 @@ def _own_copy(value: Any) -> Any:
 
 
 class DiEngineStyleActor:
-    """Act through `forward({id: obs}) -> {id: {"action": ...}}`; with `as_float32`, observations are cast to that."""
+    """Actor through `forward({id: obs}) -> {id: {"action": ...}}`; with `as_float32`, observations are cast to that."""
 
     def __init__(self, mode: Any, *, as_float32: bool = False) -> None:
         self._mode = mode  # any named tuple with DI-engine's fields
@@ -209,7 +208,7 @@ def _to_tensors(value: Any) -> Any:
 
 
 class DiEngineStyleSegment:
-    """Run `process_transition` and `get_train_sample` lane by lane.
+    """Segment function that runs `process_transition` and `get_train_sample` lane by lane.
 
     A policy that looks ahead (n-step, unrolled sequences) gets whole episodes, so that nothing is cut short; others
     get what there is.
@@ -399,19 +398,3 @@ def _say_once(mode: Any, which: str) -> None:
             "docs/architecture.md says how to offer columns.",
             which,
         )
-
-
-__all__ = [
-    "INFO_COLUMN",
-    "DiEngineStyleActor",
-    "DiEngineStyleSegment",
-    "Timestep",
-    "adapt_collect_mode",
-    "adapt_eval_mode",
-    "adapt_learn_mode",
-    "as_batch",
-    "check_logged",
-    "method_name",
-    "timestep_infos",
-    "to_tensor_transitions",
-]

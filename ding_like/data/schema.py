@@ -1,4 +1,4 @@
-"""Say which columns there are, of which shape and dtype; every mismatch error comes from here."""
+"""Schema of columns: names, shapes and dtypes; every mismatch error comes from here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ding_like.types import Array
 
 
 class Field(NamedTuple):
-    """Describe one row of one column."""
+    """Shape and dtype of one row of one column."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 
 class Schema(Mapping[str, Field]):
-    """Map column names to the shape and dtype of one row; preallocates storage and file headers."""
+    """Mapping of column names to the shape and dtype of one row."""
 
     __slots__ = ("_fields",)
 
@@ -50,7 +50,7 @@ class Schema(Mapping[str, Field]):
 
     @property
     def row_bytes(self) -> int:
-        """Return the size of one row over all columns, in bytes."""
+        """Size of one row over all columns, in bytes."""
         return sum(int(np.prod(field.shape)) * field.dtype.itemsize for field in self._fields.values())
 
     def allocate(self, rows: int) -> dict[str, Array]:

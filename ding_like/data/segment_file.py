@@ -1,7 +1,8 @@
-"""Write and read segments: files of rows that one collector made, checked before they are used.
+"""Files of columns, as safetensors, so that nothing in a file is executed: data of buffers, and segments of collectors.
 
-A reader makes the path from the segment's name, never from anything a client sent; it takes regular files of the
-declared size only, hashes the bytes, bounds the header, and parses those very bytes.
+A segment has the rows of one collector, checked before they are used. A reader makes the path from the segment's name,
+never from anything a client sent; it takes regular files of the declared size only, hashes the bytes, bounds the
+header, and parses those very bytes.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ding_like.data.schema import Schema
-from ding_like.errors import CommError
+from ding_like.errors import CheckpointError, CommError
 from ding_like.types import Array
-from ding_like.utils.files import WrongSizeError, atomic_write, is_full, read_regular_file, retry
+from ding_like.utils.files import WrongSizeError, atomic_write, is_full, read_regular_file
 
+_COLUMNS_FORMAT = "ding_like columns 1"
 _FORMAT = "ding_like segment 1"
 _SUFFIX = ".safetensors"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -36,12 +38,46 @@ _MAX_COLUMNS = 512
 # bounds columns and depth before anything is parsed.
 _MAX_BRACKETS = 3 * _MAX_COLUMNS + 16
 _TOLD = "~observed/"  # before the names of tensors that are no columns
-_READ_TIMEOUT_S = 2.0  # network disks lag
 MAX_BYTES = 64 << 20
 
 
+def save_columns(path: str | os.PathLike[str], columns: Mapping[str, Array]) -> None:
+    """Write columns to a file, whole or not at all. Raises CheckpointError for a dtype that has no place in one."""
+    arrays = {name: np.ascontiguousarray(column) for name, column in columns.items()}
+    # safetensors sorts by dtype; rows come back with their columns in this order.
+    meta = {"format": _COLUMNS_FORMAT, "columns": json.dumps(list(arrays))}
+    try:
+        data = save_tensors(arrays, metadata=meta)
+    except (SafetensorError, KeyError, TypeError) as error:
+        kinds = ", ".join(f"{name} {array.dtype}" for name, array in arrays.items())
+        raise CheckpointError(f"{path} cannot hold columns of these dtypes: {kinds} ({error}).") from error
+    with atomic_write(path) as file:
+        file.write(data)
+
+
+def load_columns(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Return the columns that `save_columns` wrote. Raises CheckpointError for a damaged or foreign file."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            meta = file.metadata() or {}
+            if meta.get("format") != _COLUMNS_FORMAT:
+                raise CheckpointError(f"{path} has the format {meta.get('format')!r}, expected {_COLUMNS_FORMAT!r}.")
+            return {name: file.get_tensor(name) for name in json.loads(meta["columns"])}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read as columns: {error}. It is damaged, or another file.") from error
+
+
+def is_column_file(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file begins as safetensors do: the length of a JSON header, then the header."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(9)[8:] == b"{"
+    except OSError:
+        return False
+
+
 class SegmentError(CommError):
-    """Say why a segment cannot be used; `code` is missing, truncated, corrupt, foreign, schema or full."""
+    """Segment that cannot be used; `code` is missing, truncated, corrupt, foreign, schema or full."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -50,7 +86,7 @@ class SegmentError(CommError):
 
 @dataclass(frozen=True)
 class SegmentMeta:
-    """Say where a segment comes from; it is in the file, so that a segment describes itself."""
+    """Origin of a segment; it is in the file, so that a segment describes itself."""
 
     task_id: str
     attempt: int
@@ -59,12 +95,12 @@ class SegmentMeta:
     policy_version: int
     env_steps: int
     policy_attempt: int = 0  # (policy_attempt, policy_version) are the weights that acted
-    # Arrays by name that are told beside the rows: what the envs' wrappers observed. They are tensors of the file.
+    # Arrays by name beside the rows: statistics of the envs' wrappers. They are tensors of the file.
     observed: Mapping[str, Array] = field(default_factory=dict)
 
 
 class WrittenSegment(NamedTuple):
-    """Hold what is announced of a segment."""
+    """Announcement of a segment."""
 
     name: str
     rows: int
@@ -138,24 +174,12 @@ def read_segment(
         columns = {column: arrays.pop(column) for column in json.loads(header["columns"])}
         observed = {told: arrays.pop(f"{_TOLD}{told}") for told in json.loads(header.get("observed", "[]"))}
         meta = dataclasses.replace(_meta(json.loads(header["meta"])), observed=observed)
-    # What a stranger nests or multiplies until Python gives up is his fault, not the reader's.
+    # Nested or huge structures that Python cannot parse are faults of the file.
     except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RecursionError, MemoryError) as error:
         raise SegmentError("foreign", f"segment {name} cannot be parsed: {str(error)[:200]!r}") from error
     if arrays or not columns or any(column.ndim < 1 or len(column) != rows for column in columns.values()):
         raise SegmentError("schema", f"segment {name} has other columns or rows than were announced")
     return columns, meta
-
-
-def read_with_retries(
-    folder: str | os.PathLike[str], name: str, *, rows: int, sha256: str, nbytes: int
-) -> tuple[dict[str, Array], SegmentMeta]:
-    """Read a segment, trying again for 2 s. Raises SegmentError."""
-    return retry(
-        lambda: read_segment(folder, name, rows=rows, sha256=sha256, nbytes=nbytes),
-        SegmentError,
-        timeout_s=_READ_TIMEOUT_S,
-        first_wait_s=0.2,
-    )
 
 
 def remove_segments(folder: str | os.PathLike[str], names: Iterable[str]) -> None:

@@ -25,7 +25,7 @@ def as_leaves(powers: Array, priorities: Array) -> Array:
 
 
 class SumTree:
-    """Keep non-negative weights of `capacity` places; find places by prefix sums.
+    """Non-negative weights of `capacity` places, which are found by prefix sums.
 
     Leaves are float32. A node is the float64 sum of its 32 children, computed afresh from them whenever one changes, so
     that sums do not drift however many updates there are (the method of Schaul et al. 2016, appendix B.2.1, with wide
@@ -142,16 +142,6 @@ class SumTree:
         self._flush()
         return float(self._block_min.min())
 
-    def prefix_sum(self, place: int) -> float:
-        """Return the sum of the weights of all places before `place`."""
-        ends = self._ends()
-        node, rest = divmod(place, _RADIX)
-        total = float(self._leaves[node * _RADIX : place].sum(dtype=np.float64)) if rest else 0.0
-        for level in self._levels[:-1]:
-            node, rest = divmod(node, _RADIX)
-            total += float(level[node, :rest].sum()) if rest else 0.0
-        return total + (float(ends[node - 1]) if node else 0.0)
-
     def clear(self) -> None:
         """Set all weights to 0."""
         self._leaves[:] = 0.0
@@ -164,10 +154,6 @@ class SumTree:
     def leaves_view(self) -> Array:
         """Return all weights, float32 [capacity and a few zeros]; a live view, to be read only."""
         return self._leaves
-
-    def leaves(self) -> Array:
-        """Return a copy of all weights, float32 [capacity]."""
-        return self._leaves[: self.capacity].copy()
 
     def _ends(self) -> Array:
         self._flush()

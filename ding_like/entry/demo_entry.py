@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.column_file import save_columns
+from ding_like.data.segment_file import save_columns
 from ding_like.entry.plan import InputConfig, load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.build.envs import EnvSetting, build_collect_env
@@ -41,7 +41,7 @@ def collect_demo_data(
     """Write `collect_count` training rows of a policy's collect mode to the file `expert_data_path`.
 
     The weights are those of `state_dict`, else of the checkpoint at `state_dict_path`, else of `model`. The file holds
-    columns (safetensors), which `load_data` of a buffer and `load_columns` of `ding_like.data.column_file` read.
+    columns (safetensors), which `load_data` of a buffer and `load_columns` of `ding_like.data.segment_file` read.
     Raises ConfigError for fewer than one row, without weights, and for a policy whose rows are no columns.
     """
     if collect_count < 1:

@@ -1,8 +1,7 @@
 """Leagues: many players, some learning and some past, and who plays whom."""
 
 from ding_like.league.league import BaseLeague, OneVsOneLeague, create_league
-from ding_like.league.matchmaking import pfsp
-from ding_like.league.payoff import BattleSharedPayoff
+from ding_like.league.payoff import BattleSharedPayoff, Ratings
 from ding_like.league.player import (
     ActivePlayer,
     HistoricalPlayer,
@@ -11,8 +10,8 @@ from ding_like.league.player import (
     MainPlayer,
     NaiveSpPlayer,
     Player,
+    pfsp,
 )
-from ding_like.league.rating import Ratings
 
 __all__ = [
     "ActivePlayer",

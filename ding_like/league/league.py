@@ -1,4 +1,4 @@
-"""Hold the players of a league: who plays whom next, when a snapshot is taken, how strong each one is."""
+"""Leagues: the next games of their players, snapshots, and the strength of each player."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
-from ding_like.league.payoff import RESULTS, BattleSharedPayoff
+from ding_like.league.payoff import RESULTS, BattleSharedPayoff, Ratings
 from ding_like.league.player import ActivePlayer, HistoricalPlayer, Player
-from ding_like.league.rating import Ratings
 from ding_like.types import State
 from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds, Configurable
 from ding_like.utils.files import atomic_write
@@ -27,10 +26,10 @@ def copy_file(source: str, target: str) -> None:
 
 
 class BaseLeague(Configurable):
-    """Keep active players and their snapshots, their payoff and ratings; say which games are played next.
+    """Active players and their snapshots, their payoff and ratings, and the choice of the next games.
 
     `save_checkpoint(source, target)` keeps the weights of a snapshot; by default files are copied. `eval_opponent` is
-    whom active players are judged by.
+    the opponent of evaluations.
     """
 
     config: dict[str, Any] = dict(
@@ -165,21 +164,13 @@ class BaseLeague(Configurable):
 
     def table(self) -> list[dict[str, Any]]:
         """Return a line for each player: its id, Elo, skill, and mean win rate against the snapshots."""
-        past = [each.player_id for each in self.historical_players]
-        lines = []
-        for each in self.players:
-            others = [name for name in past if name != each.player_id]
-            mean, deviation = self.ratings.skill(each.player_id)
-            rate = float(self.payoff[each.player_id, others].mean()) if others else None
-            lines.append(
-                {
-                    "player": each.player_id,
-                    "elo": self.ratings.elo[each.player_id],
-                    "skill": mean,
-                    "skill_deviation": deviation,
-                    "win_rate": rate,
-                }
-            )
+        past, lines = [each.player_id for each in self.historical_players], []
+        for name in [each.player_id for each in self.players]:
+            others = [other for other in past if other != name]
+            mean, deviation = self.ratings.skill(name)
+            rate = float(self.payoff[name, others].mean()) if others else None
+            line = {"player": name, "elo": self.ratings.elo[name], "skill": mean, "skill_deviation": deviation}
+            lines.append({**line, "win_rate": rate})
         return lines
 
     def _active(self, player_id: str) -> ActivePlayer:
@@ -215,7 +206,7 @@ class BaseLeague(Configurable):
 
 @LEAGUE_REGISTRY.register("one_vs_one")
 class OneVsOneLeague(BaseLeague):
-    """Let one player play one other."""
+    """League of games between two players."""
 
     config: dict[str, Any] = {**BaseLeague.config, "type": "one_vs_one"}
 
@@ -224,16 +215,11 @@ class OneVsOneLeague(BaseLeague):
             player_id = self.active_players_ids[int(self._rng.integers(len(self.active_players)))]
         player = self._active(player_id)
         job: dict[str, Any] = {"agent_num": 2, "launch_player": player_id}
+        pair: list[Player] = [player]
         if eval_flag:
-            return {
-                **job,
-                "agent_num": 1,
-                "player_id": [player_id],
-                "checkpoint_path": [player.checkpoint_path],
-                "player_active_flag": [True],
-                "eval_opponent": self._eval_opponent,
-            }
-        pair = [player, player.opponent(self.players, self._rng)]
+            job.update(agent_num=1, eval_opponent=self._eval_opponent)
+        else:
+            pair.append(player.opponent(self.players, self._rng))
         return {
             **job,
             "player_id": [each.player_id for each in pair],

@@ -1,6 +1,6 @@
-"""The players of a league: those that learn, each choosing opponents in its way, and snapshots of their earlier selves.
+"""Players of a league: those that learn, each with its choice of opponents, and snapshots of their earlier selves.
 
-The kinds and their matchmaking follow Vinyals et al. 2019 (main agents, main exploiters, league exploiters).
+The kinds and their matchmaking follow Vinyals et al. 2019, "Grandmaster level in StarCraft II".
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
-from ding_like.league.matchmaking import pfsp
 from ding_like.league.payoff import BattleSharedPayoff
-from ding_like.types import State
+from ding_like.types import Array, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import PLAYER_REGISTRY
 
 
 class Player(Configurable):
-    """Be a player of a league."""
+    """Player of a league."""
 
     is_active = False
 
@@ -40,7 +39,7 @@ class Player(Configurable):
 
 @PLAYER_REGISTRY.register("historical_player")
 class HistoricalPlayer(Player):
-    """Be what an active player was when it was snapshot; it learns no more."""
+    """Snapshot of an active player, which does not learn."""
 
     def __init__(self, player_id: str, *, parent_id: str, checkpoint_path: str, total_agent_step: int = 0) -> None:
         super().__init__(player_id, checkpoint_path=checkpoint_path, total_agent_step=total_agent_step)
@@ -51,7 +50,7 @@ class HistoricalPlayer(Player):
 
 
 class ActivePlayer(Player):
-    """Learn, against opponents that a sub-class chooses by drawing one of its `branch_probs`."""
+    """Player that learns, against opponents that a sub-class chooses by drawing one of its `branch_probs`."""
 
     is_active = True
     category = ""
@@ -141,14 +140,14 @@ class ActivePlayer(Player):
 
 @PLAYER_REGISTRY.register("naive_sp_player")
 class NaiveSpPlayer(ActivePlayer):
-    """Play half of the games against itself and half against snapshots, the harder ones more often."""
+    """Player of half of its games against itself and half against snapshots, the harder ones more often."""
 
     category = "naive_sp_player"
 
 
 @PLAYER_REGISTRY.register("main_player")
 class MainPlayer(ActivePlayer):
-    """Play against itself, against all players' snapshots, and against what it may have forgotten to beat."""
+    """Player against itself, all players' snapshots, and those that it may have forgotten to beat."""
 
     category = "main_player"
     config = dict(
@@ -171,7 +170,7 @@ class MainPlayer(ActivePlayer):
 
 @PLAYER_REGISTRY.register("main_exploiter")
 class MainExploiter(ActivePlayer):
-    """Look for the weaknesses of main players; it starts over after each snapshot."""
+    """Player that looks for the weaknesses of main players; it starts over after each snapshot."""
 
     category = "main_exploiter"
     config = dict(
@@ -204,7 +203,7 @@ class MainExploiter(ActivePlayer):
 
 @PLAYER_REGISTRY.register("league_exploiter")
 class LeagueExploiter(ActivePlayer):
-    """Look for the weaknesses of the whole league; it starts over after some of its snapshots."""
+    """Player that looks for the weaknesses of the whole league; it starts over after some of its snapshots."""
 
     category = "league_exploiter"
     config = dict(
@@ -221,3 +220,27 @@ class LeagueExploiter(ActivePlayer):
 
 def _historical(players: Sequence[Player]) -> list[Any]:
     return [each for each in players if isinstance(each, HistoricalPlayer)]
+
+
+def pfsp(win_rates: Sequence[float] | Array, weighting: str = "squared") -> Array:
+    """Return the probability [N] of each opponent, given our win rates [N] against them.
+
+    'squared' is (1 - p)^2, which prefers those we lose to; 'variance' is p (1 - p), which prefers our equals. Where
+    every weight is 0 (we beat every player, always) all are as likely. Raises ConfigError for another weighting, for no
+    opponents, and for invalid rates.
+    """
+    rates = np.asarray(win_rates, np.float64)
+    if rates.ndim != 1 or not len(rates) or not ((rates >= 0.0) & (rates <= 1.0)).all():
+        raise ConfigError(f"pfsp takes win rates from 0 to 1, at least one, got {win_rates!r:.80}.")
+    if weighting == "squared":
+        weights = (1.0 - rates) ** 2
+    elif weighting == "variance":
+        weights = rates * (1.0 - rates)
+    else:
+        raise ConfigError(f"pfsp weighting is {weighting!r}; expected 'squared' or 'variance'.")
+    total = weights.sum()
+    # Below this a division could overflow, and the weights say nothing any more.
+    if total < 1e-12:
+        return np.full(len(rates), 1.0 / len(rates))
+    probabilities: Array = weights / total
+    return probabilities

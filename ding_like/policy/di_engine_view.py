@@ -129,7 +129,7 @@ def get_train_sample(policy: Any, rows: Sequence[Mapping[str, Any]]) -> list[dic
     rollout = Rollout(1, capacity=len(batch))
     zeros = np.zeros(len(batch), np.int64)
     rollout.append({**batch.columns, "lane": zeros})
-    rollout._is_rectangular = True  # one lane in order
+    rollout.is_rectangular = True  # one lane in order
     samples: TransitionBatch = policy.segment(rollout)[0]
     return samples.to_list()
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.data.column_file import is_column_file, load_columns, save_columns
+from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError
 from ding_like.utils.checkpoint import save_state
 
@@ -86,7 +86,7 @@ def test_column_files_are_told_from_other_states(tmp_path: Path) -> None:
 SAVER = """
 import sys
 import numpy as np
-from ding_like.data.column_file import save_columns
+from ding_like.data.segment_file import save_columns
 print("go", flush=True)
 while True:
     save_columns(sys.argv[1], {"x": np.full((200_000, 4), 2.0, np.float32)})

@@ -8,7 +8,6 @@ import hashlib
 import os
 import pickle
 import struct
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from ding_like.data import segment_file
 from ding_like.data.segment_file import (
     SegmentError,
     SegmentMeta,
     WrittenSegment,
     read_segment,
-    read_with_retries,
     set_aside,
     write_segment,
 )
@@ -231,28 +228,6 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
         write(tmp_path)
 
     assert caught.value.code == "full" and list(tmp_path.iterdir()) == []
-
-
-def test_a_segment_that_appears_late_is_read(tmp_path: Path) -> None:
-    written = write(tmp_path)
-    path = path_of(tmp_path, written)
-    path.rename(tmp_path / "later")
-    late = threading.Timer(0.1, lambda: (tmp_path / "later").rename(path))
-    late.start()
-
-    columns, _ = read_with_retries(
-        tmp_path, written.name, rows=written.rows, sha256=written.sha256, nbytes=written.nbytes
-    )
-    late.join()
-
-    assert len(columns["obs"]) == 8
-
-
-def test_one_that_stays_away_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_file, "_READ_TIMEOUT_S", 0.05)
-
-    with pytest.raises(SegmentError, match="there is no segment"):
-        read_with_retries(tmp_path, "w.1", rows=1, sha256="", nbytes=1)
 
 
 def test_what_is_told_beside_the_rows_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from ding_like.data.column_file import load_columns
+from ding_like.data.segment_file import load_columns
 from ding_like.entry import serial_pipeline
 from ding_like.worker import NaiveReplayBuffer
 

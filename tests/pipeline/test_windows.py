@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.entry import parallel_pipeline, serial_pipeline
 from ding_like.errors import ConfigError
 from ding_like.policy.dqn import DQNPolicy

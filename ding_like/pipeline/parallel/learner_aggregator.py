@@ -20,8 +20,7 @@ from ding_like.comm.channels import Batch
 from ding_like.comm.column_bytes import pack, pack_batch, unpack_batch
 from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.config import FrozenConfig, compile_config, read_config
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.build.envs import build_eval_env, one_player_sees
 from ding_like.pipeline.build.parts import build_learner, build_policy

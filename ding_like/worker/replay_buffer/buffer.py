@@ -12,7 +12,7 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.column_file import is_column_file, load_columns, save_columns
+from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import SampleUnit, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable, bounds_of

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.data.batch import EpisodeBatch, TransitionBatch
+from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
-from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import SchemaError
 from ding_like.types import Array, SampleUnit
 from ding_like.utils.registries import BUFFER_REGISTRY

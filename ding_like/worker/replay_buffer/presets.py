@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as changed
 from typing import Any, ClassVar
 
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds

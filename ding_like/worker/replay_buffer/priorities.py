@@ -7,9 +7,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import ROW_ID, TransitionBatch
 from ding_like.data.compiled import compiled_part
-from ding_like.data.row_ids import ROW_ID
 from ding_like.data.sum_tree import SumTree, as_leaves
 from ding_like.errors import SchemaError
 from ding_like.types import Array

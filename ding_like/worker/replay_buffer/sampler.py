@@ -11,10 +11,8 @@ from typing import Any, Generic
 import numpy as np
 from numpy.random import Generator
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import ROW_ID, SequenceBatch, TransitionBatch, as_numbers, as_text
 from ding_like.data.compiled import first_distinct
-from ding_like.data.row_ids import ROW_ID, as_numbers, as_text
-from ding_like.data.sequence_batch import SequenceBatch
 from ding_like.errors import SchemaError
 from ding_like.types import Array, SampleUnit, State
 from ding_like.utils.timing import Interval

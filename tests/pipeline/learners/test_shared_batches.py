@@ -11,8 +11,7 @@ import pytest
 
 from ding_like.comm.column_bytes import pack, pack_batch, unpack, unpack_batch
 from ding_like.config import compile_config, read_config
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.utils.seeding import make_rng

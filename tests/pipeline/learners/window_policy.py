@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.data.batch import EpisodeBatch, TransitionBatch
-from ding_like.data.sequence_batch import SequenceBatch
+from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
 from ding_like.errors import SchemaError
 from ding_like.types import SampleUnit
 from ding_like.worker import ReplayBuffer, create_buffer, create_pipeline_buffer
