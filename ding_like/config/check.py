@@ -1,4 +1,4 @@
-"""Hold what a user wrote against the schema, and collect every fault."""
+"""Check of what a user wrote against the schema, which collects every fault."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.legacy import RENAMED_KEYS, elsewhere_reason, legacy_reason, not_here_reason
+from ding_like.config.legacy import ELSEWHERE, LEGACY_KEYS, NOT_HERE, RENAMED_KEYS, reason_of
 from ding_like.config.objects import is_object, is_object_text, object_text, with_objects
 from ding_like.config.parts import ENV_TEMPLATE
 from ding_like.config.report import Fault, NoEffect, suggestion
@@ -26,11 +26,11 @@ _LEAVES = (bool, int, float, complex, str, bytes, type(None))
 
 
 class _MisfitError(Exception):
-    """Say why a value cannot stand where it stands."""
+    """Value that its key does not take; the message gives the reason."""
 
 
 class Checker:
-    """Compare a config with a schema; `faults` and `ignored` tell what was found."""
+    """Comparison of a config with a schema; `faults` and `ignored` are what it found."""
 
     def __init__(self, schema: Schema, raw: Mapping[str, str], *, reserved: Collection[str] = _RESERVED) -> None:
         """Take the schema and, by path, the text of the values that came from the command line.
@@ -125,14 +125,14 @@ class Checker:
 
     def _unknown(self, key: str, defaults: Tree, path: str) -> None:
         here = join(path, key)
-        reason = legacy_reason(here)
+        reason = reason_of(LEGACY_KEYS, here)
         if reason is not None:
             self.ignored[here] = reason
             return
-        if missing := not_here_reason(here):
+        if missing := reason_of(NOT_HERE, here):
             self.faults.append(Fault(here, missing, is_decisive=True))
             return
-        if elsewhere := elsewhere_reason(here):
+        if elsewhere := reason_of(ELSEWHERE, here):
             raise _MisfitError(elsewhere)
         typed = {name.rpartition(".")[2]: None for name in self._schema.types if name.rpartition(".")[0] == path}
         raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")

@@ -12,13 +12,13 @@ from easydict import EasyDict
 
 from ding_like.config import di_engine
 from ding_like.config.check import Checker, contradictions
-from ding_like.config.legacy import COMMANDER, listed, of_buffer, say_without_effect
+from ding_like.config.legacy import COMMANDER, listed, log_without_effect, of_buffer
 from ding_like.config.override import NAMED_IN_CREATE, Override, apply_overrides
 from ding_like.config.parts import PARTS
 from ding_like.config.report import Fault, config_error
 from ding_like.config.save import save_config
 from ding_like.config.schema import Schema, build_schema
-from ding_like.config.translate import read_her, translated
+from ding_like.config.translate import read_her, translate
 from ding_like.config.tree import FrozenConfig, Tree, deep_merge, get_path, literal, set_path, to_plain
 from ding_like.errors import ConfigError
 from ding_like.utils.bounds import FROM_0
@@ -140,7 +140,8 @@ def _compiled(
     faults += read_her(main, create, quiet=quiet)
     schema = _schema_of(main, create, faults, source)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
-    user = checker.check(deep_merge(schema.settings, translated(main, schema)))
+    translate(main, schema)
+    user = checker.check(deep_merge(schema.settings, main))
     cfg = deep_merge(schema.defaults, user)
     for path, value in schema.classes.items():
         set_path(cfg, path, value)
@@ -218,7 +219,7 @@ def _say_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: 
         title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
         _logger.warning("%s", listed(ignored, title))
     reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
-    say_without_effect(user, schema.defaults, reasons, source=source)
+    log_without_effect(user, schema.defaults, reasons, source=source)
 
 
 def _warn_of_values(cfg: Tree, applied: Mapping[str, Override]) -> None:

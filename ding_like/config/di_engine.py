@@ -1,4 +1,4 @@
-"""Hold what a config of DI-engine means where it says nothing: its defaults, and its policies that are not here.
+"""Defaults of DI-engine for keys that a config of it leaves out, and its policies that are not here.
 
 `create_config.defaults = "di_engine"` (`--di-engine` on the command line) puts these defaults between ours and what the
 user set. They are what `default_config()` of the classes of DI-engine 0.5.3 returns, printed by running them, unless
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.config.legacy import not_here_reason
+from ding_like.config.legacy import NOT_HERE, reason_of
 from ding_like.config.tree import Tree, get_path, items, set_path
 
 SWITCH = "defaults"  # its key in create_config
@@ -25,7 +25,7 @@ _ABSENT = object()
 
 
 class Default(NamedTuple):
-    """Hold one default of DI-engine's."""
+    """One default of DI-engine."""
 
     value: Any  # of any plain type
     source: str = "default_config()"
@@ -256,7 +256,7 @@ def read_place(path: str, policy: str | None) -> bool:
 def missing(part: str, name: object) -> str | None:
     """Return what to use in place of a class that only DI-engine has, or None if its name says nothing."""
     if part == "reward_model":
-        return not_here_reason("reward_model")
+        return reason_of(NOT_HERE, "reward_model")
     if part != "policy":
         return None
     stem = name.removesuffix("_command") if isinstance(name, str) else ""
@@ -287,7 +287,7 @@ def missing_method(main: Mapping[str, Any], create: Mapping[str, Any], source: s
 
 def drop_missing(main: Tree, create: Tree) -> dict[str, str]:
     """Take the sections of methods that are not here out of both configs; return why, by their paths in `main`."""
-    reasons = {name: not_here_reason(name) for name in {**main, **create}}
+    reasons = {name: reason_of(NOT_HERE, name) for name in {**main, **create}}
     for name in (dropped := {name: reason for name, reason in reasons.items() if reason is not None}):
         main.pop(name, None)
         create.pop(name, None)

@@ -1,6 +1,6 @@
-"""Name the keys that DI-engine or other libraries know and ding_like has no use for, or has elsewhere.
+"""Keys of DI-engine and other libraries that have no use, or another place, in ding_like.
 
-A key stands here only for classes that do not know it: where a default has it, it is read like any other.
+A row holds only for classes that do not have the key: where a default has it, it is read like any other.
 """
 
 from __future__ import annotations
@@ -209,22 +209,8 @@ OTHER_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 
-def not_here_reason(path: str) -> str | None:
-    """Return what is said of a section of DI-engine that has no counterpart here, or None for any other."""
-    return _first(NOT_HERE, path)
-
-
-def elsewhere_reason(path: str) -> str | None:
-    """Return where to set what no config key sets at this path, or None for any other."""
-    return _first(ELSEWHERE, path)
-
-
-def legacy_reason(path: str) -> str | None:
-    """Return why a path is not needed here, or None if DI-engine does not know it either."""
-    return _first(LEGACY_KEYS, path)
-
-
-def _first(reasons: dict[str, str], path: str) -> str | None:
+def reason_of(reasons: Mapping[str, str], path: str) -> str | None:
+    """Return what a table of path patterns has for a path, or None."""
     return next((reason for pattern, reason in reasons.items() if fnmatch.fnmatchcase(path, pattern)), None)
 
 
@@ -266,18 +252,7 @@ def of_buffer(cfg: Mapping[str, Any]) -> Mapping[str, str]:
     return {"policy.priority": "buffer 'naive' samples evenly: set policy.other.replay_buffer.type='advanced'"}
 
 
-def set_without_effect(
-    user: Mapping[str, Any], defaults: Mapping[str, Any], reasons: Mapping[str, str]
-) -> dict[str, str]:
-    """Return those keys of `reasons`, with them, that a user set to something else than the default."""
-    return {
-        path: reason
-        for path, reason in reasons.items()
-        if (value := get_path(user, path, _NOT_SET)) is not _NOT_SET and value != get_path(defaults, path)
-    }
-
-
-def say_without_effect(
+def log_without_effect(
     user: Mapping[str, Any],
     defaults: Mapping[str, Any],
     reasons: Mapping[str, str],
@@ -285,11 +260,14 @@ def say_without_effect(
     source: str,
     section: str = "",
 ) -> None:
-    """Say in one INFO message which keys of `reasons` a user set without effect; nothing if there are none."""
-    found = set_without_effect(user, defaults, reasons)
+    """Log in one INFO message which keys of `reasons` a user set to something else than the default, if any."""
+    found = {
+        join(section, path): reason
+        for path, reason in reasons.items()
+        if (value := get_path(user, path, _NOT_SET)) is not _NOT_SET and value != get_path(defaults, path)
+    }
     if found:
-        named = {join(section, path): reason for path, reason in found.items()}
-        _logger.info("%s", listed(named, f"{os.path.basename(source)}: these keys have no effect"))
+        _logger.info("%s", listed(found, f"{os.path.basename(source)}: these keys have no effect"))
 
 
 def listed(reasons: Mapping[str, str], title: str) -> str:

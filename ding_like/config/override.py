@@ -24,7 +24,7 @@ _FLOAT_WORD = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
 
 
 class Override(NamedTuple):
-    """Hold one argument."""
+    """One `path.to.key=value` argument."""
 
     text: str  # as it was typed
     path: str  # as faults name it: "policy.learn.batch_size", "create_config.policy.type"

@@ -1,4 +1,4 @@
-"""List the classes that a config names: where each is named, where its settings lie, and which registry knows it."""
+"""Classes that a config names: where each is named, where its settings are, and which registry has it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ding_like.utils.registries import Registry
 
 
 class Part(NamedTuple):
-    """Describe one section of create_config."""
+    """One section of create_config."""
 
     name: str  # its key in create_config
     path: str  # where its settings lie in main_config

@@ -37,7 +37,7 @@ class _Configs(NamedTuple):
 
 
 class ConfigFile(_Configs):
-    """Hold what a config file defines, as it stands there; it unpacks into `main_config, create_config`.
+    """Configs that a file defines, unchanged; it unpacks into `main_config, create_config`.
 
     `system_config` is None where there is none: only parallel pipelines have one.
     """

@@ -19,7 +19,7 @@ _MISSING = object()
 
 
 class Fault(NamedTuple):
-    """Name a place in a config and what is wrong there."""
+    """Place in a config and what is wrong there."""
 
     path: str
     message: str
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
 
 
 class NoEffect(NamedTuple):
-    """Be what a class's `check_config` yields of a key that changes nothing: a harmless fault."""
+    """Key that changes nothing, as the `check_config` of a class yields it: a harmless fault."""
 
     path: str
     message: str
@@ -107,11 +107,38 @@ def find_lines(path: str) -> dict[str, int]:
         module = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return {}
-    finder = _Finder(module)
+    lines: dict[str, int] = {}
+    assigned: dict[str, int] = {}  # by `main_config.policy.x = ...` or `main_config["policy"]["x"] = ...`
+    values: dict[str, list[ast.expr]] = {}  # of the names at the top of the file
+
+    def visit(node: ast.expr, path: str, seen: frozenset[str]) -> None:
+        """Record the lines of all keys of a dict expression that lies at `path`."""
+        if isinstance(node, ast.Name) and node.id not in seen:
+            # `main_config = EasyDict(main_config)` names itself: its earlier values count as well.
+            for value in values.get(node.id, ()):
+                visit(value, path, seen | {node.id})
+        elif isinstance(node, (ast.Call, ast.Dict)):
+            for argument in node.args if isinstance(node, ast.Call) else ():
+                visit(argument, path, seen)
+            for key, value, line in dict_entries(node):
+                if key is not None:
+                    lines[join(path, key)] = line
+                visit(value, join(path, key or ""), seen)
+        elif isinstance(node, ast.BinOp):
+            visit(node.left, path, seen)
+            visit(node.right, path, seen)
+
+    for node in module.body:
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                root, *keys = _keys(target)
+                if not keys:
+                    values.setdefault(root, []).append(node.value)
+                elif root in _ROOTS:
+                    assigned[join(_ROOTS[root], ".".join(keys))] = target.lineno
     for root, prefix in _ROOTS.items():
-        finder.visit(ast.Name(root), prefix, seen=frozenset())
-    finder.visit_assignments(module)
-    return finder.lines
+        visit(ast.Name(root), prefix, frozenset())
+    return lines | assigned
 
 
 def dict_entries(node: ast.expr) -> Iterator[tuple[str | None, ast.expr, int]]:
@@ -124,46 +151,6 @@ def dict_entries(node: ast.expr) -> Iterator[tuple[str | None, ast.expr, int]]:
                 yield None, value, value.lineno
             elif isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield key.value, value, key.lineno
-
-
-class _Finder:
-    def __init__(self, module: ast.Module) -> None:
-        self.lines: dict[str, int] = {}
-        self._values: dict[str, list[ast.expr]] = {}
-        for node in module.body:
-            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    if isinstance(target, ast.Name):
-                        self._values.setdefault(target.id, []).append(node.value)
-
-    def visit(self, node: ast.expr, path: str, *, seen: frozenset[str]) -> None:
-        """Record the lines of all keys of a dict expression that lies at `path`."""
-        if isinstance(node, ast.Name) and node.id not in seen:
-            # `main_config = EasyDict(main_config)` names itself: its earlier values count as well.
-            for value in self._values.get(node.id, ()):
-                self.visit(value, path, seen=seen | {node.id})
-        elif isinstance(node, (ast.Call, ast.Dict)):
-            for argument in node.args if isinstance(node, ast.Call) else ():
-                self.visit(argument, path, seen=seen)
-            for key, value, line in dict_entries(node):
-                self._record(key, value, path, line, seen)
-        elif isinstance(node, ast.BinOp):
-            self.visit(node.left, path, seen=seen)
-            self.visit(node.right, path, seen=seen)
-
-    def visit_assignments(self, module: ast.Module) -> None:
-        """Record `main_config.policy.x = ...` and `main_config["policy"]["x"] = ...`."""
-        for node in module.body:
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                root, *keys = _keys(target)
-                if keys and root in _ROOTS:
-                    self.lines[join(_ROOTS[root], ".".join(keys))] = target.lineno
-
-    def _record(self, key: str | None, value: ast.expr, path: str, line: int, seen: frozenset[str]) -> None:
-        here = path if key is None else join(path, key)  # None stands for `**value`
-        if key is not None:
-            self.lines[here] = line
-        self.visit(value, here, seen=seen)
 
 
 def _keys(node: ast.expr) -> list[str]:
@@ -232,20 +219,13 @@ def _nearest(names: Iterable[str]) -> str | None:
     known_id = next((name for name in names if name in gymnasium.registry), None)
     if known_id is not None:
         return known_id
-    by_stem: dict[str, str] = {}
-    for env_id, spec in gymnasium.registry.items():
-        stem = _stem(spec.name)
-        known = by_stem.get(stem)
-        if known is None or _rank(spec) >= _rank(gymnasium.registry[known]):
-            by_stem[stem] = env_id
+    # The newest version comes last, and an id without a namespace after those that have one.
+    ranked = sorted(gymnasium.registry.items(), key=lambda item: (item[1].namespace is None, item[1].version or 0))
+    by_stem = {_stem(spec.name): env_id for env_id, spec in ranked}
     for name in names:
         for close in difflib.get_close_matches(_stem(name), by_stem, n=1, cutoff=_CUTOFF):
             return by_stem[close]
     return None
-
-
-def _rank(spec: Any) -> tuple[bool, int]:  # an EnvSpec of gymnasium, which is imported above
-    return spec.namespace is None, spec.version or 0
 
 
 def _stem(name: str) -> str:

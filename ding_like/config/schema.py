@@ -1,11 +1,11 @@
-"""Make the schema of one config from the defaults of the classes that its create_config names."""
+"""Schema of one config: the defaults of the classes that its create_config names."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from easydict import EasyDict
 
@@ -37,7 +37,7 @@ CheckConfig = Callable[[EasyDict], Iterable[tuple[str, str]]]
 
 @dataclass
 class Schema:
-    """Hold what a config may contain; every path is a full one."""
+    """Keys that a config may have; every path is a full one."""
 
     defaults: Tree = field(default_factory=dict)
     types: dict[str, tuple[type, ...]] = field(default_factory=dict)  # also of known keys that have no default
@@ -93,14 +93,6 @@ class Schema:
         check_policy = getattr(cls, "check_policy", None)
         if callable(check_policy):
             self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
-
-    def set_collector_defaults(self, part: Part, name: str, cls: type[Any]) -> None:
-        """Keep what a policy wants of its collectors, as its `collector_config` says, and give it to the collector."""
-        if part.name == "policy":
-            self.collector_config = getattr(cls, "collector_config", {})
-        elif part.name == "collector":
-            for key, value in self.collector_config.get(name, {}).items():
-                set_path(self.defaults, join(part.path, key), value)
 
 
 def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
@@ -171,14 +163,6 @@ def _add_di_engine(part: Part, main: Mapping[str, Any], schema: Schema) -> None:
             set_path(schema.defaults, join(part.path, key), value)
 
 
-class _Choice(NamedTuple):
-    """Hold which class a config names for a part."""
-
-    name: Any  # not checked yet
-    import_names: Any
-    path: str  # where it is named
-
-
 def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> None:
     """Find the class of a part and mount it; a class that is not found makes its section opaque."""
     for key, value in items(section):
@@ -188,35 +172,34 @@ def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema
     default = get_path(schema.defaults, f"{part.path}.type")
     if default is None:
         default = part.default_type if part.choose_default is None else part.choose_default(main, schema.defaults)
-    found = get_path(main, part.path)
-    in_main = found if isinstance(found, dict) else {}
-    choice = _choose(part, section, in_main, default)
-    if choice.name is None and part.is_optional:
+    in_main = get_path(main, part.path)
+    in_main = in_main if isinstance(in_main, dict) else {}
+    modules = _joined(section.get("import_names", []), in_main.get("import_names", []))
+    is_in_main = "type" in in_main and "type" not in section
+    kind = in_main["type"] if is_in_main else section.get("type", default)
+    if kind is None and part.is_optional:
         return
-    cls = _find_class(part, choice, main, faults)
-    if cls is None:
+    found = _find_class(part, kind, modules, main, part.path if is_in_main else f"create_config.{part.name}")
+    if isinstance(found, Fault):
+        faults.append(found)
         schema.opaque.add(part.path)
         return
-    name = part.registry.canonical(choice.name)
+    name = part.registry.canonical(kind)
     other = in_main.get("type", name)
     if isinstance(other, str) and part.registry.canonical(other) != name:
-        text = f"is {other!r} here and {choice.name!r} in create_config.{part.name}; give one"
+        text = f"is {other!r} here and {kind!r} in create_config.{part.name}; give one"
         faults.append(Fault(f"{part.path}.type", text))
-    schema.mount(part, cls)
-    schema.set_collector_defaults(part, name, cls)
+    schema.mount(part, found)
+    if part.name == "policy":
+        schema.collector_config = getattr(found, "collector_config", {})
+    elif part.name == "collector":
+        for key, value in schema.collector_config.get(name, {}).items():
+            set_path(schema.defaults, join(part.path, key), value)
     if default is not None:
         set_path(schema.defaults, f"{part.path}.type", default)
     schema.classes[f"{part.path}.type"] = name
-    if choice.import_names:
-        schema.classes[f"{part.path}.import_names"] = to_plain(choice.import_names)
-
-
-def _choose(part: Part, section: Tree, in_main: Tree, default: str | None) -> _Choice:
-    """Take the class from create_config, else from main_config, else the default one."""
-    import_names = _joined(section.get("import_names", []), in_main.get("import_names", []))
-    if "type" in in_main and "type" not in section:
-        return _Choice(in_main["type"], import_names, f"{part.path}.type")
-    return _Choice(section.get("type", default), import_names, f"create_config.{part.name}.type")
+    if modules:
+        schema.classes[f"{part.path}.import_names"] = to_plain(modules)
 
 
 def _joined(first: Any, second: Any) -> Any:
@@ -228,35 +211,29 @@ def _joined(first: Any, second: Any) -> Any:
     return list(dict.fromkeys(itertools.chain(*lists)))
 
 
-def _find_class(part: Part, choice: _Choice, main: Mapping[str, Any], faults: list[Fault]) -> type[Any] | None:
-    modules = [choice.import_names] if isinstance(choice.import_names, str) else choice.import_names
-    if choice.name is None:
-        message = f"is missing; name a class of the {part.registry.name} registry, as in {part.name}=dict(type='...')"
-        faults.append(Fault(choice.path, message))
-    elif not isinstance(modules, (list, tuple)) or not all(isinstance(module, str) for module in modules):
-        path = choice.path.removesuffix("type") + "import_names"
-        faults.append(Fault(path, f"expected a list of module names, got {modules!r}"))
-    else:
-        try:
-            cls = part.registry.get(choice.name, modules)
-            if part.name != "policy" or hasattr(cls, "default_config"):
-                return cls
-            text = (
-                f"{cls.__name__} is no policy: derive it from ding_like.policy.Policy; docs/own_algorithm.md shows one"
-            )
-            faults.append(Fault(choice.path, text, is_decisive=True))
-        except RegistryError as error:
-            if part.name == "collector" and choice.name in registries.PARALLEL_COLLECTOR_REGISTRY:
-                faults.append(Fault(choice.path, _IS_PARALLEL.format(choice.name), is_decisive=True))
-                return None
-            if reason := di_engine.missing(part.name, choice.name):
-                faults.append(Fault(choice.path, reason, is_decisive=True))
-                return None
-            text = str(error)
-            if part.name == "env":
-                text = suggest_shipped(choice.name, modules) or text + suggest_gymnasium(choice.name, modules, main)
-            faults.append(Fault(choice.path, text))
-    return None
+def _find_class(part: Part, kind: Any, modules: Any, main: Mapping[str, Any], place: str) -> type[Any] | Fault:
+    """Return the class that a config names at `place`, or what is wrong with its name or its import_names."""
+    path = f"{place}.type"
+    if kind is None:
+        text = f"is missing; name a class of the {part.registry.name} registry, as in {part.name}=dict(type='...')"
+        return Fault(path, text)
+    if not isinstance(modules, (list, tuple)) or not all(isinstance(module, str) for module in modules):
+        return Fault(f"{place}.import_names", f"expected a list of module names, got {modules!r}")
+    try:
+        cls: type[Any] = part.registry.get(kind, modules)
+    except RegistryError as error:
+        if part.name == "collector" and kind in registries.PARALLEL_COLLECTOR_REGISTRY:
+            return Fault(path, _IS_PARALLEL.format(kind), is_decisive=True)
+        if reason := di_engine.missing(part.name, kind):
+            return Fault(path, reason, is_decisive=True)
+        text = str(error)
+        if part.name == "env":
+            text = suggest_shipped(kind, modules) or text + suggest_gymnasium(kind, modules, main)
+        return Fault(path, text)
+    if part.name == "policy" and not hasattr(cls, "default_config"):
+        text = f"{cls.__name__} is no policy: derive it from ding_like.policy.Policy; docs/own_algorithm.md shows one"
+        return Fault(path, text, is_decisive=True)
+    return cls
 
 
 def _is_below(path: str, sections: set[str]) -> bool:

@@ -18,6 +18,8 @@ from ding_like.config.override import Override
 from ding_like.config.report import Fault, config_error
 from ding_like.config.schema import Schema
 from ding_like.config.tree import Tree, deep_merge, get_path, join, leaves, literal, set_path
+from ding_like.errors import ConfigError, RegistryError
+from ding_like.utils.registries import Registry
 
 T = TypeVar("T")
 
@@ -104,6 +106,26 @@ def settings_of(
             for name, default in _fields(kind)
         }
     )
+
+
+def subclass_at(path: str, name: str | None, base: type[T]) -> type[T]:
+    """Return the class that the setting at a path names as "module:Class"; `base` without a name.
+
+    Raises ConfigError for one that is not derived from `base`.
+    """
+    if name is None:
+        return base
+    registry: Registry[Any] = Registry(path.split(".")[-2], base.__module__)
+    try:
+        found = registry.get(name)
+    except RegistryError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, base)):
+        raise ConfigError(
+            f"{path} is '{name}', which is no subclass of {base.__name__}: derive it from "
+            f"{base.__module__}.{base.__name__}."
+        )
+    return found
 
 
 def _fields(kind: type[Any]) -> Iterator[tuple[str, Any]]:

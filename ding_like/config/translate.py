@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from typing import Any
 
 from ding_like.config.report import Fault, suggestion
@@ -17,54 +16,38 @@ _SCHEDULER = "policy.learn.lr_scheduler"
 _SCHEDULE = "policy.learn.schedule"
 
 
-def translated(main: Mapping[str, Any], schema: Schema) -> Tree:
-    """Return a main_config in our keys; what has another form than DI-engine's stays as it is."""
-    return _with_all_episodes(_with_schedule(main, schema), schema)
-
-
-def _with_all_episodes(main: Tree, schema: Schema) -> Tree:
-    """Return a main_config whose `env.evaluator_episode_num`, of each env, is the number of all envs together."""
+def translate(main: Tree, schema: Schema) -> None:
+    """Change a main_config to our keys, in place; what has another form than DI-engine's stays as it is."""
     each = get_path(main, _PER_ENV)
     envs = get_path(main, "env.evaluator_env_num", get_path(schema.defaults, "env.evaluator_env_num"))
-    if type(each) is not int or type(envs) is not int or get_path(main, _TOTAL) is not None or schema.knows(_PER_ENV):
-        return main
-    changed = deepcopy(main)
-    del changed["env"]["evaluator_episode_num"]
-    set_path(changed, _TOTAL, each * envs)
-    return changed
+    if type(each) is type(envs) is int and get_path(main, _TOTAL) is None and not schema.knows(_PER_ENV):
+        del main["env"]["evaluator_episode_num"]
+        set_path(main, _TOTAL, each * envs)
+    learn = get_path(main, "policy.learn")
+    has_schedule = schema.knows(f"{_SCHEDULE}.env_steps") and not schema.knows(_SCHEDULER)
+    if has_schedule and isinstance(learn, dict) and "lr_scheduler" in learn:
+        _read_schedule(main, learn, schema)
 
 
-def _with_schedule(main: Mapping[str, Any], schema: Schema) -> Tree:
-    """Return a main_config in which `learn.lr_scheduler` has become `learn.schedule`, where a policy has that.
+def _read_schedule(main: Tree, learn: Tree, schema: Schema) -> None:
+    """Change `learn.lr_scheduler` to `learn.schedule`.
 
     There the learning rate goes in a straight line to `min_lr_lambda` times its first value, in `epoch_num` train
     calls, each on what was collected for it; ours counts the env steps. What has another form stays where it is, and
     is an unknown key.
     """
-    if not schema.knows(f"{_SCHEDULE}.env_steps") or schema.knows(_SCHEDULER):
-        return dict(main)
-    learn = get_path(main, "policy.learn", {})
-    if not isinstance(learn, Mapping) or "lr_scheduler" not in learn:
-        return dict(main)
     given = learn["lr_scheduler"]
-    rate, n_sample = (
-        get_path(main, path, get_path(schema.defaults, path))
-        for path in ("policy.learn.learning_rate", "policy.collect.n_sample")
-    )
-    schedule: Tree | None = None
     if given is None:
-        schedule = {}
+        del learn["lr_scheduler"]
     elif isinstance(given, Mapping) and set(given) == {"epoch_num", "min_lr_lambda"}:
-        numbers = (*given.values(), rate, n_sample)
-        if all(isinstance(number, (int, float)) for number in numbers):
-            schedule = {"env_steps": int(given["epoch_num"] * n_sample), "lr_end": given["min_lr_lambda"] * rate}
-    if schedule is None:
-        return dict(main)
-    changed = deepcopy(dict(main))
-    del changed["policy"]["learn"]["lr_scheduler"]
-    for key, value in schedule.items():
-        set_path(changed, f"{_SCHEDULE}.{key}", value)
-    return changed
+        rate, n_sample = (
+            get_path(main, path, get_path(schema.defaults, path))
+            for path in ("policy.learn.learning_rate", "policy.collect.n_sample")
+        )
+        if all(isinstance(number, (int, float)) for number in (*given.values(), rate, n_sample)):
+            del learn["lr_scheduler"]
+            set_path(main, f"{_SCHEDULE}.env_steps", int(given["epoch_num"] * n_sample))
+            set_path(main, f"{_SCHEDULE}.lr_end", given["min_lr_lambda"] * rate)
 
 
 # ---- hindsight replay
@@ -104,25 +87,19 @@ def read_her(main: Tree, create: Tree, *, quiet: bool) -> Iterator[Fault]:
     get_path(main, _BUFFER, {}).pop("type", None)
     if plays_episodes:
         set_path(main, "policy.collect.collector.get_train_sample", True)
-    said = _settings(her, counts_episodes=kind == "episode")
-    for path, value in said.items():
-        set_path(main, path, value)
-    if not quiet:
-        listed = ", ".join(f"{path}={value!r}" for path, value in said.items())
-        _logger.info("read as create_config.replay_buffer.type='her' (docs/algorithms/her.md): %s", listed)
-
-
-def _settings(her: Mapping[str, Any], *, counts_episodes: bool) -> dict[str, Any]:
-    """Return what a section says by our paths."""
-    said: dict[str, Any] = {f"{_BUFFER}.k": her.get("her_replay_k", 1)}
+    settings = {f"{_BUFFER}.k": her.get("her_replay_k", 1)}
     if "her_strategy" in her:
-        said[f"{_BUFFER}.strategy"] = her["her_strategy"]
-    if counts_episodes:
-        said[f"{_BUFFER}.size_unit"] = "episodes"
+        settings[f"{_BUFFER}.strategy"] = her["her_strategy"]
+    if kind == "episode":
+        settings[f"{_BUFFER}.size_unit"] = "episodes"
     episodes, rows = her.get("episode_size"), her.get("sample_per_episode")
     if episodes is not None and rows is not None:
-        said["policy.learn.batch_size"] = episodes * rows
-    return said
+        settings["policy.learn.batch_size"] = episodes * rows
+    for path, value in settings.items():
+        set_path(main, path, value)
+    if not quiet:
+        listed = ", ".join(f"{path}={value!r}" for path, value in settings.items())
+        _logger.info("read as create_config.replay_buffer.type='her' (docs/algorithms/her.md): %s", listed)
 
 
 def _faults(her: Any, kind: str | None) -> Iterator[Fault]:  # Any: what a user wrote

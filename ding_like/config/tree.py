@@ -135,7 +135,7 @@ def _refuse(name: str) -> Callable[..., NoReturn]:
 
 
 class FrozenList(list[Any]):
-    """Be a list of a frozen config."""
+    """List of a frozen config."""
 
     __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse("a change")
     append = extend = insert = pop = remove = clear = sort = reverse = _refuse("a change")
@@ -149,7 +149,7 @@ class FrozenList(list[Any]):
 
 
 class FrozenConfig(EasyDict):  # type: ignore[misc]  # easydict has no annotations
-    """Be an EasyDict that refuses every change with ConfigError.
+    """EasyDict that refuses every change with ConfigError.
 
     `copy.deepcopy(cfg)` and `cfg.copy()` give a mutable EasyDict, `to_plain(cfg)` a plain dict. Pickling keeps it
     frozen.

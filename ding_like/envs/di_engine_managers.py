@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from easydict import EasyDict
 
-from ding_like.config.legacy import legacy_reason
+from ding_like.config.legacy import LEGACY_KEYS, reason_of
 from ding_like.config.report import suggestion
 from ding_like.data.obs import copy_obs
 from ding_like.envs.di_engine_style import BaseEnvTimestep
@@ -366,7 +366,7 @@ def _array_config(manager_type: str, given: Mapping[str, Any]) -> dict[str, Any]
             if key == target or value is not None:
                 own[target] = value
         elif key not in _NAMES and key not in ("episode_num", "auto_reset"):
-            reason = legacy_reason(f"env.manager.{target}") or legacy_reason(f"env.manager.{key}")
+            reason = reason_of(LEGACY_KEYS, f"env.manager.{target}") or reason_of(LEGACY_KEYS, f"env.manager.{key}")
             if reason is None:
                 raise ConfigError(f"env manager '{manager_type}': unknown key '{key}'; {suggestion(key, known, known)}")
             one_time_warning(f"env manager '{manager_type}': {key} is ignored: {reason}")

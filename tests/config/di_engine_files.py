@@ -192,24 +192,6 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         ),
         dict(env=dict(type="pendulum", import_names=["dizoo.classic_control.pendulum.envs.pendulum_env"])),
     ),
-    "pendulum_sac": (
-        "halfcheetah_sac",
-        dict(
-            env=dict(env_id=GONE, norm_obs=GONE, norm_reward=GONE, act_scale=True),
-            policy=dict(
-                command=GONE,
-                priority=False,
-                model=dict(obs_shape=3, action_shape=1),
-                learn=dict(alpha=GONE, reparameterization=GONE, batch_size=128, auto_alpha=True),
-                collect=dict(unroll_len=GONE, n_sample=10),
-                eval=dict(evaluator=dict(eval_freq=100)),
-            ),
-        ),
-        dict(
-            replay_buffer=GONE,
-            env=dict(type="pendulum", import_names=["dizoo.classic_control.pendulum.envs.pendulum_env"]),
-        ),
-    ),
     "cartpole_c51": (
         "cartpole_iqn",
         dict(policy=dict(model=dict(num_quantiles=GONE, v_min=-10, v_max=10, n_atom=51), learn=dict(kappa=GONE))),

@@ -70,10 +70,6 @@ def test_bounds_hold_what_they_say() -> None:
         assert str(bounds) == text
 
 
-def test_what_is_no_number_is_judged_elsewhere() -> None:
-    assert all(map(FROM_1.hold, (None, "0", False, [0])))
-
-
 def faults_of(**policy: Any) -> str:
     main = {"env": {"env_id": "CartPole-v1"}, "policy": policy}
     with pytest.raises(ConfigError) as caught:
@@ -118,13 +114,3 @@ def test_a_buffer_that_never_holds_a_batch_is_refused() -> None:
 
     assert "is 63, fewer than the 64 of policy.learn.batch_size" in text
     assert "give 64 or more" in text
-
-
-def test_a_sub_class_may_move_the_bounds_of_its_base() -> None:
-    class Base:
-        config_bounds = {"a": FROM_1, "b": FROM_1}
-
-    class Own(Base):
-        config_bounds = {"b": SHARE}
-
-    assert dict(bounds_of(Own)) == {"a": FROM_1, "b": SHARE}

@@ -107,10 +107,6 @@ def test_env_settings_are_copied_to_the_evaluator(create: dict[str, Any]) -> Non
     assert (cfg.policy.eval.evaluator.stop_value, cfg.policy.eval.evaluator.n_episode) == (475, 20)
 
 
-def test_unroll_len_of_the_policy_is_copied_to_collect(create: dict[str, Any]) -> None:
-    assert compiled({"policy": {"unroll_len": 40}}, create).policy.collect.unroll_len == 40
-
-
 def test_settings_in_create_config_are_read_but_main_config_wins(create: dict[str, Any]) -> None:
     create["replay_buffer"].update(alpha=0.1, replay_buffer_size=3)
     main = {"policy": {"other": {"replay_buffer": {"replay_buffer_size": 4}}}}
@@ -186,16 +182,6 @@ def test_arguments_win_over_the_file(create: dict[str, Any]) -> None:
     assert [(cfg.seed, cfg.exp_name) for cfg in cfgs] == [(0, "default_experiment"), (3, "a"), (0, "b")]
 
 
-def test_user_wins_over_policy_and_policy_over_part(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    main = {"policy": {"other": {"replay_buffer": {"replay_buffer_size": 7}}}}
-
-    cfg = compiled(main, create)
-
-    assert cfg.policy.other.replay_buffer.replay_buffer_size == 7
-    assert "cfg_type" not in str(cfg)
-    assert not caplog.records
-
-
 def test_experiment_folder_is_kept_if_asked_and_in_a_resumed_training(create: dict[str, Any]) -> None:
     resumed = {"exp_name": "run", "policy": {"learn": {"resume_training": True}}}
 
@@ -203,18 +189,6 @@ def test_experiment_folder_is_kept_if_asked_and_in_a_resumed_training(create: di
     names += [compile_config(resumed, create).exp_name for _ in range(2)]
 
     assert names == ["run"] * 4
-
-
-def test_free_section_takes_any_key(create: dict[str, Any]) -> None:
-    main = {"policy": {"model": {"anything": {"nested": [1, {"a": None}]}}}}
-
-    assert compiled(main, create).policy.model.anything.nested == [1, {"a": None}]
-
-
-def test_env_that_declares_nothing_takes_any_key(create: dict[str, Any]) -> None:
-    create["env"]["type"] = "cfg_open"
-
-    assert compiled({"env": {"my_setting": 3}}, create).env.my_setting == 3
 
 
 def test_env_that_declares_nothing_still_gets_typos_of_common_keys_told(create: dict[str, Any]) -> None:
@@ -237,14 +211,6 @@ def test_unknown_class_is_a_fault_beside_the_others(create: dict[str, Any]) -> N
     assert text.startswith("2 problems in")
     assert "create_config.policy.type   unknown policy 'cfg_fakee'; did you mean 'cfg_fake'" in text
     assert "env.stop_value" in text
-
-
-def test_class_may_be_named_in_main_config(create: dict[str, Any]) -> None:
-    del create["replay_buffer"]
-
-    cfg = compiled({"policy": {"other": {"replay_buffer": {"type": "cfg_fake"}}}}, create)
-
-    assert cfg.policy.other.replay_buffer.alpha == 0.6
 
 
 def test_import_names_register_classes_and_stay_in_the_config(create: dict[str, Any], tmp_path: Path) -> None:
@@ -294,11 +260,6 @@ def test_copy_that_says_something_else_is_told(create: dict[str, Any], caplog: p
 
     assert cfg.policy.eval.evaluator.n_episode == 8
     assert "it is a copy of env.n_evaluator_episode, which is 8" in caplog.text
-
-
-def test_main_config_that_is_no_dict_is_refused(create: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match="main_config must be a dict"):
-        compile_config([1], create)  # type: ignore[arg-type]
 
 
 def test_experiment_folder_that_exists_gets_a_date(create: dict[str, Any]) -> None:

@@ -26,20 +26,6 @@ def test_key_that_stands_elsewhere_here_is_read_there(create: dict[str, Any], ca
     assert not caplog.records
 
 
-def test_key_that_a_class_has_in_both_places_stays_where_it_is(
-    create: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(FakePolicy.config, "collect", {"n_sample": 8, "discount_factor": 0.5})
-
-    policy = compiled({"collect": {"discount_factor": 0.9}}, create).policy
-
-    assert (policy.collect.discount_factor, policy.discount_factor) == (0.9, 0.97)
-
-
-def test_both_names_may_say_the_same(create: dict[str, Any]) -> None:
-    assert compiled({"discount_factor": 0.9, "learn": {"discount_factor": 0.9}}, create).policy.discount_factor == 0.9
-
-
 def test_both_names_that_differ_are_a_contradiction(create: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         compiled({"discount_factor": 0.8, "learn": {"discount_factor": 0.9}}, create)
@@ -52,12 +38,6 @@ def test_both_names_that_differ_are_a_contradiction(create: dict[str, Any]) -> N
 def test_wrong_type_is_told_by_the_name_that_was_written(create: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"policy\.learn\.target_update_theta +expected float, got str 'slow'"):
         compiled({"learn": {"target_update_theta": "slow"}}, create)
-
-
-def test_other_name_works_in_an_override(create: dict[str, Any]) -> None:
-    cfg = compiled({}, create, overrides=["policy.learn.target_update_theta=0.01"])
-
-    assert cfg.policy.learn.target_theta == 0.01
 
 
 def test_other_name_of_a_key_that_the_class_lacks_is_unknown(create: dict[str, Any]) -> None:
@@ -110,15 +90,6 @@ def test_buffer_that_is_not_named_is_the_one_that_is_needed(
     buffer = compiled(policy, create).policy.other.replay_buffer
 
     assert (buffer.type, buffer.replay_buffer_size) == (expected, 99)
-
-
-def test_policy_that_samples_by_priority_gets_such_a_buffer(
-    create: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(FakePolicy, "config", {**FakePolicy.config, "priority": True})
-    del create["replay_buffer"]
-
-    assert compiled({}, create).policy.other.replay_buffer.type == "advanced"
 
 
 def test_keys_of_another_buffer_are_named(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:

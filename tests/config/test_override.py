@@ -40,10 +40,6 @@ def test_value_is_a_literal_or_text() -> None:
         assert type(value) is type(expected)
 
 
-def test_nan_is_a_number() -> None:
-    assert math.isnan(parse_value("nan"))
-
-
 def test_override_wins_over_the_file(create: dict[str, Any]) -> None:
     main = {"policy": {"learn": {"batch_size": 32, "learning_rate": 0.1}}}
 
@@ -67,12 +63,6 @@ def test_last_of_two_overrides_wins_and_is_named(create: dict[str, Any], caplog:
     assert caplog.messages == ["policy.nstep=3 replaces policy.nstep=2: the last one holds"]
 
 
-def test_create_addresses_create_config(create: dict[str, Any]) -> None:
-    cfg = compile_config({}, create, overrides=["create.env.type=cfg_open"], save=False)
-
-    assert cfg.env.type == "cfg_open"
-
-
 def test_key_of_type_str_takes_the_text_as_it_is(create: dict[str, Any]) -> None:
     cfg = compile_config({}, create, overrides=["exp_name=007", "env.env_id=1e3"], save=False)
 
@@ -94,11 +84,6 @@ def test_faulty_override_is_named(create: dict[str, Any]) -> None:
     text = str(caught.value)
     assert "did you mean 'batch_size' (default 64)? (override policy.learn.batchsize=3)" in text
     assert "expected int, got str 'x' (override policy.nstep=x)" in text
-
-
-def test_fault_below_an_override_with_a_dict_names_it(create: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"policy.learn.batchsize .*\(override policy.learn={'batchsize': 1}\)"):
-        compile_config({}, create, overrides=["policy.learn={'batchsize': 1}"], save=False)
 
 
 def test_argument_that_is_no_override_is_told(create: dict[str, Any]) -> None:

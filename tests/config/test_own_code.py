@@ -7,15 +7,14 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ding_like.config import compile_config, read_config
 from ding_like.envs import create_env_manager, get_vec_env_setting
-from ding_like.errors import ConfigError, RegistryError
-from ding_like.utils.imports import hint_of_missing, import_code
+from ding_like.errors import RegistryError
+from ding_like.utils.imports import hint_of_missing
 from ding_like.utils.registries import POLICY_REGISTRY
 
 ROOT = Path(__file__).parents[2]
@@ -210,27 +209,3 @@ def test_a_missing_module_says_where_python_looked_and_what_is_near(
     with pytest.raises(RegistryError, match="my_walkers"):
         POLICY_REGISTRY.get("my_walker:Walk")
     assert hint_of_missing("my_walker").startswith("; did you mean 'my_walkers'? (python looked in ")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("x = sizes\n", r"NameError: name 'sizes' is not defined \(.*{name}.py:1\)"), ("x = (\n", r"{name}.py, line 1: ")],
-    ids=["raises", "syntax"],
-)
-@pytest.mark.parametrize("by", ["module", "file"])
-def test_code_that_does_not_run_is_shown_with_its_line(
-    text: str, said: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: Any
-) -> None:
-    name = f"broken_{by}_{len(text)}"
-    (tmp_path / f"{name}.py").write_text(text)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    pattern = said.format(name=name) if by == "module" else rf"{name}.py, line 1: "
-
-    with pytest.raises(ConfigError, match=pattern):
-        import_code(name if by == "module" else str(tmp_path / f"{name}.py"))
-
-
-@pytest.mark.parametrize("name", ["/no/such/file.py", "/no/such/folder"])
-def test_a_path_that_is_not_there_is_an_import_error(name: str) -> None:
-    with pytest.raises(ImportError, match=name):
-        import_code(name)

@@ -38,15 +38,6 @@ def test_file_may_import_modules_beside_it(tmp_path: Path) -> None:
     assert read_config(path).main_config == {"size": 3}
 
 
-def test_file_may_define_dataclasses(tmp_path: Path) -> None:
-    source = (
-        "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    x: int = 1\n"
-    )
-    path = written(tmp_path, source + "main_config = dict(x=A().x)\ncreate_config = {}\n")
-
-    assert read_config(path).main_config == {"x": 1}
-
-
 def test_missing_file_names_close_ones(tmp_path: Path) -> None:
     written(tmp_path, "", "cartpole_dqn_config.py")
 
@@ -144,7 +135,3 @@ def test_lines_are_found_however_a_dict_is_spelled(tmp_path: Path) -> None:
         ("create_config.policy.type", 16),
     ]:
         assert find_lines(str(written(tmp_path, SPELLINGS)))[path] == line
-
-
-def test_no_lines_are_found_in_a_file_that_cannot_be_parsed(tmp_path: Path) -> None:
-    assert find_lines(str(written(tmp_path, "main_config = ("))) == {}

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ding_like.config import FrozenConfig, compile_config, read_config
-from ding_like.config.tree import block, literal
+from ding_like.config.tree import literal
 from ding_like.errors import ConfigError
 
 FILES = ("total_config.py", "formatted_total_config.py")
@@ -33,21 +33,6 @@ def test_saved_file_compiles_to_an_equal_config(create: dict[str, Any], name: st
     cfg = compile_config(main, create, seed=7, overrides=["policy.learn.batch_size=8"])
 
     assert compiled_again(Path("deep/run") / name) == cfg
-
-
-def test_nan_survives(create: dict[str, Any]) -> None:
-    cfg = compile_config({"exp_name": "run", "env": {"kwargs": {"x": float("nan")}}}, create)
-
-    assert literal(compiled_again(Path("run/total_config.py"))) == literal(cfg)
-
-
-def test_total_config_has_the_whole_config_as_exp_config(create: dict[str, Any]) -> None:
-    cfg = compile_config({"exp_name": "run"}, create)
-
-    namespace: dict[str, Any] = {}
-    exec(Path("run/total_config.py").read_text(), namespace)
-
-    assert namespace["exp_config"] == cfg
 
 
 def test_saved_name_is_the_one_of_the_folder(create: dict[str, Any]) -> None:
@@ -112,10 +97,3 @@ def test_any_free_section_survives_saving_and_reading(create: dict[str, Any], tr
     for name in FILES:
         # As text: NaN is not equal to itself.
         assert literal(compiled_again(Path("run") / name)) == literal(cfg)
-
-
-@settings(max_examples=50, deadline=None)
-@given(tree=TREES)
-def test_block_and_literal_read_back_as_the_same_value(tree: dict[str, Any]) -> None:
-    assert literal(eval(block(tree))) == literal(tree)
-    assert literal(eval(literal(tree))) == literal(tree)

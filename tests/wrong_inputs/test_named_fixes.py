@@ -109,7 +109,7 @@ def options_of(capsys: pytest.CaptureFixture[str], *words: str) -> set[str]:
 
 KEY = re.compile(r"(?<![\w./])(?:policy|env|create_config|system|resume|learners)(?:\.[a-z_][a-z_0-9]*)+\b(?![(/:])")
 # Files that are about the keys of DI-engine's configs, which have other names.
-ABOUT_OTHERS = ("config/legacy", "config/di_engine", "config/translate")
+ABOUT_OTHERS = ("config/legacy", "config/di_engine", "config/translate", "utils/registries")
 
 
 # Keys that no class has defaults for, and names of Python's with a dot in them.

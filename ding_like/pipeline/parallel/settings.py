@@ -12,7 +12,7 @@ from easydict import EasyDict
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.config import compile_config, deep_merge, to_plain
-from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM, say_without_effect
+from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM, log_without_effect
 from ding_like.config.report import config_error
 from ding_like.config.system import FROM_1, SECONDS, check_section
 from ding_like.errors import ConfigError
@@ -112,7 +112,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     system, faults = check_section(_Given, "system", given)
     if faults:
         raise config_error(faults, "system_config", {})
-    say_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")
+    log_without_effect(given, SYSTEM_TEMPLATE, SYSTEM, source="system_config", section="system")
     num_collectors = system["num_collectors"] or sections or 2
     segment_episodes = _segment_episodes(system, cfg, num_collectors)
     segment_rows = 1 if segment_episodes else _segment_rows(system["segment_rows"], cfg, num_collectors)
@@ -188,7 +188,7 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     collector, commander = create.get("collector"), create.pop("commander", None)
     if isinstance(collector, dict) and collector.get("type") in PARALLEL_COLLECTOR_REGISTRY:
         del create["collector"]
-        say_without_effect(collector, {}, PARALLEL_COLLECTOR, source="the config", section="create_config.collector")
+        log_without_effect(collector, {}, PARALLEL_COLLECTOR, source="the config", section="create_config.collector")
     if isinstance(commander, dict):
         main = deep_merge({"policy": {"other": {"commander": commander}}}, main)
     return main, create

@@ -21,12 +21,11 @@ from ding_like.config.system import (
     Rule,
     check_mode,
     settings_of,
+    subclass_at,
     without_effect,
 )
-from ding_like.errors import ConfigError, RegistryError
 from ding_like.pipeline import ray as schemes
 from ding_like.pipeline.build.checks import faults_of_workers
-from ding_like.utils.registries import Registry
 
 PATH = "system.ray"
 COMMUNICATION = {"sync": "synchronous", "async": "asynchronous"}
@@ -174,17 +173,8 @@ def _idle(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def worker_class(kind: str, settings: RaySettings) -> Any:  # Any: a class of the kind's module
     """Return the class of a kind of workers, "c_worker" say. Raises ConfigError for what is no subclass of it."""
-    base, name = getattr(schemes, _CLASSES[kind]), getattr(settings, kind)["type"]
-    if name is None:
-        return base
-    registry: Registry[Any] = Registry(kind, "ding_like.pipeline.ray")
-    try:
-        found = registry.get(name)
-    except RegistryError as error:
-        raise ConfigError(f"system.ray.{kind}.type: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"system.ray.{kind}.type is '{name}', which is no subclass of {_CLASSES[kind]}.")
-    return found
+    name = getattr(settings, kind)["type"]
+    return subclass_at(f"{PATH}.{kind}.type", name, getattr(schemes, _CLASSES[kind]))
 
 
 def collects_here(settings: RaySettings) -> bool:

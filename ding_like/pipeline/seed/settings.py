@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pkgutil import resolve_name
 from typing import Annotated, Any, Literal
 
 import torch
@@ -26,6 +27,7 @@ from ding_like.config.system import (
     check_mode,
     check_section,
     settings_of,
+    subclass_at,
     without_effect,
 )
 from ding_like.errors import ConfigError, DingError
@@ -33,7 +35,6 @@ from ding_like.pipeline.build.checks import faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
 from ding_like.utils.machine import OWN_HOST, is_known, is_loopback
-from ding_like.utils.registries import Registry
 
 PATH = "system.seed"
 
@@ -107,19 +108,11 @@ class SeedSettings:
 
     def class_of(self, key: str) -> Any:  # Any: a class of the user's, with the arguments of ours
         """Return the class that the section names. Raises ConfigError for one that is not derived from ours."""
-        kind, ours = key.replace("_", " "), CLASSES[key]
-        registry: Registry[Any] = Registry(kind, _SEED)
-        found, base = registry.get(getattr(self, key)["type"]), registry.get(ours)
-        if not issubclass(found, base):
-            raise ConfigError(
-                f"{PATH}.{key}.type is {found.__module__}:{found.__name__}, which is no {base.__name__}: derive it "
-                f"from {ours.partition(':')[0]}.{base.__name__}."
-            )
-        return found
+        return subclass_at(f"{PATH}.{key}.type", getattr(self, key)["type"], resolve_name(CLASSES[key]))
 
     @property
     def num_actors(self) -> int:
-        """Return the number of actor threads on this machine."""
+        """Number of actor threads on this machine."""
         return self.actor_processes * self.actor_threads
 
 
