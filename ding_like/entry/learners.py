@@ -25,6 +25,8 @@ from ding_like.utils.log import log_to_file
 from ding_like.utils.machine import num_cores
 
 logger = logging.getLogger(__name__)
+# Imported, not run as a module: its loggers keep their names, and its classes exist once.
+_MAIN = "import sys; from ding_like.entry.serial_entry import main; sys.exit(main(sys.argv[1:]))"
 
 
 def number_of_learners(given: int | None, *, default: int = 1) -> int:
@@ -94,7 +96,7 @@ def joined(plan: Plan[None]) -> Iterator[tuple[Plan[None], LearnerGroup | None]]
     run = {"exp_name": cfg.exp_name, "arguments": plan.arguments._asdict(), "resumes": plan.resumes, "path": sys.path}
 
     def command(rank: int, store: Path) -> Sequence[str]:
-        return [sys.executable, "-m", "ding_like.entry.serial_entry", str(store), str(rank), json.dumps(run)]
+        return [sys.executable, "-c", _MAIN, str(store), str(rank), json.dumps(run)]
 
     folder = log_folder(cfg.exp_name)
     with LearnerProcesses(command, world_size=num_learners, log_folder=folder) as processes:

@@ -44,6 +44,8 @@ from ding_like.utils.run_folder import RunFolder
 
 RankPlan: TypeAlias = Plan[RankSettings]
 
+# Imported, not run as a module: its loggers keep their names, and its classes exist once.
+_MAIN = "import sys; from ding_like.entry.ranks_entry import main; sys.exit(main(sys.argv[1:]))"
 _CALLED = "rank"  # in messages
 _GRACE_S = 10.0  # for a rank to end by itself once the first one has ended
 # Rank and number of ranks, as other launchers than torchrun say them; a step of srun before the whole job.
@@ -228,7 +230,7 @@ def _joined(plan: RankPlan) -> Iterator[LearnerGroup]:
 
     def command(rank: int, _: Path) -> Sequence[str]:
         found = dict(zip(TORCHRUN, (str(rank), str(world_size), "127.0.0.1", str(port)), strict=True))
-        return [sys.executable, "-m", "ding_like.entry.ranks_entry", json.dumps({**run, "environment": found})]
+        return [sys.executable, "-c", _MAIN, json.dumps({**run, "environment": found})]
 
     with listener, LearnerProcesses(command, world_size=world_size, log_folder=_logs(cfg)) as processes:
         with LearnerGroup.over_tcp(
@@ -276,7 +278,3 @@ def _leave() -> None:
     """End, where the rank has not noticed by itself that the first one has ended."""
     threading.Event().wait(_GRACE_S)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

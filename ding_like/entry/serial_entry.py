@@ -375,7 +375,3 @@ def _leave(first: _First, timeout_s: float) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(timeout_s)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
