@@ -18,7 +18,7 @@ _HOMES = {
     "launch_collector": "ding_like.entry.dist_entry",
     "launch_learner": "ding_like.entry.dist_entry",
     "random_collect": "ding_like.pipeline.runner",
-    "collect_demo_data": "ding_like.entry.demo_entry",
+    "collect_demo_data": "ding_like.entry.eval_entry",
     "eval": "ding_like.entry.eval_entry",
     # DI-engine's own entry of PPG: here every on-policy algorithm has the same.
     "serial_pipeline_onpolicy_ppg": "ding_like.entry.serial_entry:serial_pipeline_onpolicy",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import OnceCommand, WholeNumber, echo
+from ding_like.entry.options import WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError, RegistryError
 
 if TYPE_CHECKING:
@@ -55,16 +55,13 @@ def env_factory(env_id: str, arguments: Mapping[str, Any], import_names: Sequenc
     return EnvFactory(cfg)
 
 
-@click.command("check-env", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@sub_command("check-env", epilog=_EPILOG)
 @click.argument("env_id", metavar="ID")
 @click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--steps", type=WholeNumber(min=1), default=1000, metavar="N", help="Random steps to play. [1000]")
 @click.option("-s", "--seed", type=int, default=0, metavar="SEED", help="Seed of the first episode. [0]")
 @click.option("--import", "import_names", multiple=True, metavar="MODULE", help="Import a module that registers envs.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(
-    env_id: str, arguments: tuple[str, ...], steps: int, seed: int, import_names: tuple[str, ...], debug: bool
-) -> None:
+def command(env_id: str, arguments: tuple[str, ...], steps: int, seed: int, import_names: tuple[str, ...]) -> None:
     """Run an env and report every fault with its fix; exit status 1 if there is one.
 
     ID is a gymnasium id, a registered env type, or module:Class. KEY=VALUE are arguments of the env.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import io
 import logging
 import re
@@ -14,7 +13,7 @@ from typing import Any
 import click
 
 from ding_like import __version__
-from ding_like.entry.modes import MODES, check_options, close_match, resume, run
+from ding_like.entry.modes import MODES, check_options, close_match, load, resume, run
 from ding_like.entry.options import OnceCommand, echo, parse_seeds
 from ding_like.errors import ConfigError, DingError
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
@@ -229,18 +228,14 @@ def _query(name: str) -> None:
         echo("  ".join(str(part) for part in row))
 
 
-# Sub-command -> where its click command is; imported on use.
+# Sub-command -> its click command in this package, imported on use.
 SUB_COMMANDS = {
-    "plot": "ding_like.entry.plot",
-    "compare": "ding_like.entry.compare",
-    "report": "ding_like.entry.report",
-    "enjoy": "ding_like.entry.enjoy",
-    "serve": "ding_like.entry.serve",
-    "export": "ding_like.entry.export",
-    "check-env": "ding_like.entry.check_env",
-    "explain": "ding_like.entry.explain",
-    "keys": "ding_like.entry.keys",
-    "tune": "ding_like.entry.tune",
+    "plot": "results:plot_command",
+    "compare": "results:compare_command",
+    "report": "results:report_command",
+    "enjoy": "agents:enjoy_command",
+    "export": "agents:export_command",
+    **{name: f"{name.replace('-', '_')}:command" for name in ("serve", "check-env", "explain", "keys", "tune")},
 }
 
 
@@ -262,11 +257,6 @@ def _with_alias(error: click.NoSuchOption) -> click.NoSuchOption:
         if alias is None
         else click.NoSuchOption(error.option_name, f"{error.message} Give {alias}.", ctx=error.ctx)
     )
-
-
-def _sub_command(name: str) -> click.Command:
-    command: click.Command = importlib.import_module(SUB_COMMANDS[name]).command
-    return command
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -292,7 +282,9 @@ def _main(argv: Sequence[str] | None) -> None:
     setup_console(logging.INFO)
     try:
         if arguments and arguments[0] in SUB_COMMANDS:
-            _sub_command(arguments[0])(args=arguments[1:], prog_name=f"ding {arguments[0]}", standalone_mode=False)
+            load(SUB_COMMANDS[arguments[0]])(
+                args=arguments[1:], prog_name=f"ding {arguments[0]}", standalone_mode=False
+            )
         else:
             ding(args=arguments, prog_name="ding", standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -16,7 +16,7 @@ from ding_like.agent.description import write_description
 from ding_like.agent.pictures import write_pictures
 from ding_like.agent.video import filmable
 from ding_like.config import compile_config, read_config, to_plain
-from ding_like.entry.enjoy import eval_mode_of
+from ding_like.entry.agents import eval_mode_of
 from ding_like.entry.plan import NO_LIMIT, check_nstep
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError, TrainingError

@@ -9,7 +9,7 @@ import click
 
 from ding_like.config.explain import Explained, Setting, all_settings, explain
 from ding_like.config.legacy import OTHER_NAMES
-from ding_like.entry.options import OnceCommand, echo
+from ding_like.entry.options import echo, sub_command
 from ding_like.errors import ConfigError
 
 _EPILOG = """\b
@@ -21,12 +21,11 @@ Examples:
 """
 
 
-@click.command("explain", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@sub_command("explain", epilog=_EPILOG)
 @click.argument("key", required=False)
 @click.option("-p", "--policy", metavar="POLICY", help="Show what holds for this policy: dqn, or my_module:MyPolicy.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.pass_context
-def command(context: click.Context, key: str | None, policy: str | None, debug: bool) -> None:
+def command(context: click.Context, key: str | None, policy: str | None) -> None:
     """Print what a KEY of a config means: its path, its default, what it accepts.
 
     KEY is a path (policy.learn.batch_size), its end (batch_size) or a section (policy.learn). With -p and no KEY, all

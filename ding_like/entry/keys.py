@@ -7,20 +7,17 @@ from pathlib import Path
 import click
 
 from ding_like.comm.keys import ROLES, make_keys, role_file
-from ding_like.entry.options import OnceCommand, echo
+from ding_like.entry.options import echo, sub_command
 from ding_like.errors import ConfigError
 
 
-@click.command(cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@sub_command("keys")
 @click.argument("file")
 @click.option("--per-role", is_flag=True, help="Also write a file for each role, with its key alone.")
 @click.option("--curve", is_flag=True, help="Make CURVE keys, for `ding -m seed` over tcp.")
 @click.option("--client", "clients", multiple=True, metavar="NAME", help="With --curve: a worker's name; any number.")
 @click.option("--remove", multiple=True, metavar="NAME", help="With --curve: take a worker off FILE; any number.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(
-    file: str, per_role: bool, curve: bool, clients: tuple[str, ...], remove: tuple[str, ...], debug: bool
-) -> None:
+def command(file: str, per_role: bool, curve: bool, clients: tuple[str, ...], remove: tuple[str, ...]) -> None:
     """Make a key for each role (collector, learner, admin) and write them to FILE, which only you can read.
 
     Start the coordinator with --key-file FILE. A worker needs its own role's key only: with --per-role, copy

@@ -112,23 +112,24 @@ def run(options: dict[str, Any]) -> None:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     if mode == "seed" and options["module"] is not None:
         where = {name: options[name] for name in ("address", "key_file", "retry_s")}
-        join = _function("seed_entry:join_run")
+        join = load("seed_entry:join_run")
         join(path, options["module"], seed=_seeds(options)[0], overrides=overrides, **where)
         return
     if mode == "seed":
         overrides += _seed_sockets(options)
     if options["dry_run"]:
-        dry_run = _function(f"{mode}_entry:dry_run")
+        dry_run = load(f"{mode}_entry:dry_run")
         named = {"seed": _seeds(options)[0], "exp_name": options["exp_name"]}
         lines, fits = dry_run(path, **named, overrides=overrides, **of_mode)
         echo("\n".join(lines))
         sys.exit(0 if fits else 1)
     if "load_path" in MODES[mode].passes:
         of_mode["load_path"] = _existing(options["load_path"])
-    _function(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
+    load(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
 
 
-def _function(place: str) -> Callable[..., Any]:
+def load(place: str) -> Callable[..., Any]:
+    """Import a function of this package, "module:function"."""
     module, _, name = place.partition(":")
     found: Callable[..., Any] = getattr(importlib.import_module(f"ding_like.entry.{module}"), name)
     return found
@@ -138,7 +139,7 @@ def _evaluate(options: dict[str, Any]) -> None:
     if options["load_path"] is None:
         raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
     path, checkpoint = config_path(options), _existing(options["load_path"])
-    evaluate, file_of = _function("eval_entry:eval"), _function("eval_entry:evaluation_file")
+    evaluate, file_of = load("eval_entry:eval"), load("eval_entry:evaluation_file")
     asked = {"overrides": options["overrides"], "replay_path": options["replay_path"]}
     for seed in _seeds(options):
         evaluate(path, seed=seed, load_path=checkpoint, out=file_of(checkpoint, seed=seed), **asked)
@@ -154,12 +155,12 @@ def _launch(options: dict[str, Any]) -> None:
     given, path = {"key_file": options["key_file"], "overrides": options["overrides"]}, config_path(options)
     if module == "coordinator":
         given |= {**_run_of(options), "host": options["host"], "port": options["port"]}
-        _function("coordinator_entry:launch_coordinator")(path, **given)
+        load("coordinator_entry:launch_coordinator")(path, **given)
         return
     given |= {"seed": _seeds(options)[0], "coordinator": options["coordinator"], "retry_s": options["retry_s"]}
     if module == "learner" and options["train_iter"] is not None:
         given["max_train_iter"] = int(options["train_iter"])
-    _function(f"dist_entry:launch_{module}")(path, **given)
+    load(f"dist_entry:launch_{module}")(path, **given)
 
 
 def _seed_sockets(options: dict[str, Any]) -> list[str]:
@@ -201,7 +202,7 @@ def _run_several(options: dict[str, Any]) -> bool:
             f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
         )
     _existing(options["load_path"])
-    _function("seeds:run_command")(options, config_path(options))
+    load("seeds:run_command")(options, config_path(options))
     return True
 
 
@@ -220,7 +221,7 @@ def resume(options: dict[str, Any]) -> None:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     of_one = {name: options[name] for name in ("learners", "workers", "address")}
     if not has_seeds:
-        _function("resume:resume_pipeline")(str(folder), **_limits(options), **of_one)
+        load("resume:resume_pipeline")(str(folder), **_limits(options), **of_one)
         return
     for name, value in of_one.items():
         if value is not None:
@@ -228,7 +229,7 @@ def resume(options: dict[str, Any]) -> None:
                 f"--{name} is of one run: resume a seed with it by its folder, ding --resume {folder}/seed0 "
                 f"--{name} {value}."
             )
-    _function("seeds:resume_seeds")(folder, options["jobs"], **_limits(options))
+    load("seeds:resume_seeds")(folder, options["jobs"], **_limits(options))
 
 
 def _existing(path: str | None) -> str | None:

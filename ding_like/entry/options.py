@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
@@ -28,6 +28,20 @@ class OnceCommand(click.Command):
             if isinstance(param, click.Option) and not (param.multiple or param.is_flag) and given.count(param) > 1:
                 raise ConfigError(f"{' / '.join(param.opts)} is given {given.count(param)} times; give it once.")
         return super().parse_args(ctx, args)
+
+
+def sub_command(name: str, *, epilog: str | None = None) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator that makes a sub-command of `ding`, with -h and --debug, of a function."""
+
+    def make(function: Callable[..., None]) -> click.Command:
+        settings = {"help_option_names": ["-h", "--help"]}
+        made = click.command(name, cls=OnceCommand, epilog=epilog, context_settings=settings)(function)
+        # `main` reads it from the arguments.
+        text = "Show the traceback of an error."
+        made.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, help=text))
+        return made
+
+    return make
 
 
 class WholeNumber(click.IntRange):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ding_like.agent.loaded import Agent, load
 from ding_like.entry.plan import checked_limit
-from ding_like.entry.plot import plot
+from ding_like.entry.results import plot
 from ding_like.entry.resume import resume_pipeline
 from ding_like.errors import ConfigError
 from ding_like.pipeline.roles.record import RunResult

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, OnceCommand, WholeNumber, echo
+from ding_like.entry.options import IMPORT_OPTION, WholeNumber, echo, sub_command
 
 if TYPE_CHECKING:
     from ding_like.comm.serve.http_server import PolicyServer
@@ -142,7 +142,7 @@ def _one_line(space: dict[str, Any]) -> str:
     return " ".join([space["space"], str(tuple(space["shape"])), space["dtype"], *more])
 
 
-@click.command("serve", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@sub_command("serve")
 @click.argument("experiment", metavar="EXP")
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
 @click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
@@ -159,22 +159,9 @@ def _one_line(space: dict[str, Any]) -> str:
     "--max-batch", type=WholeNumber(min=1), default=1024, metavar="N", help="Observations in a request. [1024]"
 )
 @click.option("--client-wraps", is_flag=True, help="Clients apply the wrappers themselves that remember earlier steps.")
-@click.option("--cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")
+@click.option("--cpu", "on_cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")
 @IMPORT_OPTION
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(
-    experiment: str,
-    host: str,
-    port: int,
-    checkpoint: str,
-    token_file: str | None,
-    reload_s: float,
-    max_batch: int,
-    client_wraps: bool,
-    cpu: bool,
-    import_names: tuple[str, ...],
-    debug: bool,
-) -> None:
+def command(experiment: str, **options: Any) -> None:
     """Answer observations with a trained agent's actions over HTTP: ding serve my_exp --port 8000
 
     POST /act takes {"obs": ...}, one observation as the env gives it or a batch, and answers {"action": ..., "version":
@@ -182,19 +169,9 @@ def command(
     fast. A newer checkpoint of the run is taken without a pause, and every answer names the one that chose its actions.
     """
 
-    def say(server: PolicyServer, served: ServedPolicy) -> None:
-        echo("\n".join(opening(server.url, served, experiment, has_token=token_file is not None)))
-
+    has_token = options["token_file"] is not None
     serve(
         experiment,
-        host=host,
-        port=port,
-        checkpoint=checkpoint,
-        token_file=token_file,
-        reload_s=reload_s,
-        max_batch=max_batch,
-        client_wraps=client_wraps,
-        on_cpu=cpu,
-        import_names=import_names,
-        started=say,
+        **options,
+        started=lambda server, served: echo("\n".join(opening(server.url, served, experiment, has_token=has_token))),
     )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ding_like.entry.options import OnceCommand
+from ding_like.entry.options import sub_command
 from ding_like.errors import ConfigError
 from ding_like.study.plan import FORMS, PLAN_FILE, Param, StudyPlan, parse_params, read_study_plan
 from ding_like.utils.imports import pip_line
@@ -62,10 +62,30 @@ def tune(
     trials fail.
     """
     _need_optuna()
-    plan = _make_plan(
-        config, parse_params(params), trials=trials, seeds=seeds, seed=seed, max_env_step=max_env_step,
-        max_train_iter=max_train_iter, prune=prune, mode=mode, overrides=overrides, command=command,
-    )  # fmt: skip
+    space = parse_params(params)
+    budgets = [("--env-step", "env_step", max_env_step), ("--train-iter", "train_iter", max_train_iter)]
+    given = [(flag, unit, _at_least_one(flag, limit)) for flag, unit, limit in budgets if limit is not None]
+    if not given:
+        raise ConfigError("a study needs to know how long each trial is: give --env-step N or --train-iter N.")
+    if prune and seeds > 1:
+        raise ConfigError("--prune is of trials with one seed: leave --prune or --seeds out.")
+    _, unit, budget = given[0]
+    plan = StudyPlan(
+        config=os.path.relpath(config),
+        config_sha256=_hash_of(config),
+        mode=_mode_of(_check_space(config, space, overrides, seed), mode),
+        params=tuple(_text_of(param) for param in space),
+        overrides=tuple(overrides),
+        trials=_at_least_one("--trials", trials),
+        seeds=_at_least_one("--seeds", seeds),
+        first_seed=seed,
+        limits=tuple(word for flag, _, limit in given for word in (flag, str(limit))),
+        budget=budget,
+        budget_unit=unit,
+        prune=prune,
+        sampler_seed=seed,
+        command=command or f"tune({str(config)!r}, ...)",
+    )
     folder = Path(study or _default_folder(config, overrides))
     known = read_study_plan(folder)
     if known is not None:
@@ -151,52 +171,20 @@ def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
 # --- what is to be run
 
 
-def _make_plan(
-    config: str | Path,
-    space: Sequence[Param],
-    *,
-    trials: int,
-    seeds: int,
-    seed: int,
-    max_env_step: int | None,
-    max_train_iter: int | None,
-    prune: bool,
-    mode: str | None,
-    overrides: Sequence[str],
-    command: str,
-) -> StudyPlan:
-    """Return the plan of a study; raises ConfigError for what is wrong with it or with a config that it would run."""
+def _hash_of(config: str | Path) -> str:
     from ding_like.study.seed_runs import text_hash
 
-    budgets = [("--env-step", "env_step", max_env_step), ("--train-iter", "train_iter", max_train_iter)]
-    given = [(flag, unit, _at_least_one(flag, limit)) for flag, unit, limit in budgets if limit is not None]
-    if not given:
-        raise ConfigError("a study needs to know how long each trial is: give --env-step N or --train-iter N.")
-    if prune and seeds > 1:
-        raise ConfigError("--prune is of trials with one seed: leave --prune or --seeds out.")
-    cfg = _check_space(config, space, overrides, seed)
-    on_policy = "serial_onpolicy" if cfg.policy.on_policy else "serial"
-    if mode not in (None, on_policy):
+    return text_hash(config)
+
+
+def _mode_of(cfg: Any, asked: str | None) -> str:
+    """Return the mode of a config's policy. Raises ConfigError if another one is asked for."""
+    mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
+    if asked not in (None, mode):
         raise ConfigError(
-            f"mode '{mode}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {on_policy}."
+            f"mode '{asked}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {mode}."
         )
-    _, unit, budget = given[0]
-    return StudyPlan(
-        config=os.path.relpath(config),
-        config_sha256=text_hash(config),
-        mode=on_policy,
-        params=tuple(_text_of(param) for param in space),
-        overrides=tuple(overrides),
-        trials=_at_least_one("--trials", trials),
-        seeds=_at_least_one("--seeds", seeds),
-        first_seed=seed,
-        limits=tuple(word for flag, _, limit in given for word in (flag, str(limit))),
-        budget=budget,
-        budget_unit=unit,
-        prune=prune,
-        sampler_seed=seed,
-        command=command or f"tune({str(config)!r}, ...)",
-    )
+    return mode
 
 
 def _text_of(param: Param) -> str:
@@ -248,11 +236,9 @@ def _same_study(folder: Path, known: StudyPlan, plan: StudyPlan) -> StudyPlan:
 
 
 def _check_config(plan: StudyPlan) -> None:
-    from ding_like.study.seed_runs import text_hash
-
     if not os.path.isfile(plan.config):
         raise ConfigError(f"there is no {plan.config}, which this study runs: call it from the folder where it began.")
-    if text_hash(plan.config) != plan.config_sha256:
+    if _hash_of(plan.config) != plan.config_sha256:
         raise ConfigError(
             f"{plan.config} is not what it was when the study began, so its trials would not be comparable: put it "
             "back, or begin another study with --study DIR."
@@ -278,7 +264,7 @@ def _need_optuna() -> None:
         raise ConfigError(f"ding tune needs optuna; install it with: {pip_line('tune')}")
 
 
-@click.command("tune", cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@sub_command("tune", epilog=_EPILOG)
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) that every trial runs.")
 @click.option("-p", "--param", "params", multiple=True, metavar="KEY=RANGE", help="A setting to vary; give several.")
@@ -286,51 +272,22 @@ def _need_optuna() -> None:
 @click.option("-j", "--jobs", type=int, metavar="N", help="How many trials run at a time. [as many as there are cores]")
 @click.option("--seeds", type=int, default=1, metavar="N", help="Seeds of each trial; its value is their mean. [1]")
 @click.option("-s", "--seed", type=int, default=0, metavar="SEED", help="Of the sampler and the first of a trial. [0]")
-@click.option("--env-step", type=float, metavar="N", help="End each trial after so many env steps.")
-@click.option("--train-iter", type=float, metavar="N", help="End each trial after so many updates.")
+@click.option("--env-step", "max_env_step", type=float, metavar="N", help="End each trial after so many env steps.")
+@click.option("--train-iter", "max_train_iter", type=float, metavar="N", help="End each trial after so many updates.")
 @click.option("--prune", is_flag=True, help="End trials early that are behind the median of the others.")
 @click.option("-m", "--mode", metavar="MODE", help="serial or serial_onpolicy. [whichever the policy is of]")
 @click.option("--study", metavar="DIR", help="Folder of the study. [the config's exp_name, with _tune]")
 @click.option("--resume", metavar="STUDY", help="Go on with a study that was stopped; STUDY is its folder.")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(
-    overrides: tuple[str, ...],
-    config: str | None,
-    params: tuple[str, ...],
-    trials: int | None,
-    jobs: int | None,
-    seeds: int,
-    seed: int,
-    env_step: float | None,
-    train_iter: float | None,
-    prune: bool,
-    mode: str | None,
-    study: str | None,
-    resume: str | None,
-    debug: bool,
-) -> None:
+def command(resume: str | None, **options: Any) -> None:
     """Search for settings: a study of trials, each an ordinary run; KEY=VALUE arguments are of all of them."""
     if resume is not None:
-        if config is not None or params or overrides:
+        if options["config"] is not None or options["params"] or options["overrides"]:
             raise ConfigError("--resume takes the study's own config and ranges; beside it give --trials and -j alone.")
-        resume_study(resume, trials=trials, jobs=jobs)
+        resume_study(resume, trials=options["trials"], jobs=options["jobs"])
         return
-    if config is None:
+    if options["config"] is None:
         raise ConfigError("no config given; use -c FILE, or --resume STUDY. `ding tune --help` shows the options.")
     from ding_like.study.child_runs import command_line
 
-    tune(
-        config,
-        params,
-        trials=20 if trials is None else trials,
-        jobs=jobs,
-        seeds=seeds,
-        seed=seed,
-        max_env_step=None if env_step is None else _at_least_one("--env-step", env_step),
-        max_train_iter=None if train_iter is None else _at_least_one("--train-iter", train_iter),
-        prune=prune,
-        mode=mode,
-        overrides=overrides,
-        study=study,
-        command=command_line(sys.argv[1:]),
-    )
+    given = {name: value for name, value in options.items() if value is not None}
+    tune(**given, command=command_line(sys.argv[1:]))

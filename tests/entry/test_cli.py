@@ -143,7 +143,7 @@ def test_a_name_that_is_too_long_is_one_error(arguments, capsys):
     [
         (
             "foreign.pt",
-            ["no 'model', the weights of a policy; it has 'weight', 'bias'. Expected", "torch.save({'model'"],
+            ["no 'model', the weights of a policy; it has 'weight', 'bias'", "torch.save({'model'"],
         ),
         ("/dev/null", ["/dev/null is no ordinary file; expected a file that ding_like saved"]),
         ("empty.pt", ["empty.pt is torn or damaged (0 bytes)"]),

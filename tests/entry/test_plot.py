@@ -3,7 +3,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from ding_like.entry.plot import command, plot
+from ding_like.entry.results import plot
+from ding_like.entry.results import plot_command as command
 from ding_like.errors import ConfigError
 from tests.report.run_folder import training_and_evaluation, write_run
 

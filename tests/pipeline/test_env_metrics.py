@@ -116,7 +116,7 @@ def test_episodes_of_a_collector_keep_metrics_over_a_resume() -> None:
 
 
 def test_a_metric_is_drawn_in_place_of_the_return() -> None:
-    from ding_like.entry.plot import plot
+    from ding_like.entry.results import plot
 
     serial_pipeline(configs(), seed=0, max_env_step=300)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ding_like.entry.compare import Compared, compare
+from ding_like.entry.results import Compared, compare
 from ding_like.errors import ConfigError
 from ding_like.report.compare import compare_experiments, comparison_lines
 from ding_like.report.experiment import read_experiments

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ding_like.entry.plot import plot as entry_plot
-from ding_like.entry.report import report as entry_report
+from ding_like.entry.results import plot as entry_plot
+from ding_like.entry.results import report as entry_report
 from ding_like.errors import ConfigError
 from ding_like.report.curve import average, plot_experiments, plot_run, smooth, thin
 from ding_like.report.drawing import save_plot

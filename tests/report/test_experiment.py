@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ding_like import load
-from ding_like.entry.enjoy import enjoy
+from ding_like.entry.agents import enjoy
 from ding_like.errors import ConfigError
 from ding_like.pipeline.serve import Blueprint
 from ding_like.report.compare import markdown, summary_of, table_lines, write_scores

@@ -1,4 +1,4 @@
-"""Watch a trained agent: `ding enjoy EXP`."""
+"""Video of a trained agent and its export as one file: `ding enjoy EXP`, `ding export EXP --to onnx`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ding_like.entry.options import IMPORT_OPTION, OnceCommand, WholeNumber, echo
+from ding_like.entry.options import IMPORT_OPTION, WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
     from ding_like.agent.video import Filmed
     from ding_like.pipeline.build.envs import EnvSetting
+
+
+_EXPORTS = """\b
+Examples:
+  ding export my_exp --to torchscript
+  ding export my_exp --to onnx -o agent.onnx --ckpt last
+"""
 
 
 class Enjoyed(NamedTuple):
@@ -99,7 +106,7 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
         manager.close()
 
 
-@click.command("enjoy", cls=OnceCommand, context_settings={"help_option_names": ["-h", "--help"]})
+@sub_command("enjoy")
 @click.argument("experiment", metavar="EXP")
 @click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
 @click.option(
@@ -112,15 +119,13 @@ def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
 @click.option("-s", "--seed", type=int, metavar="SEED", help="Seed of the episodes. [the run's]")
 @click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
 @IMPORT_OPTION
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def command(
+def enjoy_command(
     experiment: str,
     ckpt: str,
     episodes: int | None,
     seed: int | None,
     out: str | None,
     import_names: tuple[str, ...],
-    debug: bool,
 ) -> None:
     """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
     path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed, import_names=import_names)
@@ -129,3 +134,37 @@ def command(
     if median_of:
         more = f"  the median of {len(median_of)} episodes from {min(median_of):.4g} to {max(median_of):.4g}"
     echo(f"returns {listed}{more}\n{path}")
+
+
+@sub_command("export", epilog=_EXPORTS)
+@click.argument("experiment", metavar="EXP")
+@click.option("--to", "form", type=click.Choice(["torchscript", "onnx"]), required=True, help="Which kind of file.")
+@click.option("-o", "--out", metavar="FILE", help="Where to write it. [EXP/agent.pt or EXP/agent.onnx]")
+@click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
+@IMPORT_OPTION
+def export_command(experiment: str, form: str, out: str | None, ckpt: str, import_names: tuple[str, ...]) -> None:
+    """Write a trained agent as one file, from observations to actions, and check it against the agent.
+
+    The file needs neither ding_like nor the env; what it takes and gives is told in it.
+    """
+    from ding_like.agent.export import export
+
+    done = export(experiment, to=form, out=out, which=ckpt, import_names=import_names)  # type: ignore[arg-type]  # click has checked it
+    told = done.metadata
+    lines = [f"{kind:<9} {_ports(told[kind])}" for kind in ("inputs", "outputs")]
+    if told["wrappers_to_apply"]:
+        lines.append(f"apply     {', '.join(str(each['type']) for each in told['wrappers_to_apply'])} to observations")
+    checked = [f"{done.drawn.num_actions} actions on random observations"]
+    checked += [f"{done.played.num_actions} on those of the env"] if done.played else []
+    largest = max(each.difference for each in (done.drawn, done.played) if each)
+    lines.append(f"checked   {', '.join(checked)}; largest difference {largest:.2g}")
+    echo("\n".join([*lines, str(done.path)]))
+
+
+def _ports(ports: list[dict[str, object]]) -> str:
+    return "  ".join(f"{port['name']} {port['dtype']} {_shape(port['shape'])}" for port in ports)
+
+
+def _shape(shape: object) -> str:
+    assert isinstance(shape, list), "a port's shape is a list"
+    return f"[{', '.join(map(str, shape))}]"
