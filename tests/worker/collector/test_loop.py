@@ -299,3 +299,34 @@ def test_columns_that_change_under_way_are_refused(change):
     with pytest.raises(SchemaError, match=r"action|other|seen"):
         for _ in range(60):
             loop.step({})
+
+
+@pytest.mark.parametrize(("keep", "steps_after"), [(0, 2), (1, 1), (2, 3)])
+def test_rows_kept_or_added_since_the_last_batch_are_dropped(keep, steps_after):
+    taken_after = 3
+    manager = ScriptedManager([[20], [20]], drop_at={(1, 0, taken_after + steps_after)})
+    loop = RolloutLoop(manager, CountingActor(), rng=np.random.default_rng(0))
+    for _ in range(taken_after):
+        loop.step({})
+    loop.take(lambda rollout: (TransitionBatch(rollout.columns()), np.full(2, keep)))
+
+    for _ in range(steps_after + 1):
+        loop.step({})
+
+    lane = loop.rollout["lane"]
+    assert np.count_nonzero(lane == 1) == 0, "all rows of the broken episode are gone"
+    assert np.count_nonzero(lane == 0) == keep + steps_after + 1, "the other lane's are there"
+
+
+def test_rows_that_a_policy_keeps_count_as_open():
+    manager = ScriptedManager([[20], [20]])
+    loop = RolloutLoop(manager, CountingActor(), rng=np.random.default_rng(0))
+    for _ in range(4):
+        loop.step({})
+    loop.take(lambda rollout: (TransitionBatch(rollout.columns()), np.array([2, 1])))
+    loop.step({})
+    seen = {}
+
+    loop.num_ready(lambda length, ended: seen.update(length=length.tolist(), ended=ended.tolist()) or 0)
+
+    assert seen == {"length": [3, 2], "ended": [False, False]}

@@ -11,7 +11,9 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
-from ding_like.worker.replay_buffer.presets import PrioritisedSequenceReplayBuffer
+from ding_like.worker.replay_buffer import priorities as priorities_module
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer, PrioritisedSequenceReplayBuffer
+from ding_like.worker.replay_buffer.priorities import Priorities
 from tests.worker.replay_buffer.test_advanced_buffer import make, newest, priorities, rows
 
 __all__ = ["make"]  # a fixture
@@ -227,3 +229,58 @@ def test_a_narrow_rate_never_stops_pushes_and_samples_for_good(make: Any) -> Non
 
     assert buffer.push_count >= 8 * 16
     assert sampled >= 8
+
+
+def zeros(size: int) -> TransitionBatch:
+    return TransitionBatch({"reward": np.zeros(size, np.float32)})
+
+
+def newest_priority(buffer: AdvancedReplayBuffer) -> float:
+    return float(buffer.state_dict()["data"]["priority"][-1])
+
+
+@pytest.mark.parametrize("convert", [np.float32, np.float64, list], ids=["float32", "float64", "list"])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_an_update_raises_the_priority_of_new_rows(
+    make: Any, monkeypatch: pytest.MonkeyPatch, convert: Any, is_compiled: bool
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(priorities_module, "compiled_part", lambda: None)
+    buffer = make(8)
+    buffer.push(zeros(4), 0)
+    batch = buffer.sample(4, 0)
+    priority = [0.5, 7.0, 0.25, 1.0]
+    buffer.update(
+        {
+            "replay_buffer_idx": batch["replay_buffer_idx"],
+            "replay_unique_id": batch["replay_unique_id"],
+            "priority": priority if convert is list else np.array(priority, convert),
+        }
+    )
+
+    buffer.push(zeros(1), 0)
+
+    assert newest_priority(buffer) == pytest.approx(7.0, abs=1e-4)
+
+
+def test_saved_data_raise_the_priority_of_new_rows(make: Any, tmp_path: Path) -> None:
+    first, second = make(8), make(8)
+    first.push(TransitionBatch({"reward": np.zeros(2, np.float32), "priority": np.array([9.0, 2.0])}), 0)
+    first.save_data(str(tmp_path / "data"))
+    second.load_data(str(tmp_path / "data"))
+
+    second.push(zeros(1), 0)
+
+    assert newest_priority(second) == pytest.approx(9.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_row_that_comes_twice_in_a_sample_is_used_twice(monkeypatch: pytest.MonkeyPatch, is_compiled: bool) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(priorities_module, "compiled_part", lambda: None)
+    priorities = Priorities(4, AdvancedReplayBuffer.config)
+    priorities.write_new(slice(0, 4), None)
+
+    described = priorities.describe(np.array([2, 1, 2], np.int64), 0, next_id=4, next_row=0)
+
+    assert priorities.use.tolist() == [0, 1, 2, 0] and described["use"].tolist() == [2, 1, 2]

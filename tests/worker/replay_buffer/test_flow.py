@@ -165,17 +165,3 @@ def test_a_file_that_cannot_be_deleted_is_named(tmp_path: Path, caplog: pytest.L
     remover.clear()
 
     assert str(tmp_path) in caplog.text
-
-
-def test_start_and_close_may_be_called_twice(tmp_path: Path) -> None:
-    remover = UsedDataRemover(1, logger)
-
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        remover.start()
-        remover.start()
-        remover.add(write(tmp_path / name, 3))
-        remover.close()
-        remover.close()
-
-    assert [path.name for path in tmp_path.glob("*/*")] == ["2"]

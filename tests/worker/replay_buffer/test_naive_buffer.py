@@ -356,20 +356,12 @@ def test_once_started_a_thread_deletes(make: Any, tmp_path: Path, monkeypatch: p
     assert deleted_by.get(timeout=60) == "used-data-remover"
 
 
-def test_clear_deletes_all_files(make: Any, tmp_path: Path) -> None:
-    buffer = make(3, enable_track_used_data=True)
-    buffer.push(make_files(tmp_path, 3), 0)
-
-    buffer.clear()
-
-    assert left(tmp_path) == []
-
-
 def test_close_deletes_the_files_that_are_left_and_ends_the_thread(make: Any, tmp_path: Path) -> None:
     buffer = make(3, enable_track_used_data=True)
     buffer.start()
     buffer.push(make_files(tmp_path, 3), 0)
 
+    buffer.close()
     buffer.close()
 
     assert left(tmp_path) == []

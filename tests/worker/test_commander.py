@@ -1,8 +1,9 @@
-"""The commander of a league: opponents for tasks, snapshots of published weights, results, saving."""
+"""Commanders: settings of a serial run; tasks and the end of a parallel run; opponents and snapshots of a league."""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.league import create_league
-from ding_like.worker.commander import OneVsOneCommander, create_parallel_commander
+from ding_like.types import CommandMode
+from ding_like.worker import BaseSerialCommander
+from ding_like.worker.commander import NaiveCommander, OneVsOneCommander, create_parallel_commander
 
 
 class Run:
@@ -108,3 +111,73 @@ def test_results_that_are_none_are_refused() -> None:
 def test_without_a_league_there_is_no_such_commander() -> None:
     with pytest.raises(ConfigError, match="league"):
         create_parallel_commander({"type": "one_vs_one"})
+
+
+# --- one policy
+
+
+@pytest.mark.parametrize(("version", "stops"), [(0, False), (1, True)])
+def test_an_evaluation_stops_the_run_only_after_training_began(version: int, stops: bool) -> None:
+    commander = NaiveCommander({"stop_value": 10.0})
+
+    commander.finished("eval", {"returns": [10.0, 12.0], "version": version})
+
+    assert commander.stop is stops
+    assert commander.best_return == 11.0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("learner_task_space", 2, "learner_task_space is 2, but a parallel run has one learn task.*--learners N"),
+        ("learner_task_space", 0, "learner_task_space is 0, but"),
+        ("collector_task_space", -1, "collector_task_space is -1; give a whole number, 0 or more"),
+        ("collector_task_space", "two", "collector_task_space is 'two'; give a whole number"),
+    ],
+)
+def test_a_task_space_that_cannot_be_is_refused(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create_parallel_commander({key: value})
+
+
+# --- serial
+
+
+def serial_commander(**kwargs: Any) -> BaseSerialCommander:
+    learner = SimpleNamespace(learn_info={"learner_step": 3, "learner_done": False})
+    collector = SimpleNamespace(envstep=24)
+    return BaseSerialCommander({}, learner, collector, None, None, **kwargs)
+
+
+def command_mode(seen: list[dict[str, Any]]) -> CommandMode:
+    def get_setting_collect(info: dict[str, Any]) -> dict[str, Any]:
+        seen.append(info)
+        return {"eps": 0.1}
+
+    return CommandMode(None, get_setting_collect, None)
+
+
+def test_step_gives_the_policy_what_learner_and_collector_know() -> None:
+    seen: list[dict[str, Any]] = []
+
+    setting = serial_commander(policy=command_mode(seen)).step()
+
+    assert setting == {"eps": 0.1}
+    assert seen == [{"learner_step": 3, "learner_done": False, "envstep": 24}]
+
+
+def test_policy_may_be_set_later() -> None:
+    commander = serial_commander()
+
+    commander.policy = command_mode([])
+
+    assert commander.step() == {"eps": 0.1}
+
+
+def test_step_without_a_policy_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match=r"commander\.policy = "):
+        serial_commander().step()
+
+
+def test_default_config_is_empty_but_for_its_name() -> None:
+    assert BaseSerialCommander.default_config() == {"cfg_type": "BaseSerialCommanderDict"}
