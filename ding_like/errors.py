@@ -25,18 +25,18 @@ def escape_controls(text: str) -> str:
 
 
 class DingError(Exception):
-    """Stand at the root: everything that ding_like raises on purpose."""
+    """Root of everything that ding_like raises on purpose."""
 
     def __str__(self) -> str:
         return escape_controls(super().__str__())
 
 
 class ConfigError(DingError, ValueError):
-    """Report every fault of a config at once."""
+    """Faults of a config, all at once."""
 
 
 class RegistryError(DingError, KeyError):
-    """Report an unknown or doubly registered name."""
+    """Name that is unknown or registered twice."""
 
     def __str__(self) -> str:
         # KeyError shows repr(message), which turns newlines into "\n".
@@ -44,20 +44,20 @@ class RegistryError(DingError, KeyError):
 
 
 class SchemaError(DingError, ValueError):
-    """Report columns, shapes or dtypes that do not fit."""
+    """Columns, shapes or dtypes that do not fit."""
 
 
 class EnvError(DingError, RuntimeError):
-    """Report an environment that broke, hung or breaks the rules."""
+    """Environment that broke, hung or breaks the rules."""
 
 
 class TrainingError(DingError, ArithmeticError):
-    """Report a value that is not finite where training needs one."""
+    """Value that is not finite where training needs one."""
 
 
 class CommError(DingError, ConnectionError):
-    """Report a process that cannot be reached or answers nonsense."""
+    """Process that cannot be reached or answers nonsense."""
 
 
 class CheckpointError(DingError, RuntimeError):
-    """Report a checkpoint that is missing, torn, foreign or of another shape."""
+    """Checkpoint that is missing, torn, foreign or of another shape."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 # One array [R, O...], or one array per key of a dict space. Keys are flat: {"image": ..., "arm/angle": ...}.
 Obs: TypeAlias = "Array | dict[str, Array]"
-# What a commander tells an actor, by name (`eps`, `noise_sigma`): a number for all lanes, or one per lane [R].
+# What a commander sets for an actor, by name (`eps`, `noise_sigma`): a number for all lanes, or one per lane [R].
 Setting: TypeAlias = "Mapping[str, float | Array]"
 # One part's section of a config: plain values of every kind, by name, which `config/check.py` has looked at.
 Config: TypeAlias = Mapping[str, Any]
@@ -33,14 +33,14 @@ SampleUnit: TypeAlias = Literal["row", "window", "episode"]
 
 
 class StepBatch(NamedTuple):
-    """Hold what the lanes that answered one `step` call reported; rows are in the order of `lanes`."""
+    """Answers of lanes to one `step` call; rows are in the order of `lanes`."""
 
     lanes: Array  # [R] int64, ascending in managers that wait for all
     next_obs: Obs  # [R, O...], the true next observation, also at an episode's end
     reward: Array  # [R] float32
     terminated: Array  # [R] bool
     truncated: Array  # [R] bool
-    info: Mapping[int, Mapping[str, Any]]  # by lane, only lanes with something to say
+    info: Mapping[int, Mapping[str, Any]]  # by lane, only of lanes that have some
     dropped: Array  # [K] int64, lanes whose open episode broke off (crash, hang, NaN): their open rows must be dropped
 
 
@@ -50,7 +50,7 @@ RewardShaping: TypeAlias = Callable[[int, list[dict[str, Any]]], Sequence[Mappin
 
 @runtime_checkable
 class EnvManager(Protocol):
-    """Run E lanes of an environment behind arrays: one for each env, or for each player of each game.
+    """E lanes of an environment behind arrays: one for each env, or for each player of each game.
 
     `ready[E]` marks the lanes whose `obs` may be acted on; the others are in a dummy autoreset step, restarting,
     or waiting for another player. An ended lane resets itself. `step` takes ready lanes only, may be called with
@@ -112,7 +112,7 @@ class EnvManager(Protocol):
 
 
 class CheckpointPart(Protocol):
-    """Save something beside a policy's weights in a checkpoint; an empty state is left out."""
+    """Part of a checkpoint beside a policy's weights; an empty state is left out."""
 
     def state_dict(self) -> State: ...
 
@@ -120,7 +120,7 @@ class CheckpointPart(Protocol):
 
 
 class Forward(Protocol):
-    """Compute what a network says of observations, without a gradient: in numpy, in torch, or on a server far away.
+    """Function from observations to a network's output, without a gradient: in numpy, in torch, or on a remote server.
 
     It draws no random numbers and keeps no state, so that rows of several lanes, or of several processes, may be put
     into one call and give what they give alone. A recurrent network's state is columns that go in and come out.
@@ -135,12 +135,12 @@ class Forward(Protocol):
 
 
 class Actor(Protocol):
-    """Turn observations into columns, `action` among them; owns recurrent state, keyed by lane."""
+    """Chooser of actions: from observations to columns, `action` among them; owns recurrent state, keyed by lane."""
 
     def act(
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
     ) -> dict[str, Array]:
-        """Return columns of R rows for the R `lanes`; `setting` is what the commander says (`eps`: a float or [R])."""
+        """Return columns of R rows for the R `lanes`; `setting` is set by the commander (`eps`: a float or [R])."""
 
     def reset(self, lanes: Array | None = None) -> None: ...
 
@@ -150,7 +150,7 @@ class Actor(Protocol):
 
 
 class Reducer(Protocol):
-    """Average gradients over learners between `grad` and `apply`; the serial one does nothing."""
+    """Average of gradients over learners between `grad` and `apply`; the serial one does nothing."""
 
     def reduce(self) -> None: ...
 
@@ -184,10 +184,10 @@ def refuse_to_part(*_args: object, **_kwargs: object) -> NoReturn:
 
 
 class CollectMode(NamedTuple):
-    """Name what a collector uses of a policy: DI-engine's fields first, ours after."""
+    """Interface of a policy to a collector: DI-engine's fields first, ours after."""
 
     forward: Callable[..., dict[int, dict[str, Any]]]  # ({id: obs}, **setting) -> {id: row of what was chosen}
-    process_transition: Callable[[Any, Row, Any], Row]  # (obs, what forward said of it, timestep)
+    process_transition: Callable[[Any, Row, Any], Row]  # (obs, the row of forward, timestep)
     get_train_sample: Callable[[Sequence[Row]], Iterable[Row]]
     reset: Callable[..., None]  # (ids: list[int] | None = None)
     get_attribute: GetAttribute
@@ -201,7 +201,7 @@ class CollectMode(NamedTuple):
 
 
 class LearnMode(NamedTuple):
-    """Name what a learner uses of a policy: DI-engine's fields first, ours after.
+    """Interface of a policy to a learner: DI-engine's fields first, ours after.
 
     `minibatches` and `grad` belong to one process, and so may `apply`, or that is another's, which has the optimizer:
 
@@ -235,7 +235,7 @@ class LearnMode(NamedTuple):
 
 
 class EvalMode(NamedTuple):
-    """Name what an evaluator uses of a policy: DI-engine's fields first, ours after."""
+    """Interface of a policy to an evaluator: DI-engine's fields first, ours after."""
 
     forward: Callable[..., Any]  # ({id: obs}, **setting); of a supervised policy whatever its evaluator gives it
     reset: Callable[..., None]
@@ -247,7 +247,7 @@ class EvalMode(NamedTuple):
 
 
 class CommandMode(NamedTuple):
-    """Name what a commander uses of a policy: settings for each side, given the state of the run (`envstep`)."""
+    """Interface of a policy to a commander: settings for each side, given the state of the run (`envstep`)."""
 
     get_setting_learn: Callable[[Mapping[str, Any]], dict[str, Any]]
     get_setting_collect: Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -255,6 +255,6 @@ class CommandMode(NamedTuple):
 
 
 class MetricsWriter(Protocol):
-    """Take numbers by name at a point of training; `utils.metrics.MetricsSink` is the real one."""
+    """Receiver of numbers by name at a point of training; `utils.metrics.MetricsSink` is the real one."""
 
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None: ...

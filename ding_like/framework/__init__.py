@@ -1,4 +1,4 @@
-"""Say what takes the place of DI-engine's `ding.framework`: this package holds nothing else."""
+"""Message that names the replacement of DI-engine's `ding.framework`; this package has nothing else."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Stand where DI-engine has a module, to say what takes its place."""
+"""Module of DI-engine's, with the message that names its replacement."""
 
 from ding_like.framework import __getattr__ as __getattr__

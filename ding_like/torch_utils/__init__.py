@@ -1,4 +1,4 @@
-"""Hold what scripts written for DI-engine import from its `ding.torch_utils`; each name is imported on first use."""
+"""Names that scripts written for DI-engine import from its `ding.torch_utils`; each name is imported on first use."""
 
 from __future__ import annotations
 

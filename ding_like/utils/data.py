@@ -1,4 +1,4 @@
-"""Stack rows into batches and take them apart, for code in DI-engine's style; ours holds columns and needs neither."""
+"""Rows stacked into batches and taken apart, for code in DI-engine's style; ours has columns and needs neither."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def default_collate(
 
 
 def default_decollate(batch: Any, ignore: Sequence[str] = _STATES) -> list[Any]:
-    """Return the B rows of what `default_collate` made: tensors [B, ...] give rows [...], and tensors [B] rows [1].
+    """Return the B rows of a result of `default_collate`: tensors [B, ...] give rows [...], and tensors [B] rows [1].
 
     What a dict has under a key of `ignore` holds one entry a row already. Raises SchemaError for other types, and for
     entries of different B.

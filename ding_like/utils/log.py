@@ -1,4 +1,4 @@
-"""Log to the console through one handler, and to each file through a logger of its own."""
+"""Logs: one handler for the console, and a logger of its own for each file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ding_like.utils.files import is_full
 from ding_like.utils.metrics import EventWriter
 from ding_like.utils.timing import Interval
 
-# Modules log through logging.getLogger(__name__); their records come by here on the way to the console.
+# Modules log through logging.getLogger(__name__); their records pass here on the way to the console.
 PACKAGE_LOGGER = logging.getLogger("ding_like")
 
 # An environment variable: set to anything, no pipeline that a program calls shows its lines.
@@ -96,7 +96,7 @@ def setup_console(level: int | str = logging.INFO) -> None:
 
 
 def close_console() -> None:
-    """Take back what `setup_console` set up; does nothing before it."""
+    """Undo `setup_console`; does nothing before it."""
     global _console_handler
     if _console_handler is not None:
         PACKAGE_LOGGER.removeHandler(_console_handler)
@@ -153,8 +153,8 @@ def build_logger(
 ) -> tuple[logging.Logger, EventWriter | None]:
     """Return a logger that appends to `{path}/{name}_logger.txt` and, if asked for, a TensorBoard writer beside it.
 
-    Both files appear with their first line. Records reach the console only with `to_console`. Whoever builds a
-    logger closes it with `close_logger`, and the writer with its `close`.
+    Both files appear with their first line. Records reach the console only with `to_console`. The caller closes the
+    logger with `close_logger`, and the writer with its `close`.
     """
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)

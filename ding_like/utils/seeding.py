@@ -1,4 +1,4 @@
-"""Derive every random number of a run from its one seed."""
+"""Random numbers of a run, all derived from its one seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SEED = 2**32 - 1
 def set_pkg_seed(seed: int, use_cuda: bool = False) -> None:
     """Seed the global generators of Python, numpy and torch.
 
-    Our own code draws from generators of `make_rng`; this covers what envs, user code and torch's initialisers draw.
+    Our own code draws from generators of `make_rng`; this covers envs, user code and torch's initialisers.
     """
     import torch
 
