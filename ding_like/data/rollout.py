@@ -46,7 +46,7 @@ class Rollout:
 
         Raises SchemaError if names, shapes or dtypes differ from earlier rows, before anything is kept; of dtypes only
         a wider one of the same kind may be stored (float64 for float32). A caller that knows whether the rows are all
-        lanes in order says so with `is_full_step`.
+        lanes in order passes `is_full_step`.
         """
         lanes = columns["lane"]
         rows = len(lanes)

@@ -93,7 +93,7 @@ def _stack(values: list[Any]) -> Array | None:
 def _narrowed(column: Array, values: list[Any]) -> Array:
     """Return a column of float64 as float32 where its values are single numbers, of which none loses by that.
 
-    A Python float does not ask for float64, and says so by being one; an array of float64 does.
+    A Python float does not ask for float64; an array of float64 does.
     """
     if not any(isinstance(value, float) for value in values):
         return column
@@ -290,7 +290,7 @@ def adapt_collect_mode(mode: Any) -> CollectMode:
     """Return a collect mode with our fields; `mode` is any named tuple with DI-engine's."""
     if hasattr(mode, "segment"):
         return mode  # type: ignore[no-any-return]
-    _say_once(mode, "collect")
+    _log_adapter(mode, "collect")
     segment = DiEngineStyleSegment(mode)
     return CollectMode(
         **_seed_fields(mode, CollectMode),
@@ -305,7 +305,7 @@ def adapt_eval_mode(mode: Any) -> EvalMode:
     """Return an eval mode with our fields; `mode` is any named tuple with DI-engine's."""
     if hasattr(mode, "actor"):
         return mode  # type: ignore[no-any-return]
-    _say_once(mode, "eval")
+    _log_adapter(mode, "eval")
     return EvalMode(**_seed_fields(mode, EvalMode), actor=DiEngineStyleActor(mode, as_float32=True))
 
 
@@ -317,7 +317,7 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
     """
     if hasattr(mode, "minibatches"):
         return mode  # type: ignore[no-any-return]
-    _say_once(mode, "learn")
+    _log_adapter(mode, "learn")
 
     def minibatches(data: Any, rng: np.random.Generator, **policy_kwargs: Any) -> Iterator[dict[str, Any]]:
         rows = [_learn_row(row) for row in data] if isinstance(data, Sequence) else data
@@ -387,12 +387,12 @@ def _absent(*_args: Any, **_kwargs: Any) -> None:
     return None
 
 
-_told: set[str] = set()
+_logged: set[str] = set()
 
 
-def _say_once(mode: Any, which: str) -> None:
-    if which not in _told:
-        _told.add(which)
+def _log_adapter(mode: Any, which: str) -> None:
+    if which not in _logged:
+        _logged.add(which)
         logger.info(
             "the %s mode is written in DI-engine's style (rows): it runs through an adapter, slower than columns. "
             "docs/architecture.md says how to offer columns.",

@@ -161,7 +161,7 @@ def read_segment(
 ) -> tuple[dict[str, Array], SegmentMeta]:
     """Return the columns of a segment and where it comes from. Raises SegmentError for one that is not as announced.
 
-    With `row_bytes`, what a row's columns take, and `observed_bytes`, what is told beside them, a file of another size
+    With `row_bytes`, the size of a row's columns, and `observed_bytes`, that of `meta.observed`, a file of another size
     than so many rows can have is not even read.
     """
     _check_size(name, nbytes, None if row_bytes is None else rows * row_bytes + observed_bytes)
