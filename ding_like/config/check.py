@@ -59,19 +59,15 @@ class Checker:
         target = RENAMED_KEYS[path]
         fitted = self._known(value, get_path(self._schema.defaults, target), target)
         given = get_path(clean, target, fitted)
-        if given != fitted and self._schema.is_di_engine and path not in self._raw and target not in self._raw:
-            fitted = self._read_there(path, target, fitted, given)
-        elif given != fitted:
-            raise _MisfitError(f"is DI-engine's name of {target}, which is set to {literal(given)}; give one")
+        if given != fitted:
+            if not self._schema.is_di_engine or path in self._raw or target in self._raw:
+                raise _MisfitError(f"is DI-engine's name of {target}, which is set to {literal(given)}; give one")
+            if di_engine.read_place(path, self._schema.classes.get("policy.type")):
+                self.ignored[target] = f"DI-engine reads {path}, which is {literal(fitted)}"
+            else:
+                self.ignored[path] = f"DI-engine reads {target}, which is {literal(given)}"
+                fitted = given
         set_path(clean, target, fitted)
-
-    def _read_there(self, path: str, target: str, fitted: Any, given: Any) -> Any:
-        """Return the one of two values of a config of DI-engine that its policy reads; the other is named."""
-        if di_engine.read_place(path, self._schema.classes.get("policy.type")):
-            self.ignored[target] = f"DI-engine reads {path}, which is {literal(fitted)}"
-            return fitted
-        self.ignored[path] = f"DI-engine reads {target}, which is {literal(given)}"
-        return given
 
     def _section(self, user: Mapping[str, Any], defaults: Tree, path: str) -> Tree:
         clean: Tree = {}
@@ -162,7 +158,10 @@ def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bo
             if join(path, key) not in out_of_bounds:  # of which enough is said
                 yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
     if not schema.is_opaque("env"):
-        yield from _env_contradictions(merged["env"])
+        episodes, envs = merged["env"]["n_evaluator_episode"], merged["env"]["evaluator_env_num"]
+        if episodes < envs:
+            text = f"{episodes} episodes for evaluator_env_num={envs} envs; give at least one episode an env"
+            yield Fault("env.n_evaluator_episode", text)
     yield from _small_buffer(merged)
 
 
@@ -184,12 +183,6 @@ def _small_buffer(merged: Tree) -> Iterator[Fault]:
     if is_used and isinstance(size, int) and isinstance(batch_size, int) and 1 <= size < batch_size:
         text = f"is {size}, fewer than the {batch_size} of policy.learn.batch_size: no batch could ever be sampled"
         yield Fault(f"{_BUFFER}.replay_buffer_size", f"{text}; give {batch_size} or more")
-
-
-def _env_contradictions(env: Tree) -> Iterator[Fault]:
-    if env["n_evaluator_episode"] < env["evaluator_env_num"]:
-        counts = f"{env['n_evaluator_episode']} episodes for evaluator_env_num={env['evaluator_env_num']} envs"
-        yield Fault("env.n_evaluator_episode", f"{counts}; give at least one episode an env")
 
 
 def _check_key(key: object, reserved: Collection[str] = _RESERVED) -> None:

@@ -257,7 +257,7 @@ def _name_faults(name: object, path: str) -> Iterator[Fault]:
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:
-    """Let an evaluation whose episodes nobody counted play one at least in each of its envs."""
+    """Let an evaluation whose episodes the user did not set play one at least in each of its envs."""
     envs = get_path(cfg, "env.evaluator_env_num")
     if isinstance(envs, int) and get_path(user, "env.n_evaluator_episode") is None:
         cfg["env"]["n_evaluator_episode"] = max(envs, cfg["env"]["n_evaluator_episode"])

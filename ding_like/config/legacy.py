@@ -166,47 +166,35 @@ ELSEWHERE: dict[str, str] = {
     "*total_timesteps": "how long a run is stands on the command line, --env-step 10000; in Python: env_step=10000",
 }
 
-# Name of a setting in Stable-Baselines3, RLlib or CleanRL -> our paths; those that a run's classes know are named. A
-# name without a section is a model's.
-OTHER_NAMES: dict[str, tuple[str, ...]] = {
-    "lr": (
-        "policy.learn.learning_rate",
-        "policy.learn.learning_rate_actor",
-        "policy.learn.learning_rate_critic",
-    ),
-    "gamma": ("policy.discount_factor",),
-    "buffer_size": ("policy.other.replay_buffer.replay_buffer_size",),
-    "n_step": ("policy.nstep",),
-    "n_steps": ("policy.nstep", "policy.collect.n_sample"),
-    "num_steps": ("policy.collect.n_sample",),
-    "train_batch_size": ("policy.learn.batch_size",),
-    "learning_starts": ("policy.random_collect_size",),
-    "gradient_steps": ("policy.learn.update_per_collect",),
-    "epsilon": ("policy.other.eps",),
-    "exploration": ("policy.other.eps",),
-    "exploration_config": ("policy.other.eps",),
-    "exploration_fraction": ("policy.other.eps.decay",),
-    "exploration_initial_eps": ("policy.other.eps.start",),
-    "exploration_final_eps": ("policy.other.eps.end",),
-    "tau": ("policy.learn.target_theta",),
-    "polyak": ("policy.learn.target_theta",),
-    "target_update_interval": ("policy.learn.target_update_freq",),
-    "target_network_frequency": ("policy.learn.target_update_freq",),
-    "max_grad_norm": ("policy.learn.grad_clip_norm",),
-    "ent_coef": ("policy.learn.entropy_weight", "policy.learn.alpha"),
-    "vf_coef": ("policy.learn.value_weight",),
-    "clip_range": ("policy.learn.clip_ratio",),
-    "clip_coef": ("policy.learn.clip_ratio",),
-    "n_epochs": ("policy.learn.epoch_per_collect",),
-    "update_epochs": ("policy.learn.epoch_per_collect",),
-    "device": ("policy.cuda",),
-    "num_envs": ("env.collector_env_num",),
-    "n_envs": ("env.collector_env_num",),
-    "policy_kwargs": ("policy.model.encoder_hidden_size_list", "policy.model"),
-    "net_arch": ("encoder_hidden_size_list", "policy.model"),
-    "hidden_sizes": ("encoder_hidden_size_list", "policy.model"),
-    "fcnet_hiddens": ("encoder_hidden_size_list", "policy.model"),
+# Our paths -> names of the same setting in Stable-Baselines3, RLlib or CleanRL. A message names those of the paths that
+# a run's classes have. A path without a section is a model's.
+_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("policy.learn.learning_rate", "policy.learn.learning_rate_actor", "policy.learn.learning_rate_critic"): ("lr",),
+    ("policy.discount_factor",): ("gamma",),
+    ("policy.other.replay_buffer.replay_buffer_size",): ("buffer_size",),
+    ("policy.nstep",): ("n_step",),
+    ("policy.nstep", "policy.collect.n_sample"): ("n_steps",),
+    ("policy.collect.n_sample",): ("num_steps",),
+    ("policy.learn.batch_size",): ("train_batch_size",),
+    ("policy.random_collect_size",): ("learning_starts",),
+    ("policy.learn.update_per_collect",): ("gradient_steps",),
+    ("policy.other.eps",): ("epsilon", "exploration", "exploration_config"),
+    ("policy.other.eps.decay",): ("exploration_fraction",),
+    ("policy.other.eps.start",): ("exploration_initial_eps",),
+    ("policy.other.eps.end",): ("exploration_final_eps",),
+    ("policy.learn.target_theta",): ("tau", "polyak"),
+    ("policy.learn.target_update_freq",): ("target_update_interval", "target_network_frequency"),
+    ("policy.learn.grad_clip_norm",): ("max_grad_norm",),
+    ("policy.learn.entropy_weight", "policy.learn.alpha"): ("ent_coef",),
+    ("policy.learn.value_weight",): ("vf_coef",),
+    ("policy.learn.clip_ratio",): ("clip_range", "clip_coef"),
+    ("policy.learn.epoch_per_collect",): ("n_epochs", "update_epochs"),
+    ("policy.cuda",): ("device",),
+    ("env.collector_env_num",): ("num_envs", "n_envs"),
+    ("policy.model.encoder_hidden_size_list", "policy.model"): ("policy_kwargs",),
+    ("encoder_hidden_size_list", "policy.model"): ("net_arch", "hidden_sizes", "fcnet_hiddens"),
 }
+OTHER_NAMES = {name: paths for paths, names in _NAMES.items() for name in names}
 
 
 def reason_of(reasons: Mapping[str, str], path: str) -> str | None:

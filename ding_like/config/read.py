@@ -152,16 +152,11 @@ def _close_files(file: Path) -> list[str]:
     return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
-def _create_config_for(main: object) -> str:
-    """Return the create_config that a main_config may go with, as Python."""
-    has_id = isinstance(main, Mapping) and isinstance(main.get("env"), Mapping) and "env_id" in main["env"]
-    return f"dict(env=dict(type={'gymnasium' if has_id else '...'!r}), policy=dict(type='dqn'))"
-
-
 def _hint(module: ModuleType, name: str) -> str:
     if name == "create_config":
         main = getattr(module, "main_config", None)
-        return f"add `{name} = {_create_config_for(main)}`"
+        has_id = isinstance(main, Mapping) and isinstance(main.get("env"), Mapping) and "env_id" in main["env"]
+        return f"add `{name} = dict(env=dict(type={'gymnasium' if has_id else '...'!r}), policy=dict(type='dqn'))`"
     dicts = [key for key, value in vars(module).items() if isinstance(value, Mapping) and not key.startswith("_")]
     close = difflib.get_close_matches(name, dicts, n=1, cutoff=0.4)
     return f"is it '{close[0]}'? Add `{name} = {close[0]}`" if close else f"add `{name} = dict(...)`"
@@ -255,7 +250,7 @@ def _lies_in(module: str, folder: Path) -> bool:
 
 
 def _gymnasium_envs() -> dict[str, Any]:
-    """Return gymnasium's registry, empty while nobody has imported gymnasium: reading a config needs no env."""
+    """Return gymnasium's registry, empty until gymnasium is imported: reading a config needs no env."""
     gymnasium = sys.modules.get("gymnasium")
     return {} if gymnasium is None else gymnasium.registry
 

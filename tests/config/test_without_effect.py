@@ -47,17 +47,6 @@ def test_a_default_that_is_written_out_is_not_named(create: dict[str, Any], capl
     assert said({"num_workers": 2, "hook": {"colour": "red"}}, create, caplog) == []
 
 
-def test_a_key_beside_them_is_not_named(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    assert said({"hook": {"save_ckpt_after_iter": 3}}, create, caplog) == []
-
-
-def test_an_override_is_named_too(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="ding_like"):
-        compile_config({}, create, overrides=["policy.learn.learner.num_workers=3"])
-
-    assert "policy.learn.learner.num_workers   use num_threads" in caplog.text
-
-
 def test_settings_of_a_commander_that_are_copies_are_named(
     create: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
