@@ -67,7 +67,7 @@ def modules() -> list[ModuleType]:
     """Return the modules that run on virtual time, all loaded: one that came later would have the real clock."""
     for package in _PACKAGES:
         loaded = importlib.import_module(package)
-        for found in pkgutil.walk_packages(loaded.__path__, f"{package}."):
+        for found in pkgutil.walk_packages(getattr(loaded, "__path__", ()), f"{package}."):
             if not found.name.startswith(_NOT):
                 importlib.import_module(found.name)
     return [
