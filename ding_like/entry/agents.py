@@ -26,7 +26,7 @@ Examples:
 
 
 class Enjoyed(NamedTuple):
-    """Hold what was played."""
+    """Video of a checkpoint, and the returns of its episodes."""
 
     path: Path  # the video
     returns: list[float]
@@ -145,7 +145,7 @@ def enjoy_command(
 def export_command(experiment: str, form: str, out: str | None, ckpt: str, import_names: tuple[str, ...]) -> None:
     """Write a trained agent as one file, from observations to actions, and check it against the agent.
 
-    The file needs neither ding_like nor the env; what it takes and gives is told in it.
+    The file needs neither ding_like nor the env; its metadata describe inputs and outputs.
     """
     from ding_like.agent.export import export
 

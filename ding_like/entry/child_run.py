@@ -1,6 +1,6 @@
-"""Be a `ding` command that another process has started, and leave when that has ended.
+"""Run a `ding` command for a parent process, and end when the parent has ended.
 
-python -m ding_like.entry.child_run SAID, where SAID is what the parent says as JSON: its module path, and the command.
+python -m ding_like.entry.child_run SAID, where SAID is JSON: the module path of the parent, and the command.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: list
     try:
         with atomic_write(path) as file:
             file.write(json.dumps({**found, **origin}, indent=2).encode())
-    except OSError as error:  # the folder of somebody else, a full disk: what was found has been said
+    except OSError as error:  # a folder of another user, a full disk: the log has the result
         logger.warning("%s is not written: %s", path, error)
     else:
         logger.info("wrote %s", path)

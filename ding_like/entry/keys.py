@@ -25,8 +25,8 @@ def command(file: str, per_role: bool, curve: bool, clients: tuple[str, ...], re
 
     With --curve FILE is for the driver of `ding -m seed`, and FILE.NAME (before the ending) for each --client, "worker"
     where none is named. On a FILE that is there, --client gives NAME a new key and --remove takes NAME off and
-    deletes its file: the old keys are refused from then on, also by a run under way. Whoever is connected to it stays
-    until the connection ends.
+    deletes its file: the old keys are refused from then on, also by a run under way. A worker that is
+    connected stays until its connection ends.
     """
     if (clients or remove) and not curve:
         raise ConfigError("--client and --remove are about CURVE keys: add --curve.")

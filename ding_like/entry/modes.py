@@ -89,9 +89,9 @@ def _check_joining(options: dict[str, Any]) -> None:
     if (module is None) != (options["address"] is None):
         raise ConfigError("to join a run give both: -M actor or -M inference, and --address HOST:PORT of its driver.")
     if module is None and options["retry_s"] is not None:
-        raise ConfigError("--retry-s is of those who join a run, with -M actor or -M inference.")
+        raise ConfigError("--retry-s is of workers that join a run, with -M actor or -M inference.")
     if module is not None and (options["host"], options["port"]) != (None, None):
-        raise ConfigError("--host and --port are the driver's; those who join it give --address HOST:PORT.")
+        raise ConfigError("--host and --port are the driver's; workers that join it give --address HOST:PORT.")
 
 
 def run(options: dict[str, Any]) -> None:

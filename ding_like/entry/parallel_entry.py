@@ -127,7 +127,7 @@ def run_here(cfg: Any, system: SystemConfig, arguments: CoordinatedArguments, ru
 def move_files(own: Path, place: Path) -> None:
     """Move rows and weights of a run to `place`, from where it goes on; without rows they are deleted.
 
-    Where they find no room they are lost, and the log says so.
+    Without room for them they are lost, with a warning.
     """
     if own == place:
         return

@@ -1,4 +1,4 @@
-"""Hold a run's folder: its result, its agent, its picture, and how it goes on."""
+"""Folder of a run: its result, its agent, its picture, and how to resume it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ding_like.report.runs import check_experiment
 
 
 class Picture:
-    """Hold a picture of curves; a notebook shows it."""
+    """Picture of curves, which a notebook shows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ class Picture:
 
 
 class Run:
-    """Hold a run by its folder, whoever trained it; a notebook shows its result and curve."""
+    """Run in a folder; a notebook shows its result and curve."""
 
     def __init__(self, folder: str | Path) -> None:
         """Raise ConfigError for a folder without a run."""
@@ -55,24 +55,24 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Tell whether the run has come to its end."""
+        """Whether the run is over."""
         return (self.folder / "result.json").is_file()
 
     @property
     def result(self) -> RunResult:
-        """Return what the run came to. Raises ConfigError while it has not come to its end."""
+        """Result of the run. Raises ConfigError while it is not over."""
         if not self.is_finished:
             raise ConfigError(
                 f"the run in '{self.folder}' has no result.json: it was interrupted or still runs. resume() goes on "
                 "with an interrupted one."
             )
-        told = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
+        found = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
         names = {field.name for field in dataclasses.fields(RunResult)}
-        return RunResult(**{name: value for name, value in told.items() if name in names})
+        return RunResult(**{name: value for name, value in found.items() if name in names})
 
     @property
     def agent(self) -> Agent:
-        """Return the agent of the best checkpoint, or of the last one before there is an evaluation."""
+        """Agent of the best checkpoint, or of the last one before there is an evaluation."""
         which = "best" if (self.folder / "ckpt/ckpt_best.pth.tar").is_file() else "last"
         if which == "last":
             return load(self.folder, which="last")
@@ -87,9 +87,9 @@ class Run:
         return Picture(plot([self.folder], out))
 
     def resume(self, *, env_step: float | None = None, train_iter: float | None = None) -> Run:
-        """Go on from the newest saved point, by default to the limits that the run was started with; return the run.
+        """Resume from the newest saved point, by default to the limits that the run was started with; return the run.
 
-        With a higher `env_step` a run that has ended goes on too. Raises CheckpointError if there is no saved point.
+        With a higher `env_step` a run that is over is resumed too. Raises CheckpointError if there is no saved point.
         """
         resume_pipeline(
             str(self.folder),

@@ -220,7 +220,7 @@ def _set_policy(main: Tree, create: Tree, config: Config) -> None:
 
 
 class _MadeBy:
-    """Make envs by a function that takes no config."""
+    """Env factory around a function that takes no config."""
 
     def __init__(self, environment: Callable[[], Any], wrappers: Sequence[Mapping[str, Any]]) -> None:
         self._environment = environment

@@ -95,7 +95,7 @@ def resume_seeds(
     max_train_iter: int | None = None,
     max_env_step: int | None = None,
 ) -> Experiment:
-    """Go on with all seeds of an experiment that have not ended; with other limits, with all of its seeds.
+    """Resume all seeds of an experiment that have not ended; with other limits, all of its seeds.
 
     Raises ConfigError if the folder is none of several seeds, and TrainingError at the end if a seed has failed.
     """
@@ -192,7 +192,7 @@ def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
 
 
 def _opening(folder: Path, plan: SeedsPlan, cfg: Any, jobs: int) -> list[str]:
-    """Return what a person wants to check in the first second."""
+    """Return the first lines of the console."""
     env = cfg.env.get("env_id") or cfg.env.type
     until = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value).describe()
     return [

@@ -43,7 +43,7 @@ _MEANT = dict.fromkeys(["total_timesteps", "timesteps", "max_env_step", "steps"]
 
 
 class TrainConfig(NamedTuple):
-    """Hold the two halves of a config, and where they are from."""
+    """Two halves of a config, and where they are from."""
 
     main: dict[str, Any]
     create: dict[str, Any]

@@ -96,7 +96,7 @@ def tune(
 
 
 def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | None = None) -> optuna.Study:
-    """Go on with a study that was stopped, until it has `trials` or as many as were asked for; return it.
+    """Resume a study that was stopped, until it has `trials` or as many as were asked for; return it.
 
     Raises ConfigError if the folder holds none, or its config file has changed.
     """
@@ -138,7 +138,7 @@ def _run(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
 
 
 def _opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> list[str]:
-    """Return what a person wants to check in the first second."""
+    """Return the first lines of the console."""
     done = sum(each.state.is_finished() for each in study.get_trials(deepcopy=False))
     goes_on = f", {done} of them have ended" if done else ""
     lines = [

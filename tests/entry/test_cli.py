@@ -74,22 +74,10 @@ def test_a_run_is_plotted_played_and_evaluated(capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-m", "serial", "-c", "nowhere_config.py"], ["no config file 'nowhere_config.py'"]),
-        (["-m", "serial"], ["no config given"]),
-        ([], ["no mode given"]),
-        (["-m", "seriall", "-c", str(CONFIG)], ["unknown mode 'seriall'", "Did you mean 'serial'?"]),
-        (
-            ["-m", "serial_gail", "-c", str(CONFIG)],
-            ["'serial_gail' does not exist", "parallel, ray, seed, ranks, dist, eval"],
-        ),
         (["-m", "serial_onpolicy", "-c", str(CONFIG)], ["'dqn' is off-policy", "ding -m serial"]),
         (["-m", "serial", "-c", str(CONFIG), "--load-path", "no.pth.tar"], ["no.pth.tar"]),
-        (["-m", "eval", "-c", str(CONFIG)], ["needs a checkpoint"]),
         (["-m", "serial", "-c", str(CONFIG), "create.policy.type=dqnn"], ["dqnn", "dqn"]),
         (["-m", "serial", "-c", str(CONFIG), "create.env.type=cartpoll"], ["cartpoll", "cartpole"]),
-        (["-m", "serial", "-c", str(CONFIG), "batch_size"], ["'batch_size' is neither a sub-command"]),
-        (["-m", "serial", "-e", "cartpole", "-p", "dqnn"], ["no shipped config", "cartpole_dqn"]),
-        (["-q", "polisy"], ["no registry 'polisy'", "Did you mean 'policy'?"]),
     ],
 )
 def test_what_is_wrong_is_one_message_and_a_non_zero_exit(arguments, words, capsys):

@@ -59,15 +59,6 @@ def test_torchruns_learners_are_of_one_seed(below_torchrun: None, capsys: Any) -
     assert "2 seeds are given: give one -s" in capsys.readouterr().err
 
 
-def test_no_learners_are_one_line(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in ["0", "-1"]:
-        monkeypatch.chdir(tmp_path)
-
-        assert status_of(["-m", "serial", "-c", str(CARTPOLE), "--learners", number]) == 1
-        assert capsys.readouterr().err == f"ConfigError: --learners is {number}; give 1 or more.\n"
-        assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("mode", ["serial", "parallel"])
 def test_more_learners_than_cores_are_refused(
     capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
@@ -79,11 +70,6 @@ def test_more_learners_than_cores_are_refused(
     said = capsys.readouterr().err
     assert "--learners is 8, and this machine has 2 CPU cores" in said and "Give --learners from 1 to 2" in said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_modes_have_no_learners_of_that_kind(capsys: Any) -> None:
-    assert status_of(["-m", "eval", "-c", str(CARTPOLE), "--learners", "2"]) == 1
-    assert "--learners is of modes serial, serial_onpolicy and parallel" in capsys.readouterr().err
 
 
 def test_a_parallel_run_is_told_how_many_share_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_options_that_make_no_sense_end_the_command_with_one_error(capsys: pytes
     for options, said in [
         (["-M", "actor"], "give both"),
         (["--address", "127.0.0.1:1"], "give both"),
-        (["--retry-s", "1"], "--retry-s is of those who join"),
+        (["--retry-s", "1"], "--retry-s is of workers that join"),
         (["-M", "learner", "--address", "127.0.0.1:1"], "-M learner is not of mode seed"),
         (["-M", "actor", "--address", "127.0.0.1:1", "--port", "7"], "are the driver's"),
         (["-M", "actor", "--address", "127.0.0.1:1", "--retry-s", "0.1"], "has not answered"),
@@ -193,10 +193,3 @@ def test_options_that_make_no_sense_end_the_command_with_one_error(capsys: pytes
             main(["-m", "seed", "-c", str(CONFIG), *options])
 
         assert ended.value.code == 1 and said in capsys.readouterr().err
-
-
-def test_a_module_of_mode_seed_is_none_of_mode_dist(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["-m", "dist", "-M", "actor", "-c", str(CONFIG), "--coordinator", "http://127.0.0.1:1"])
-
-    assert ended.value.code == 1 and "-M actor is not of mode dist" in capsys.readouterr().err

@@ -18,7 +18,6 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
     ("line", "words"),
     [
         ("-m serial -e carpole -p dqn", "did you mean -e cartpole -p dqn"),
-        ("-m serial -e cartpole -p nothing", "there are: cartpole_a2c"),
         ("-m serial -c nofile.py", "a shipped one: -e cartpole -p dqn"),
         ("--resume nodir", "There are: myexp. Give the exp_name of a run"),
         ("enjoy nodir", "There are: myexp. Give the exp_name of a run"),
@@ -43,7 +42,6 @@ CONFIG = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/
         ("-m serial -e cartpole -p dqn policy.other.eps.start=0.05 policy.other.eps.end=1.0", "Swap start and end"),
         ("-m serial -e cartpole -p dqn policy.exploration_config=1", "did you mean 'policy.other.eps'"),
         ("explain gamma", "Did you mean policy.discount_factor?"),
-        ("--resume myexp -s 3", "--resume takes the run's own config"),
         (f"-m serial -c {CONFIG} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
         (f"-m eval -c {CONFIG} --load-path x --replay-path myexp/metrics.jsonl", "is a file: give a folder"),
         ("serve myexp/metrics.jsonl", "is a file: give the folder of its run (its exp_name), and the file by"),
@@ -120,3 +118,13 @@ def test_a_script_that_a_child_imports_is_told_of_the_guard() -> None:
 
     with pytest.raises(ConfigError, match="line 3 of unguarded.py .* under  if __name__ == '__main__':"):
         runpy.run_path("unguarded.py", run_name="__mp_main__")
+
+
+@pytest.mark.parametrize("mode", ["serial", "parallel", "seed", "ray"])
+def test_returns_of_more_steps_than_the_run_are_refused(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-m", mode, "-e", "cartpole", "-p", "dqn", "--env-step", "1000", "policy.nstep=5000"]
+
+    with pytest.raises(SystemExit):
+        main(words)
+
+    assert "policy.nstep is 5,000, more than the 1,000 env steps of the run" in capsys.readouterr().err
