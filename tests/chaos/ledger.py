@@ -189,6 +189,6 @@ class LedgerLearner(FlaskFileSystemLearner):
         self._ledger.write(kind=kind, saved=self._saved_iter(), **vars(self._counts), **values)
 
     def _saved_iter(self) -> int:
-        folder = Path(self._store.folder)
+        folder = Path(self._cfg["main"].exp_name, "learner_state")
         names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
         return max((int(name) for name in names if name.isdecimal()), default=0)
