@@ -29,8 +29,8 @@ import torch
 from safetensors.numpy import load, save
 
 from benchmarks.provenance import DirtyTreeError, provenance
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.serve import Blueprint
+from ding_like.pipeline.process import training_process
+from ding_like.serve import Blueprint
 from tests.serve.runs import Run, question
 
 ROOT = Path(__file__).parents[1]

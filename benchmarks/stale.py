@@ -19,13 +19,23 @@ _PACKAGE = "ding_like"
 _TRAINING = ("rl_utils", "model", "data", "envs", "policy", "worker", "utils")
 _SERIAL_FILES = (
     "comm/local.py",
-    "pipeline/build",
-    "pipeline/roles",
+    "pipeline/collect.py",
+    "pipeline/components.py",
+    "pipeline/envs.py",
+    "pipeline/runner.py",
     "pipeline/training_loop.py",
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")
-_RAY = ("pipeline/ray", "comm/ray", "comm/workers", "comm/weights")
+_RAY = (
+    "pipeline/factories.py",
+    "pipeline/learner_side.py",
+    "pipeline/remote_collectors.py",
+    "pipeline/ray",
+    "comm/ray",
+    "comm/workers",
+    "comm/weights",
+)
 _SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}
 # What makes each report of runs on Ray.
@@ -162,7 +172,7 @@ def _report(path: Path, root: Path) -> Recording:
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"
         return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
     if path.stem == "serve":
-        parts = ("comm/serve", "pipeline/serve", "entry/serve.py", "policy/forward.py")
+        parts = ("serve", "serve", "entry/serve.py", "policy/forward.py")
         return Recording(
             name, (*_in_package(parts), "benchmarks/serve_load.py"), f"python -m benchmarks.serve_load --out {name}"
         )
@@ -182,7 +192,7 @@ def _report(path: Path, root: Path) -> Recording:
         return Recording(name, (*_in_package(("comm/zmq",)), *own), "python -m tests.comm.zmq.hostile.fuzz")
     if path.stem in _RAY_REPORTS:
         own = _RAY_REPORTS[path.stem]
-        parts = (*_RAY, "pipeline/roles", "pipeline/build")
+        parts = (*_RAY, *_SERIAL_FILES)
         module = own.removesuffix(".py").replace("/", ".")
         return Recording(name, (*_in_package(parts), own), f"python -m {module} --out {name}")
     command = f"DING_CHAOS_REPORT=$PWD/{name} pytest -m chaos tests/chaos/test_env_faults.py"

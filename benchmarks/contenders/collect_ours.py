@@ -8,8 +8,8 @@ from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the thr
 
 from benchmarks.contenders.dqn_ours import configs
 from ding_like.config import compile_config
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.serial import build_serial
+from ding_like.pipeline.components import build_serial
+from ding_like.pipeline.process import training_process
 
 
 def main() -> None:

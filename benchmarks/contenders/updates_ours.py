@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.contenders import updates_work as work  # isort: skip  (pins the threads first)
 
 from ding_like.config import compile_config, deep_merge
-from ding_like.pipeline.build.serial import build_serial
+from ding_like.pipeline.components import build_serial
 
 _CATEGORICAL = dict(dueling=False, v_min=work.V_MIN, v_max=work.V_MAX, n_atom=work.NUM_ATOMS)
 _FRACTIONS = dict(num_quantiles=work.NUM_FRACTIONS, quantile_embedding_size=work.NUM_COSINES)

@@ -2,5 +2,5 @@
 
 `description` is the file `agent.json` of a run's folder, `wrappers` applies env wrappers to observations alone,
 `observations` checks these, `weights` loads a checkpoint, `loaded` is the agent that `ding_like.load` returns,
-`export` writes it as one file for other programs. The policy server (`pipeline/serve/`) uses the same parts.
+`export` writes it as one file for other programs. The policy server (`serve/`) uses the same parts.
 """

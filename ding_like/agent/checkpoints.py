@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.roles.record import BEST_CHECKPOINT
+from ding_like.pipeline.record import BEST_CHECKPOINT
 from ding_like.utils.checkpoint import load_state
 
 _ITERATION = re.compile(r"iteration_(\d{1,15})\.pth\.tar")

@@ -29,8 +29,7 @@ from ding_like.envs.factory import env_class
 from ding_like.envs.hybrid import HybridRows, as_lane_env
 from ding_like.envs.manager.versus import SoloEnv
 from ding_like.errors import CheckpointError, ConfigError, DingError
-from ding_like.pipeline.build.envs import EnvSetting, build_single_env
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.envs import EnvSetting, build_single_env, fit_policy_config
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.runs import refuse_seeds
 from ding_like.utils.files import atomic_write, when_there_is_room

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ding_like.agent.layers import NO_EFFECT, layers_of
 from ding_like.agent.loaded import Agent
+from ding_like.agent.messages import by_flat_name
 from ding_like.agent.observations import leaves_of
-from ding_like.comm.serve.messages import by_flat_name
 from ding_like.data.obs import split_mask
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction

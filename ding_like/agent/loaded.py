@@ -13,11 +13,11 @@ import torch
 
 from ding_like.agent.description import AgentDescription, read_description
 from ding_like.agent.layers import AnyEnv
+from ding_like.agent.messages import by_flat_name
 from ding_like.agent.observations import ObservationReader, Rows, Space
 from ding_like.agent.weights import counter, find_checkpoint, load_weights, make_policy, run_folder
 from ding_like.agent.wrappers import AgentWrappers, RowStacks, WrapperSplit
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import by_flat_name
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from gymnasium import spaces
 
+from ding_like.agent.messages import Sent, quoted
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import Sent, quoted
 from ding_like.data.obs import ACTION_MASK
 from ding_like.types import Array
 

@@ -13,7 +13,7 @@ from ding_like.agent.video import filmable, make_video
 from ding_like.agent.weights import find_checkpoint
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import DingError
-from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.statistics import load_agent
 from ding_like.report.curve import plot_run
 from ding_like.report.runs import read_run

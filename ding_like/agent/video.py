@@ -21,7 +21,7 @@ from ding_like.envs import EnvFactory, make_env
 from ding_like.envs.manager.versus import SoloEnv
 from ding_like.envs.wrappers.record_gif import rendering
 from ding_like.errors import ConfigError, EnvError
-from ding_like.pipeline.build.envs import build_single_env
+from ding_like.pipeline.envs import build_single_env
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.text import measure
 from ding_like.types import Array, EnvManager, EvalMode, State

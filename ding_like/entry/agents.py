@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from ding_like.agent.video import Filmed
-    from ding_like.pipeline.build.envs import EnvSetting
+    from ding_like.pipeline.envs import EnvSetting
 
 
 _EXPORTS = """\b
@@ -95,9 +95,8 @@ def _film(
 
 def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
     """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
-    from ding_like.pipeline.build.envs import build_single_env
-    from ding_like.pipeline.build.parts import build_policy
-    from ding_like.pipeline.build.spaces import fit_policy_config
+    from ding_like.pipeline.components import build_policy
+    from ding_like.pipeline.envs import build_single_env, fit_policy_config
 
     manager = build_single_env(make_env)
     try:

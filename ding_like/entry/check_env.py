@@ -94,7 +94,7 @@ def _policy_findings(make: EnvFactory) -> Iterator[Finding]:
     """Say which policies take the env's actions, and which of its spaces none takes."""
     from ding_like.envs.check import Finding
     from ding_like.envs.spaces import ActionLayout, ObsLayout
-    from ding_like.pipeline.build.spaces import action_shape, obs_shape
+    from ding_like.pipeline.envs import action_shape, obs_shape
     from ding_like.utils.registries import POLICY_REGISTRY
 
     env = make()

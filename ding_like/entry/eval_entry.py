@@ -18,11 +18,10 @@ from ding_like.data.segment_file import save_columns
 from ding_like.entry.plan import InputConfig, load_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.envs import EnvSetting, build_collect_env, build_eval_env
-from ding_like.pipeline.build.parts import build_policy
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.spaces import fit_policy_config
-from ding_like.pipeline.roles.record import origin_of
+from ding_like.pipeline.components import build_policy
+from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_env, fit_policy_config
+from ding_like.pipeline.process import training_process
+from ding_like.pipeline.record import origin_of
 from ding_like.pipeline.statistics import load_agent
 from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import interval

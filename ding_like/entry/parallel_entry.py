@@ -37,7 +37,7 @@ from ding_like.pipeline.parallel.settings import (
     serial_parts,
     system_with_coordinator,
 )
-from ding_like.pipeline.roles.record import RunResult
+from ding_like.pipeline.record import RunResult
 from ding_like.utils.files import retry
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.processes import make_own_folder

@@ -19,7 +19,7 @@ from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.envs import EnvSetting
+from ding_like.pipeline.envs import EnvSetting
 from ding_like.report.summary import env_name
 from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder

@@ -28,12 +28,12 @@ from ding_like.entry.learners import report_error
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, plan_system
 from ding_like.entry.serial_entry import run_scheme
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd
-from ding_like.pipeline.build.driver_end import DriverEnd, build_driver
-from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.serial import Components
+from ding_like.pipeline.collect import CollectEnd
+from ding_like.pipeline.components import Components
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.learner_side import DriverEnd, build_driver
 from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
 from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
 from ding_like.policy import Policy

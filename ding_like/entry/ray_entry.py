@@ -19,11 +19,11 @@ from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, number, plan_system
 from ding_like.entry.serial_entry import clear_errors, run_scheme
-from ding_like.pipeline.build.driver_end import build_driver
-from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ray.runner import ray_runner
 from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings, collects_here, read_ray, wanted
-from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.remote_collectors import RemoteCollectors
 from ding_like.policy import Policy
 from ding_like.utils.last_words import last_words
 from ding_like.utils.log import shown_as_by_the_command

@@ -21,10 +21,9 @@ from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, number, plan_system
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.seed_run import Workers, agent_config, config_mark
-from ding_like.pipeline.interrupt import GracefulShutdown
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.process import GracefulShutdown, training_process
+from ding_like.pipeline.seed.run import Workers, agent_config, config_mark
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from ding_like.policy import Policy
 from ding_like.utils.log import shown_as_by_the_command

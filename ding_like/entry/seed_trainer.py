@@ -20,9 +20,9 @@ from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.factory import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.driver_end import build_driver
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.seed_run import seed_runner
+from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.process import training_process
+from ding_like.pipeline.seed.run import seed_runner
 from ding_like.pipeline.seed.settings import Config
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.agent import Agent as AgentObject

@@ -14,7 +14,7 @@ from typing import Any
 from ding_like.entry.options import checked_seeds, describe_seeds
 from ding_like.entry.plan import NO_LIMIT, InputConfig, check_mode, load_config
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.process import StopSignal
 from ding_like.report.compare import table_lines, write_scores
 from ding_like.report.curve import plot_experiments
 from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan

@@ -42,14 +42,14 @@ from ding_like.entry.plan import (
 )
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError, DingError, TrainingError
-from ding_like.pipeline.build.envs import EnvSetting, check_env_setting
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.serial import Components, build_serial
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.components import Components, build_serial
+from ding_like.pipeline.envs import EnvSetting, check_env_setting
 from ding_like.pipeline.learners.joined import join_policy
 from ding_like.pipeline.learners.lock_step import InStep, newest_of_all
 from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
-from ding_like.pipeline.roles.record import RunResult, origin_of
+from ding_like.pipeline.process import training_process
+from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.pipeline.runner import MakeRunner
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy

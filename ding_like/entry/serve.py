@@ -18,8 +18,8 @@ import click
 from ding_like.entry.options import IMPORT_OPTION, WholeNumber, echo, sub_command
 
 if TYPE_CHECKING:
-    from ding_like.comm.serve.http_server import PolicyServer
-    from ding_like.pipeline.serve import ServedPolicy
+    from ding_like.serve import ServedPolicy
+    from ding_like.serve.http_server import PolicyServer
 
 logger = logging.getLogger(__name__)
 
@@ -49,11 +49,10 @@ def serve(
     a host and port that cannot be opened.
     """
     from ding_like.comm.keys import read_token
-    from ding_like.comm.serve.http_server import PolicyServer, check_host
     from ding_like.errors import CommError, ConfigError
-    from ding_like.pipeline.build.process import training_process
-    from ding_like.pipeline.interrupt import StopSignal
-    from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+    from ding_like.pipeline.process import StopSignal, training_process
+    from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
+    from ding_like.serve.http_server import PolicyServer, check_host
 
     if not math.isfinite(reload_s):
         raise ConfigError(f"reload_s is {reload_s}, expected seconds, such as 1.0.")

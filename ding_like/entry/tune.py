@@ -116,7 +116,7 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
 
 def _run(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     from ding_like.entry.seeds import checked_jobs
-    from ding_like.pipeline.interrupt import StopSignal
+    from ding_like.pipeline.process import StopSignal
     from ding_like.study.trials import TrialRuns, open_study
     from ding_like.utils.run_folder import FolderLock
 

@@ -20,7 +20,7 @@ from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatorP
 from ding_like.errors import DingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
-from ding_like.pipeline.roles.record import origin_of
+from ding_like.pipeline.record import origin_of
 from ding_like.report.run_console import RunConsole
 from ding_like.utils.log import setup_console
 from ding_like.utils.run_folder import RunFolder

@@ -9,15 +9,14 @@ from ding_like.comm.channels import Version
 from ding_like.comm.local import BatchOnce, LocalRows, RowStore, draw, update_priorities
 from ding_like.config import FrozenConfig
 from ding_like.data.rows import adapt_collect_mode
-from ding_like.errors import CommError
-from ding_like.pipeline.build.serial import Components
+from ding_like.errors import CommError, SchemaError
+from ding_like.pipeline.components import Components
 from ding_like.pipeline.learners.lock_step import Alone
-from ding_like.pipeline.roles.train import priority_of
 from ding_like.pipeline.update_ratio import UpdateRatio
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
-from ding_like.types import EnvManager, Setting, State
-from ding_like.worker import EpisodeSerialCollector, IBuffer, SampleSerialCollector
+from ding_like.types import Array, EnvManager, Setting, State
+from ding_like.worker import BaseLearner, EpisodeSerialCollector, IBuffer, SampleSerialCollector
 from ding_like.worker.collector.base import array_manager
 
 
@@ -214,3 +213,46 @@ def _random_samples(collector: Any, num_samples: int, *, num_lanes: int) -> Iter
         samples = collector.collect(n_episode=num_lanes)
         num_samples -= len(samples)
         yield samples
+
+
+class TrainRole:
+    """Training on the batches of a source, without waiting for them."""
+
+    def __init__(self, learner: BaseLearner, source: LocalRows, *, with_priority: bool = False) -> None:
+        """With `with_priority` each update reports the priorities of its rows [B]."""
+        self._learner = learner
+        self._source = source
+        self._with_priority = with_priority
+
+    def train_ready(self, *, is_leaving: Callable[[], bool] = lambda: False) -> bool:
+        """Train on every batch that can be had without waiting; False: `is_leaving` ended that after a batch."""
+        while self.train_next():
+            if is_leaving():
+                return False
+        return True
+
+    def train_next(self) -> bool:
+        """Train on a batch if one can be had without waiting, and tell whether there was one."""
+        learner, source = self._learner, self._source
+        batch = source.next(timeout_s=0.0)
+        if batch is None:
+            return False
+        learner.train(batch, source.env_step)
+        priority = priority_of(learner) if self._with_priority else None
+        source.feedback(learner.train_iter, priority=priority, info=self._averages)
+        return True
+
+    def _averages(self) -> Mapping[str, Any]:
+        monitor = self._learner.monitor
+        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
+
+
+def priority_of(learner: BaseLearner) -> Array:
+    """Return the priorities of the rows of the last update. Raises SchemaError if the policy gave none."""
+    priority: Array | None = learner.priority_info.get("priority")
+    if priority is None:
+        raise SchemaError(
+            "policy.priority is True, but the policy gave no priorities: return them as the second value of "
+            "`grad` (in DI-engine's style, as 'priority'), or set policy.priority=False."
+        )
+    return priority

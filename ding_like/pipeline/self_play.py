@@ -24,7 +24,7 @@ from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import make_rng
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.build.parts import Opponents
+    from ding_like.pipeline.components import Opponents
 
 logger = logging.getLogger(__name__)
 

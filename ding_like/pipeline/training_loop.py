@@ -12,20 +12,12 @@ from contextlib import ExitStack, contextmanager
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.build.serial import Components
 from ding_like.pipeline.checkpoint import Checkpointer
-from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.collect import EvaluateRole, Evaluation, PolicyWeights
+from ding_like.pipeline.components import Components
 from ding_like.pipeline.learners.lock_step import Alone, Turn
-from ding_like.pipeline.roles.evaluate import EvaluateRole, Evaluation
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
-from ding_like.pipeline.roles.record import (
-    Origin,
-    RunRecord,
-    RunResult,
-    forget_earlier_best,
-    put_best_back,
-    set_best_aside,
-)
+from ding_like.pipeline.process import StopSignal
+from ding_like.pipeline.record import Origin, RunRecord, RunResult, forget_earlier_best, put_best_back, set_best_aside
 from ding_like.pipeline.runner import Runner, RunnerLostError, SerialRunner
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.progress import Limits, Progress

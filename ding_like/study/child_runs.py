@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.process import StopSignal
 from ding_like.utils.processes import describe_status, end_processes, start_child
 
 logger = logging.getLogger(__name__)

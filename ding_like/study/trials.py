@@ -17,7 +17,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from ding_like.errors import TrainingError
-from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import seed_folder
 from ding_like.report.runs import METRICS_FILE, PLAN_FILE, last_lines, read_result
 from ding_like.report.text import measure

@@ -18,7 +18,7 @@ from easydict import EasyDict
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.process import training_process
 from ding_like.types import Array
 from ding_like.utils.imports import install_hint
 from ding_like.utils.metrics import MetricsSink

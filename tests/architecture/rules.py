@@ -24,7 +24,7 @@ LEVELS = {
     "pipeline": 6,
     "agent": 7,
     "study": 7,
-    "pipeline/serve": 8,
+    "serve": 8,
     "entry": 9,
     "__main__": 10,
 }
@@ -45,7 +45,7 @@ NO_TORCH_AT_IMPORT = frozenset(("errors", "types", "config", "utils", "envs"))
 # Third-party packages with one user: package -> where it may be imported.
 HOMES = {
     "tensorboardX": ("utils/metrics.py",),
-    "flask": ("comm/",),
+    "flask": ("comm/", "serve/"),
     "waitress": ("comm/",),
     "requests": ("comm/",),
     "zmq": ("comm/zmq/sockets.py",),
@@ -61,7 +61,7 @@ HOMES = {
 }
 MAX_FILE_LINES = 800
 # Packages that are kept small, whatever their files are: what is of use elsewhere has its place elsewhere.
-MAX_PACKAGE_LINES = {"pipeline/ray/": 2_600, "pipeline/seed/": 1_600}
+MAX_PACKAGE_LINES = {"pipeline/ray/": 2_600, "pipeline/seed/": 2_000}
 MAX_FUNCTION_LINES = 60
 
 

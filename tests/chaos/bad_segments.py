@@ -143,9 +143,7 @@ def _learn(
             started = time.monotonic()
             batch = source.next(timeout_s=_NEXT_S if len(looked_at) < segments else _REPORT_S)
             if batch is None:  # all updates are made, and what was late is told with the next report
-                assert len(looked_at) == segments, (
-                    f"no batch in {_NEXT_S:g} s, {len(looked_at)} segments looked at"
-                )
+                assert len(looked_at) == segments, f"no batch in {_NEXT_S:g} s, {len(looked_at)} segments looked at"
                 source.feedback(iteration, priority=None, info=dict)
                 continue
             slowest = max(slowest, time.monotonic() - started)

@@ -16,9 +16,9 @@ import numpy as np
 from ding_like.comm.channels import Order, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.data.batch import TransitionBatch
+from ding_like.pipeline.collect import UNTRAINED
 from ding_like.pipeline.parallel.comm_collector import FlaskFileSystemCollector
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
-from ding_like.pipeline.roles.policy_weights import UNTRAINED
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from tests.chaos.counting_env import num_doubled, pack_keys, recognise
 

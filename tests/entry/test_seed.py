@@ -144,7 +144,7 @@ def test_a_serial_config_trains_and_leaves_the_files_of_a_serial_run(caplog: pyt
 
 @pytest.mark.usefixtures("in_threads")
 def test_the_metrics_say_how_inference_and_each_actor_fare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.pipeline.roles.remote_collectors._METRICS_S", 0.0)
+    monkeypatch.setattr("ding_like.pipeline.remote_collectors._METRICS_S", 0.0)
     monkeypatch.setattr("ding_like.pipeline.seed.servers._STATS_S", 0.05)
     seed_pipeline(CONFIG, max_env_step=1500, exp_name="exp", overrides=QUICK)
 

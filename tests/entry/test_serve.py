@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import requests
 
-from ding_like.comm.serve.http_server import PolicyServer
 from ding_like.entry import cli, serve
-from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.serve.http_server import PolicyServer
 from tests.serve.runs import Run, ask
 
 ROOT = Path(__file__).parents[2]

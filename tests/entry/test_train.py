@@ -20,7 +20,7 @@ from ding_like.agent.weights import find_checkpoint
 from ding_like.config import read_config
 from ding_like.entry import cli
 from ding_like.errors import ConfigError
-from ding_like.pipeline.roles.record import RunResult
+from ding_like.pipeline.record import RunResult
 from ding_like.utils.checkpoint import load_state
 
 SMALL: dict[str, Any] = dict(learn=dict(update_per_collect=1, batch_size=8), random_collect_size=16)

@@ -11,7 +11,7 @@ import pytest
 
 WORKER = """
 import signal, sys, threading
-from ding_like.pipeline.interrupt import GracefulShutdown
+from ding_like.pipeline.process import GracefulShutdown
 asked, kind = threading.Event(), sys.argv[1]
 def ask():
     print("asked", flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.pipeline.roles.policy_weights import UNTRAINED, PolicyWeights
+from ding_like.pipeline.collect import UNTRAINED, PolicyWeights
 
 
 class Reader:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Order, Segment
-from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
+from ding_like.pipeline.collect import CollectRole, PolicyWeights
 from ding_like.worker import SampleSerialCollector
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import ScriptedManager

@@ -13,7 +13,7 @@ import torch
 from gymnasium import spaces
 
 from ding_like.config import compile_config
-from ding_like.pipeline.build.serial import build_serial
+from ding_like.pipeline.components import build_serial
 from ding_like.utils.registries import ENV_REGISTRY
 
 GAMMA, NSTEP, BURN_IN, STEPS = 0.9, 3, 2, 4

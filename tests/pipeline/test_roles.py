@@ -11,8 +11,8 @@ from ding_like.comm.channels import Segment, Version
 from ding_like.comm.local import BatchOnce, LocalRows
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
-from ding_like.pipeline.roles.record import RunRecord
-from ding_like.pipeline.roles.train import TrainRole
+from ding_like.pipeline.record import RunRecord
+from ding_like.pipeline.runner import TrainRole
 from ding_like.pipeline.update_ratio import UpdateRatio
 
 

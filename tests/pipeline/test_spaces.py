@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.envs import fit_policy_config
 from ding_like.policy import Policy
 from ding_like.utils.registries import POLICY_REGISTRY
 

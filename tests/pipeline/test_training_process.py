@@ -6,7 +6,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.process import training_process
 
 
 def blas_threads() -> set[int]:

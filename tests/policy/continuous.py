@@ -8,7 +8,7 @@ import torch
 
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
-from ding_like.pipeline.build.process import training_process
+from ding_like.pipeline.process import training_process
 from ding_like.policy import get_policy_cls
 from ding_like.policy.offpolicy import OffPolicyActorCritic
 

@@ -11,9 +11,9 @@ import pytest
 from ding_like import load
 from ding_like.entry.agents import enjoy
 from ding_like.errors import ConfigError
-from ding_like.pipeline.serve import Blueprint
 from ding_like.report.compare import markdown, summary_of, table_lines, write_scores
 from ding_like.report.experiment import SeedsPlan, names_of, read_experiment, read_experiments, read_plan
+from ding_like.serve import Blueprint
 from tests.report.run_folder import training_and_evaluation, write_run, write_seeds
 
 

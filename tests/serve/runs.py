@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import requests
 
-from ding_like.comm.serve.http_server import PolicyServer
-from ding_like.comm.serve.messages import ActRequest
+from ding_like.agent.messages import ActRequest
 from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
-from ding_like.pipeline.build.envs import build_single_env
-from ding_like.pipeline.build.parts import build_policy
-from ding_like.pipeline.build.spaces import fit_policy_config
-from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.pipeline.components import build_policy
+from ding_like.pipeline.envs import build_single_env, fit_policy_config
 from ding_like.policy import Policy
+from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.serve.http_server import PolicyServer
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write
 from tests.contracts.policy_cases import ACTING, Case

@@ -12,9 +12,9 @@ import requests
 
 from benchmarks.serve_load import measure
 from benchmarks.serve_page import PAGE, REPORT, fill
-from ding_like.comm.serve.http_server import PolicyServer
 from ding_like.entry import serial_entry
-from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.serve.http_server import PolicyServer
 
 ROOT = Path(__file__).parents[2]
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"

@@ -15,8 +15,8 @@ from safetensors.numpy import load, save
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.pipeline.serve import Blueprint
 from ding_like.policy import Policy
+from ding_like.serve import Blueprint
 from ding_like.utils.registries import POLICY_REGISTRY
 from tests.contracts.policy_cases import ACTING, MASKED, act, draw_obs, shipped_policies
 from tests.serve.runs import Run, ask, run_of, serving

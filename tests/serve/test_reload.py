@@ -17,7 +17,7 @@ import torch
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.serve import Blueprint, CheckpointChoice, ServedPolicy
+from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
 from ding_like.utils.checkpoint import load_state, save_state
 from tests.serve.runs import Run, ask, question, serving
 

@@ -19,9 +19,12 @@ from tests.simulation.scheduler import World
 # Whose modules run on virtual time.
 _PACKAGES = (
     "ding_like.comm",
-    "ding_like.pipeline.build",
+    "ding_like.pipeline.collect",
+    "ding_like.pipeline.components",
+    "ding_like.pipeline.envs",
     "ding_like.pipeline.parallel",
-    "ding_like.pipeline.roles",
+    "ding_like.pipeline.record",
+    "ding_like.pipeline.runner",
     "ding_like.utils",
     "ding_like.worker.commander",
 )

@@ -224,8 +224,8 @@ class SilentMetrics:
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-    from ding_like.pipeline.build.parts import Opponents, rows_schema
-    from ding_like.pipeline.build.spaces import fit_policy_config
+    from ding_like.pipeline.components import Opponents, rows_schema
+    from ding_like.pipeline.envs import fit_policy_config
     from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
     from ding_like.policy import create_policy
     from ding_like.policy.random_policy import random_collect_mode

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.pipeline.interrupt import StopSignal
+from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import SeedsPlan
 from ding_like.study import seed_runs as seeds_run
 from ding_like.study.child_runs import ChildRuns

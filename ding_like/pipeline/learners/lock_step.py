@@ -20,7 +20,7 @@ from ding_like.types import Array, EnvManager, State
 from ding_like.utils.resume import ResumeStore, Saved
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.build.serial import Components
+    from ding_like.pipeline.components import Components
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from ding_like.policy import get_policy_cls
 from ding_like.policy.sharing import Share
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.build.envs import EnvSetting
+    from ding_like.pipeline.envs import EnvSetting
 
 _ENVS = "env.collector_env_num"
 _BATCH_SIZE = "policy.learn.batch_size"

@@ -27,13 +27,11 @@ from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError
-from ding_like.pipeline.build.envs import EnvSetting, build_eval_env, one_player_sees
-from ding_like.pipeline.build.parts import Opponents, build_evaluator, build_learner, build_policy, rows_schema
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.collect import EvaluateRole, PolicyWeights
+from ding_like.pipeline.components import Opponents, build_evaluator, build_learner, build_policy, rows_schema
+from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, one_player_sees
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
-from ding_like.pipeline.roles.evaluate import EvaluateRole
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
 from ding_like.policy import Policy

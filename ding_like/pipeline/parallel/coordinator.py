@@ -19,7 +19,8 @@ from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.comm.weights.files import prune_weights
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
-from ding_like.pipeline.build.parts import build_buffer
+from ding_like.pipeline.checks import steps_per_row, warmup_steps
+from ding_like.pipeline.components import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.pipeline.parallel.core.state import StateStore
@@ -32,7 +33,6 @@ from ding_like.pipeline.parallel.settings import (
     read_system,
     required,
 )
-from ding_like.pipeline.sample_unit import steps_per_row, warmup_steps
 from ding_like.pipeline.self_play import has_league, make_league
 from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.utils.log import build_logger, close_logger

@@ -17,7 +17,7 @@ from ding_like.comm.weights.files import read_weights
 from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.roles.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
+from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.report.progress import Progress
 from ding_like.report.run_console import RunConsole

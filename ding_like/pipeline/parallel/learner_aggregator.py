@@ -22,14 +22,13 @@ from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.build.envs import build_eval_env, one_player_sees
-from ding_like.pipeline.build.parts import build_learner, build_policy
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.components import build_learner, build_policy
+from ding_like.pipeline.envs import build_eval_env, fit_policy_config, one_player_sees
 from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares
 from ding_like.pipeline.parallel.settings import required
+from ding_like.pipeline.process import training_process
 from ding_like.policy import Policy
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.processes import watch_parent

@@ -16,11 +16,8 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd
-from ding_like.pipeline.build.envs import EnvSetting, build_eval_env
-from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.evaluate import EvaluateRole
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
+from ding_like.pipeline.collect import CollectEnd, CollectRole, EvaluateRole, PolicyWeights
+from ding_like.pipeline.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.self_play import versus
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager, Setting, StepBatch

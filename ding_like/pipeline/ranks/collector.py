@@ -18,7 +18,7 @@ from ding_like.comm.weights.encode import from_bytes, to_bytes
 from ding_like.comm.weights.update_worker import SHUTDOWN, WeightUpdateWorker, key_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from ding_like.pipeline.build.collect_end import CollectEnd
+from ding_like.pipeline.collect import CollectEnd
 from ding_like.types import Array
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY
 

@@ -11,7 +11,7 @@ from ding_like.config.override import Override
 from ding_like.config.report import Fault
 from ding_like.config.system import FROM_0, FROM_1, SECONDS, Rule, check_mode, settings_of, without_effect
 from ding_like.errors import RegistryError
-from ding_like.pipeline.build.checks import faults_of_workers
+from ding_like.pipeline.checks import faults_of_workers
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 
 PATH = "system.ranks"

@@ -18,8 +18,8 @@ from ding_like.comm.ray.packing import pack_rows
 from ding_like.comm.workers.resources import resources_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import collector_name
-from ding_like.pipeline.build.factories import COMPONENTS, no_envs
+from ding_like.pipeline.collect import collector_name
+from ding_like.pipeline.factories import COMPONENTS, no_envs
 from ding_like.pipeline.ray.step_collector import PlainWeights, StepCollector, mean_test_return
 from ding_like.pipeline.ray.worker_set import Worker, WorkerSet
 from ding_like.policy.base import device_named

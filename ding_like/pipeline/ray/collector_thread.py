@@ -14,7 +14,7 @@ from ding_like.comm.channels import Order
 from ding_like.errors import CommError
 from ding_like.pipeline.ray.c_worker import CWorkerSet
 from ding_like.pipeline.ray.worker_set import Reply
-from ding_like.pipeline.roles.remote_collectors import shares
+from ding_like.pipeline.remote_collectors import shares
 
 _LOOK_S = 1.0  # between two looks at whether the thread is to end
 

@@ -16,13 +16,13 @@ from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.config import FrozenConfig
 from ding_like.errors import CommError, TrainingError
-from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.build.envs import EnvSetting
-from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.serial import Components
+from ding_like.pipeline.components import Components
+from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.learner_side import DriverEnd
 from ding_like.pipeline.ray.scheme import Scheme
 from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings
-from ding_like.pipeline.roles.remote_collectors import RemoteCollectors
+from ding_like.pipeline.remote_collectors import RemoteCollectors
 from ding_like.pipeline.runner import MakeRunner, Runner, RunnerLostError
 from ding_like.types import Setting, State
 from ding_like.utils.timing import Interval

@@ -10,9 +10,9 @@ from typing import Any
 from ding_like.comm.ray.cluster import open_cluster
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.resources import options_of
-from ding_like.pipeline.build.checks import check_patterns
-from ding_like.pipeline.build.driver_end import DriverEnd, RunAlgorithm
-from ding_like.pipeline.build.factories import SchemeFactories, no_envs
+from ding_like.pipeline.checks import check_patterns
+from ding_like.pipeline.factories import SchemeFactories, no_envs
+from ding_like.pipeline.learner_side import DriverEnd, RunAlgorithm
 from ding_like.pipeline.ray.c_worker import CWorkerSet
 from ding_like.pipeline.ray.g_worker import GWorkerSet
 from ding_like.pipeline.ray.settings import RaySettings, wanted, worker_class

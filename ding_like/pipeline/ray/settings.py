@@ -25,7 +25,7 @@ from ding_like.config.system import (
     without_effect,
 )
 from ding_like.pipeline import ray as schemes
-from ding_like.pipeline.build.checks import faults_of_workers
+from ding_like.pipeline.checks import faults_of_workers
 
 PATH = "system.ray"
 COMMUNICATION = {"sync": "synchronous", "async": "asynchronous"}

@@ -29,7 +29,7 @@ from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRo
 from ding_like.comm.workers.raised import place_raised
 from ding_like.comm.workers.resources import resources_of
 from ding_like.errors import CommError, ConfigError, SchemaError, TrainingError
-from ding_like.pipeline.build.process import prepare_worker
+from ding_like.pipeline.process import prepare_worker
 
 logger = logging.getLogger(__name__)
 

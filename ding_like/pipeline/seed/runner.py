@@ -13,8 +13,8 @@ from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
-from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.roles.remote_collectors import Collected, RemoteCollectors, shares
+from ding_like.pipeline.learner_side import DriverEnd
+from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, shares
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names

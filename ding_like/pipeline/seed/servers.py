@@ -36,9 +36,9 @@ from ding_like.comm.zmq.row_link import DataLink
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import WeightSocket
 from ding_like.errors import CommError
-from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.process import prepare_worker
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
+from ding_like.pipeline.collect import PolicyWeights
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.process import prepare_worker
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.types import Array

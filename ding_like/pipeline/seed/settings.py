@@ -31,7 +31,7 @@ from ding_like.config.system import (
     without_effect,
 )
 from ding_like.errors import ConfigError, DingError
-from ding_like.pipeline.build.checks import faults_of_workers
+from ding_like.pipeline.checks import faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
 from ding_like.utils.machine import OWN_HOST, is_known, is_loopback

@@ -17,7 +17,7 @@ import torch
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.envs import fit_policy_config
 from ding_like.pipeline.learners.shares import check_shares
 from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.config import FrozenConfig, compile_config, to_plain
-from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.ray import CWorker
 from tests.pipeline.test_serial import make_configs
 

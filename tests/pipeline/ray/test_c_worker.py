@@ -18,12 +18,12 @@ from ding_like.comm.weights.encode import encode
 from ding_like.config import FrozenConfig, compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.build.collect_end import segment_of
-from ding_like.pipeline.build.factories import SchemeFactories, SegmentStorage
-from ding_like.pipeline.build.serial import build_serial
+from ding_like.pipeline.checks import warmup_steps
+from ding_like.pipeline.collect import segment_of
+from ding_like.pipeline.components import build_serial
+from ding_like.pipeline.factories import SchemeFactories, SegmentStorage
 from ding_like.pipeline.ray import CWorker
 from ding_like.pipeline.runner import random_collect
-from ding_like.pipeline.sample_unit import warmup_steps
 from tests.entry import test_di_engine_style as di_engine_style
 from tests.pipeline.ray.collecting import (
     SHIPPED,

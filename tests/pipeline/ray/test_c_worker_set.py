@@ -13,8 +13,8 @@ import torch
 from ding_like.comm.channels import Order
 from ding_like.comm.ray.library import load_ray
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import segment_of
-from ding_like.pipeline.build.factories import SchemeFactories
+from ding_like.pipeline.collect import segment_of
+from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.ray import CWorker, CWorkerSet
 from tests.pipeline.ray.collecting import make_worker, small_config
 

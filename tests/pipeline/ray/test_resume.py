@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ding_like.pipeline.build import driver_end
 
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.build import driver_end
-from ding_like.pipeline.build.factories import SchemeFactories
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.roles.remote_collectors import Intake
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.remote_collectors import Intake
 from ding_like.worker import ReplayBuffer
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.collecting import small_config

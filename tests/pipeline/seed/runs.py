@@ -9,11 +9,11 @@ from typing import Any
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.entry.plan import load_config
-from ding_like.pipeline.build.driver_end import build_driver
-from ding_like.pipeline.build.envs import EnvSetting
-from ding_like.pipeline.build.process import training_process
-from ding_like.pipeline.build.seed_run import seed_runner
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
+from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.process import training_process
+from ding_like.pipeline.seed.run import seed_runner
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy

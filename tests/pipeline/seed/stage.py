@@ -16,8 +16,8 @@ from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config
-from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.seed_run import agent_config
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.seed.run import agent_config
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from tests.pipeline.seed.scripted_env import ScriptedEnv
 from tests.pipeline.test_serial import make_configs

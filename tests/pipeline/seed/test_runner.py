@@ -14,8 +14,8 @@ from ding_like.comm.channels import Version
 from ding_like.comm.zmq.row_server import ReportedError, SourceState
 from ding_like.entry.plan import load_config
 from ding_like.errors import CommError
-from ding_like.pipeline.build.driver_end import DriverEnd, build_driver
-from ding_like.pipeline.build.serial import Components
+from ding_like.pipeline.components import Components
+from ding_like.pipeline.learner_side import DriverEnd, build_driver
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.settings import SeedSettings

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 
 from ding_like.config.tree import Tree
-from ding_like.pipeline.roles.record import command_line, commit_of, origin_of
+from ding_like.pipeline.record import command_line, commit_of, origin_of
 from ding_like.report.summary import env_name, function_name
 
 

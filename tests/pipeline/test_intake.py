@@ -9,7 +9,7 @@ import numpy as np
 
 from ding_like.comm.channels import Order, Segment, Version
 from ding_like.data.batch import TransitionBatch
-from ding_like.pipeline.roles.remote_collectors import Collected, Intake
+from ding_like.pipeline.remote_collectors import Collected, Intake
 
 
 class Rows:

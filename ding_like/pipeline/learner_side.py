@@ -13,16 +13,13 @@ from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd
-from ding_like.pipeline.build.envs import EnvSetting
-from ding_like.pipeline.build.factories import ATTEMPT, Algorithm, LearnRows, SchemeFactories
-from ding_like.pipeline.build.serial import Components, build_serial
-from ding_like.pipeline.roles.collect import CollectRole
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
-from ding_like.pipeline.roles.remote_collectors import Intake, RemoteCollectors
-from ding_like.pipeline.roles.train import TrainRole
-from ding_like.pipeline.runner import collect_at_random, has_priorities, local_rows
-from ding_like.pipeline.sample_unit import plays_episodes, steps_per_row
+from ding_like.pipeline.checks import plays_episodes, steps_per_row
+from ding_like.pipeline.collect import CollectEnd, CollectRole, PolicyWeights
+from ding_like.pipeline.components import Components, build_serial
+from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.factories import ATTEMPT, Algorithm, LearnRows, SchemeFactories
+from ding_like.pipeline.remote_collectors import Intake, RemoteCollectors
+from ding_like.pipeline.runner import TrainRole, collect_at_random, has_priorities, local_rows
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.policy.base import device_named

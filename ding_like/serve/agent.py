@@ -13,6 +13,7 @@ from gymnasium import spaces
 
 from ding_like.agent.description import read_description
 from ding_like.agent.loaded import check_finite, finite_actor
+from ding_like.agent.messages import ActRequest, ActResponse, by_flat_name
 from ding_like.agent.observations import (
     ObservationReader,
     Rows,
@@ -24,10 +25,9 @@ from ding_like.agent.observations import (
 from ding_like.agent.weights import counter, load_weights
 from ding_like.agent.wrappers import AgentWrappers, WrapperSplit, rows_split
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import ActRequest, ActResponse, by_flat_name
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.build.parts import build_policy
+from ding_like.pipeline.components import build_policy
 from ding_like.types import Array, EvalMode, Obs
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng

@@ -25,15 +25,13 @@ from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.build.collect_end import CollectEnd, collector_name, segment_of
-from ding_like.pipeline.build.envs import EnvSetting, build_eval_env, seeded_collect_env
-from ding_like.pipeline.build.parts import Opponents, build_buffer, build_policy, evaluated_env
-from ding_like.pipeline.build.spaces import fit_policy_config
+from ding_like.pipeline.checks import warmup_steps
+from ding_like.pipeline.collect import CollectEnd, PolicyWeights, collector_name, segment_of
+from ding_like.pipeline.components import Opponents, build_buffer, build_policy, evaluated_env
+from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, seeded_collect_env
 from ding_like.pipeline.learners.joined import pack_learn_state, restored
-from ding_like.pipeline.roles.policy_weights import PolicyWeights
-from ding_like.pipeline.roles.remote_collectors import Collected, Intake, RemoteCollectors
+from ding_like.pipeline.remote_collectors import Collected, Intake, RemoteCollectors
 from ding_like.pipeline.runner import local_rows
-from ding_like.pipeline.sample_unit import warmup_steps
 from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.base import device_named

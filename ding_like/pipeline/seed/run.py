@@ -28,13 +28,12 @@ from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import FrozenConfig, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
-from ding_like.pipeline.build.driver_end import DriverEnd
-from ding_like.pipeline.build.envs import EnvSetting
-from ding_like.pipeline.build.factories import SchemeFactories
-from ding_like.pipeline.build.parts import check_hands_out_rows
-from ding_like.pipeline.build.serial import Components
+from ding_like.pipeline.checks import warmup_steps
+from ding_like.pipeline.components import Components, check_hands_out_rows
+from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.learner_side import DriverEnd
 from ding_like.pipeline.runner import Runner
-from ding_like.pipeline.sample_unit import warmup_steps
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.servers import ServerSettings

@@ -13,11 +13,7 @@ from typing import Any, Protocol
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from ding_like.comm import http_server
-from ding_like.comm.http_server import HttpServer, check_envelope, local_names
-from ding_like.comm.keys import MAKE_TOKEN
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import (
+from ding_like.agent.messages import (
     JSON,
     VERSION_HEADER,
     ActRequest,
@@ -26,6 +22,10 @@ from ding_like.comm.serve.messages import (
     read_request,
     write_response,
 )
+from ding_like.comm import http_server
+from ding_like.comm.http_server import HttpServer, check_envelope, local_names
+from ding_like.comm.keys import MAKE_TOKEN
+from ding_like.comm.rest.refusal import RefusedError
 from ding_like.utils.timing import Latency
 
 logger = logging.getLogger(__name__)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.agent.checkpoints import Candidate, CheckpointChoice
+from ding_like.agent.messages import ActRequest, ActResponse
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.serve.messages import ActRequest, ActResponse
 from ding_like.errors import CheckpointError, DingError, SchemaError
-from ding_like.pipeline.serve.agent import Agent, Blueprint, describe_agent
+from ding_like.serve.agent import Agent, Blueprint, describe_agent
 
 logger = logging.getLogger(__name__)
 
