@@ -27,7 +27,8 @@ _SERIAL_FILES = (
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")
-_RAY = (
+_WORKERS = ("pipeline/factories.py", "pipeline/learner_side.py", "pipeline/remote_collectors.py", "comm/workers")
+_RAY = (*_WORKERS, "pipeline/ray", "comm/ray", "comm/weights")
     "pipeline/factories.py",
     "pipeline/learner_side.py",
     "pipeline/remote_collectors.py",
