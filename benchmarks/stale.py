@@ -29,14 +29,6 @@ _SERIAL_FILES = (
 _PARALLEL = ("pipeline/parallel", "comm")
 _WORKERS = ("pipeline/factories.py", "pipeline/learner_side.py", "pipeline/remote_collectors.py", "comm/workers")
 _RAY = (*_WORKERS, "pipeline/ray", "comm/ray", "comm/weights")
-    "pipeline/factories.py",
-    "pipeline/learner_side.py",
-    "pipeline/remote_collectors.py",
-    "pipeline/ray",
-    "comm/ray",
-    "comm/workers",
-    "comm/weights",
-)
 _SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/weights")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}
 # What makes each report of runs on Ray.

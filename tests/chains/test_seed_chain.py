@@ -64,7 +64,10 @@ def test_the_chain_of_the_document_runs_and_each_class_may_be_ones_own(
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ("tests.chains.seed_classes:NoActor", "is no Actor: derive it from ding_like.pipeline.seed.actor.Actor"),
+        (
+            "tests.chains.seed_classes:NoActor",
+            "derive it from ding_like.pipeline.seed.actor.Actor",
+        ),
         ("tests.chains.seed_classes:Nothing", "system.seed.actor.type"),
     ],
 )

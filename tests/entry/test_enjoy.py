@@ -16,7 +16,8 @@ from tests.agent.films import Lamp
 def experiment(tmp_path_factory):
     """Return the folder of a run of a few updates."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.chdir(tmp_path_factory.mktemp("runs"))
+        folder = tmp_path_factory.mktemp("runs")
+        monkeypatch.chdir(folder)
         main = dict(
             exp_name="exp",
             env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2),
@@ -29,7 +30,7 @@ def experiment(tmp_path_factory):
         )
         create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
         serial_pipeline((main, create), seed=0, max_train_iter=2)
-        return tmp_path_factory.getbasetemp() / "runs0" / "exp"
+        return folder / "exp"
 
 
 def num_frames(path) -> int:
