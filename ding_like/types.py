@@ -26,6 +26,10 @@ Obs: TypeAlias = "Array | dict[str, Array]"
 Setting: TypeAlias = "Mapping[str, float | Array]"
 # One part's section of a config: plain values of every kind, by name, which `config/check.py` has looked at.
 Config: TypeAlias = Mapping[str, Any]
+# What `json.loads` returns, or what `json.dumps` takes.
+Json: TypeAlias = Any
+# A function of a user, or a class, that makes a part: envs, policies, storages.
+Factory: TypeAlias = Callable[..., Any]
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
 # What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.

@@ -48,6 +48,29 @@ def wording_faults(source: str) -> Iterator[tuple[int, str]]:
             yield number, f"{found[0]!r} names no actor: name the caller, the worker, the user"
 
 
+def public_functions(source: str) -> tuple[int, int]:
+    """Return how many public functions and constructors there are, and how many of them have Any in their signature."""
+    number = with_any = 0
+    bodies = [ast.parse(source).body]
+    while bodies:
+        for node in bodies.pop():
+            if isinstance(node, ast.ClassDef):
+                bodies.append(node.body)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if node.name == "__init__" or not node.name.startswith("_"):
+                    number += 1
+                    with_any += _has_any(node)
+    return number, with_any
+
+
+def _has_any(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    given = function.args
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    annotations = [function.returns, *(each.annotation for each in arguments if each is not None)]
+    names = (name for each in annotations if each is not None for name in ast.walk(each))
+    return any(isinstance(name, ast.Name) and name.id == "Any" for name in names)
+
+
 def _docstrings(tree: ast.Module) -> Iterator[tuple[ast.Expr, ast.AST]]:
     for owner in ast.walk(tree):
         if isinstance(owner, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -60,6 +83,7 @@ def main() -> None:
     """Print a line for each folder, and the sums."""
     root, depth = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     code, files = collections.Counter[str](), collections.Counter[str]()
+    public, with_any = collections.Counter[str](), collections.Counter[str]()
     small = faults = 0
     for path in root.rglob("*.py"):
         source = path.read_text(encoding="utf-8")
@@ -69,10 +93,17 @@ def main() -> None:
         files[room] += 1
         small += lines < _SMALL
         faults += len(list(wording_faults(source)))
+        functions, arbitrary = public_functions(source)
+        public[room] += functions
+        with_any[room] += arbitrary
     for room, lines in sorted(code.items(), key=lambda item: -item[1]):
-        sys.stdout.write(f"{lines:7,d} lines {files[room]:4d} files  {room}\n")
+        any_share = f"{with_any[room]:3d} of {public[room]:4d} functions with Any"
+        sys.stdout.write(f"{lines:7,d} lines {files[room]:4d} files  {any_share}  {room}\n")
     total = f"{sum(code.values()):7,d} lines {sum(files.values()):4d} files  {root}"
-    sys.stdout.write(f"{total}: {small} files under {_SMALL} lines, {faults} faults of wording\n")
+    sys.stdout.write(
+        f"{total}: {small} files under {_SMALL} lines, {faults} faults of wording, "
+        f"{sum(with_any.values()) / max(1, sum(public.values())):.1%} of {sum(public.values()):,} public functions with Any\n"
+    )
 
 
 if __name__ == "__main__":
