@@ -99,10 +99,11 @@ def main() -> None:
     for room, lines in sorted(code.items(), key=lambda item: -item[1]):
         any_share = f"{with_any[room]:3d} of {public[room]:4d} functions with Any"
         sys.stdout.write(f"{lines:7,d} lines {files[room]:4d} files  {any_share}  {room}\n")
+    any_share = sum(with_any.values()) / max(1, sum(public.values()))
     total = f"{sum(code.values()):7,d} lines {sum(files.values()):4d} files  {root}"
     sys.stdout.write(
         f"{total}: {small} files under {_SMALL} lines, {faults} faults of wording, "
-        f"{sum(with_any.values()) / max(1, sum(public.values())):.1%} of {sum(public.values()):,} public functions with Any\n"
+        f"{any_share:.1%} of {sum(public.values()):,} public functions with Any\n"
     )
 
 
