@@ -31,7 +31,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import CollectEnd
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.learner_side import DriverEnd, build_driver
+from ding_like.pipeline.learner_side import LearnerSide, build_driver
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
@@ -179,7 +179,7 @@ def _make_runner(
         dtype=settings.dtype,
     )
     ranks.wait_ready(timeout_s=settings.join_s)
-    return RankRunner(DriverEnd(cfg, parts), ranks, updater, settings, is_leaving=is_leaving)
+    return RankRunner(LearnerSide(cfg, parts), ranks, updater, settings, is_leaving=is_leaving)
 
 
 def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arguments: RunArguments) -> None:

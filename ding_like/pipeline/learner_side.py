@@ -58,7 +58,7 @@ _RANDOM_STEPS = 1_024  # env steps of a call at a run's begin: one call of all o
 _LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
 
-class DriverEnd:
+class LearnerSide:
     """Learner's side of a run: its components, rows and weights, for workers that collect and learn for it.
 
     No update is taken while the buffer holds fewer than `least_rows` rows.
@@ -85,7 +85,7 @@ class DriverEnd:
             self.random_share = max(1, _RANDOM_STEPS // steps_per_row(policy))
 
     @classmethod
-    def of(cls, own: SchemeFactories, *, collects: bool) -> DriverEnd:
+    def of(cls, own: SchemeFactories, *, collects: bool) -> LearnerSide:
         """Return the side of a run that factories were made for; with `collects` it has envs to collect in."""
         parts = build_driver(
             own.cfg, seed=own.seed, env_setting=own.env_setting, model=own.model, dynamic_seed=own.dynamic_seed,
@@ -161,7 +161,7 @@ class RunAlgorithm(Algorithm):
 
     keeps_parts = True  # what the run learns with is not replaced
 
-    def __init__(self, factories: SchemeFactories, end: DriverEnd) -> None:
+    def __init__(self, factories: SchemeFactories, end: LearnerSide) -> None:
         self._end = end
         super().__init__(factories, end.parts.policy)
         self.start_steps = 0  # rows of random actions are collected before the first order
@@ -235,7 +235,7 @@ class RunAlgorithm(Algorithm):
 class RunCollectEnd(CollectEnd):
     """Run's own collector, whose segments go to a worker's storage."""
 
-    def __init__(self, factories: SchemeFactories, end: DriverEnd, storage: RowSink) -> None:
+    def __init__(self, factories: SchemeFactories, end: LearnerSide, storage: RowSink) -> None:
         parts = end.parts
         self._cfg, self._folder, self._fitted = factories.cfg, None, factories.fitted
         self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector

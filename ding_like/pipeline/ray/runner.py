@@ -19,7 +19,7 @@ from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.learner_side import DriverEnd
+from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.ray.scheme import Scheme
 from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings
 from ding_like.pipeline.remote_collectors import RemoteCollectors
@@ -38,7 +38,7 @@ class RayRunner:
     With a `watch`, every iteration begins with a check of the cluster, whose loss the workers notice too late.
     """
 
-    def __init__(self, scheme: Scheme, end: DriverEnd, watch: ClusterWatch | None = None) -> None:
+    def __init__(self, scheme: Scheme, end: LearnerSide, watch: ClusterWatch | None = None) -> None:
         self._scheme, self._worker, self._end, self._watch = scheme, scheme.update_worker, end, watch
         self._measures: dict[str, deque[float]] = {name: deque(maxlen=100) for name in _MEASURES}
         self._metrics_due = Interval(_METRICS_S, starts_due=True)
@@ -165,7 +165,7 @@ def ray_runner(
 
     def make_runner(is_leaving: Callable[[], bool]) -> Runner:
         # Known once the parts have been restored.
-        factories, end = replace(made, begun_at=parts.collector.envstep), DriverEnd(cfg, parts)
+        factories, end = replace(made, begun_at=parts.collector.envstep), LearnerSide(cfg, parts)
         scheme = Scheme(
             factories.algo, factories.learning_actor, factories.storage, factories.train_envs,
             num_col_workers=settings.collect.workers, num_grad_workers=settings.grad.workers,

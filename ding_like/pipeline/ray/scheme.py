@@ -12,7 +12,7 @@ from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.resources import options_of
 from ding_like.pipeline.checks import check_patterns
 from ding_like.pipeline.factories import SchemeFactories, no_envs
-from ding_like.pipeline.learner_side import DriverEnd, RunAlgorithm
+from ding_like.pipeline.learner_side import LearnerSide, RunAlgorithm
 from ding_like.pipeline.ray.c_worker import CWorkerSet
 from ding_like.pipeline.ray.g_worker import GWorkerSet
 from ding_like.pipeline.ray.settings import RaySettings, wanted, worker_class
@@ -39,7 +39,7 @@ class Scheme:
         test_envs_factory: Factory = no_envs, *, num_col_workers: int = 0, col_workers_communication: str = _SYNC,
         num_grad_workers: int = 1, grad_workers_communication: str = _SYNC,
         decentralized_update_execution: bool = False, local_device: str | None = None,
-        col_actor_factory: Factory | None = None, settings: RaySettings | None = None, end: DriverEnd | None = None,
+        col_actor_factory: Factory | None = None, settings: RaySettings | None = None, end: LearnerSide | None = None,
         log: FailureLog | None = None, is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.settings, self.is_leaving = settings or RaySettings(), is_leaving
@@ -53,7 +53,7 @@ class Scheme:
         with ExitStack() as opened:
             if end is None and factories is not None:
                 collects = not (num_col_workers or self._is_ahead or self._num_parents)
-                end = DriverEnd.of(factories, collects=collects)
+                end = LearnerSide.of(factories, collects=collects)
                 opened.callback(end.parts.close)
             self.end = end
             self.random_rows = 0 if end is None else end.random_rows  # that are still to be collected

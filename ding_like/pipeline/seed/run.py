@@ -32,7 +32,7 @@ from ding_like.pipeline.checks import warmup_steps
 from ding_like.pipeline.components import Components, check_hands_out_rows
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.learner_side import DriverEnd
+from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.runner import Runner
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
 from ding_like.pipeline.seed.runner import SeedRunner
@@ -112,7 +112,7 @@ def seed_runner(
             )
             opened.callback(processes.close)
             opened.callback(rows.stop_all)  # first: a process that receives it ends by itself
-            end = DriverEnd(cfg, parts, least_rows=settings.minimum_buffer_size or 0)
+            end = LearnerSide(cfg, parts, least_rows=settings.minimum_buffer_size or 0)
             runner = SeedRunner(end, settings, rows=rows, weights=weights, workers=processes, is_leaving=is_leaving)
             runner.publish()  # servers answer no request before they have weights
             processes.start(is_leaving=is_leaving)

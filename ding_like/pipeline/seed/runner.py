@@ -13,7 +13,7 @@ from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
-from ding_like.pipeline.learner_side import DriverEnd
+from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, shares
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
@@ -40,7 +40,7 @@ class SeedRunner:
 
     def __init__(
         self,
-        end: DriverEnd,
+        end: LearnerSide,
         settings: SeedSettings,
         *,
         rows: RowServer,

@@ -15,7 +15,7 @@ from ding_like.comm.zmq.row_server import ReportedError, SourceState
 from ding_like.entry.plan import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.learner_side import DriverEnd, build_driver
+from ding_like.pipeline.learner_side import LearnerSide, build_driver
 from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.settings import SeedSettings
@@ -32,7 +32,7 @@ class Run:
         self.parts, self.rows, self.clock = parts, rows, clock
         self.weights, self.workers = Published(clock, chosen.broadcast_period), Workers()
         self.is_leaving = False
-        self.end = DriverEnd(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
+        self.end = LearnerSide(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
         scripted: Any = rows
         workers: Any = self.workers
         self.runner = SeedRunner(
