@@ -12,6 +12,7 @@ import pytest
 from ding_like.entry.cli import main
 from ding_like.pipeline.runner import SerialRunner
 from ding_like.worker import BaseLearner, InteractionSerialEvaluator, NaiveReplayBuffer, SampleSerialCollector
+from tests.chains.hands import hands_of, record_hands
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
@@ -77,3 +78,12 @@ def test_an_override_by_the_config_changes_the_run() -> None:
     main([*COMMAND, f"policy.learn.learner.type={HERE}:LazyLearner"])
 
     assert json.loads(Path("exp/result.json").read_text())["train_iter"] == 0
+
+
+def test_a_row_passes_at_most_thirteen_files(tmp_path: Path) -> None:
+    with record_hands(tmp_path, loops=["pipeline/training_loop.py:_loop"]):
+        main(COMMAND)
+
+    hands = hands_of(tmp_path)
+    assert {"envs/manager/base.py", "data/rollout.py", "policy/value_based.py"} <= {*hands}
+    assert len(hands) <= 13, hands
