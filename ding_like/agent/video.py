@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, make_env
@@ -24,7 +25,7 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.pipeline.envs import build_single_env
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.text import measure
-from ding_like.types import Array, EnvManager, EvalMode, State
+from ding_like.types import Array, EnvManager, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import pip_line
 from ding_like.utils.seeding import make_rng

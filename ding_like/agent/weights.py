@@ -12,12 +12,13 @@ import torch
 from ding_like.agent.checkpoints import last_checkpoint, no_best
 from ding_like.agent.description import AgentDescription
 from ding_like.comm.flat_state import flatten_state
+from ding_like.data.modes import EvalMode
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
 from ding_like.pipeline.components import build_policy
 from ding_like.pipeline.record import BEST_CHECKPOINT
 from ding_like.pipeline.statistics import load_agent
 from ding_like.report.runs import refuse_seeds
-from ding_like.types import EvalMode, State
+from ding_like.types import State
 
 if TYPE_CHECKING:
     from ding_like.policy import Policy

@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding_like.data.batch import ROW_ID, TransitionBatch, number_of
+from ding_like.data.modes import OUR_FIELDS, CollectMode, EvalMode, LearnMode
 from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.errors import SchemaError
-from ding_like.types import OUR_FIELDS, Array, CollectMode, EvalMode, LearnMode, Obs, State, StepBatch
+from ding_like.types import Array, Obs, State, StepBatch
 
 logger = logging.getLogger(__name__)
 

@@ -22,6 +22,7 @@ from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import as_stats
+from ding_like.data.modes import CollectMode
 from ding_like.data.obs import map_obs
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode
@@ -32,7 +33,7 @@ from ding_like.pipeline.envs import EnvSetting, build_collect_env, fit_policy_co
 from ding_like.pipeline.statistics import ENV_WRAPPERS, CollectorStatistics, Statistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
-from ding_like.types import Array, CollectMode, EnvManager, Setting
+from ding_like.types import Array, EnvManager, Setting
 from ding_like.worker import InteractionSerialEvaluator, SampleSerialCollector
 from ding_like.worker.collector.stop_rule import StopRule, whole_number
 

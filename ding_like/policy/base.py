@@ -20,6 +20,7 @@ from easydict import EasyDict
 from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
+from ding_like.data.modes import CollectMode, CommandMode, EvalMode, LearnMode
 from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.errors import CheckpointError, ConfigError, DingError
@@ -29,7 +30,7 @@ from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_op
 from ding_like.policy.required import PAGE, check_acts, check_learns, check_overrides, checked_grad, lacks
 from ding_like.policy.rows import NStepRows, RowMaker
 from ding_like.policy.sharing import Share, StateVersions, check_fits
-from ding_like.types import Actor, Array, CollectMode, CommandMode, EvalMode, Info, LearnMode, SampleUnit, State
+from ding_like.types import Actor, Array, Info, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.imports import describe_error, raised_at

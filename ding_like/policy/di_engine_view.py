@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.modes import OUR_FIELDS, CollectMode, EvalMode, LearnMode
 from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
-from ding_like.types import OUR_FIELDS, Actor, CollectMode, EvalMode, LearnMode
+from ding_like.types import Actor
 
 
 def _fields_of_di_engine(name: str, mode: Any) -> Any:

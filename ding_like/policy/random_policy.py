@@ -10,12 +10,13 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
+from ding_like.data.modes import CollectMode
 from ding_like.data.obs import split_mask
 from ding_like.data.rows import DiEngineStyleActor, adapt_collect_mode
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy.di_engine_view import forward_rows
 from ding_like.rl_utils.exploration import epsilon_greedy
-from ding_like.types import Array, CollectMode, Obs, State
+from ding_like.types import Array, Obs, State
 
 
 class RandomActor:

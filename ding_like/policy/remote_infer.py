@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
+from ding_like.data.modes import CollectMode
 from ding_like.errors import ConfigError
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.rows import RowMaker
-from ding_like.types import Array, CollectMode, Obs
+from ding_like.types import Array, Obs
 
 # A policy is any subclass of Policy, or like one: hence Any.
 _ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode

@@ -25,10 +25,11 @@ from ding_like.agent.observations import (
 from ding_like.agent.weights import counter, load_weights
 from ding_like.agent.wrappers import AgentWrappers, WrapperSplit, rows_split
 from ding_like.comm.rest.refusal import RefusedError
+from ding_like.data.modes import EvalMode
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.components import build_policy
-from ding_like.types import Array, EvalMode, Obs
+from ding_like.types import Array, Obs
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
 

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ding_like.types import EvalMode
+from ding_like.data.modes import EvalMode
 
 
 class Lamp(gymnasium.Env):

@@ -18,6 +18,11 @@ UPWARDS = "policy/dqn.py:1 imports worker.learner (level 5) from level 4"
         ("policy/dqn.py", "from ..worker import learner", UPWARDS),
         ("model/a.py", "from ding_like.envs import x", "model/a.py:1 imports envs.x (level 3) from level 3"),
         ("worker/a.py", "def f():\n    from ding_like.policy.dqn import D", "worker/a.py:2 imports policy.dqn.D"),
+        (
+            "worker/a.py",
+            "if TYPE_CHECKING:\n    from ding_like.policy.dqn import D",
+            "worker/a.py:2 imports policy.dqn",
+        ),
         ("worker/a.py", "from ding_like.model import mlp", "worker/a.py:1 imports model.mlp (level 3) from level 5"),
         ("__init__.py", "from ding_like.entry import x", "__init__.py:1 imports entry.x (level 9) from the package"),
         ("helpers/a.py", "", "helpers/a.py:1 belongs to no level"),
@@ -48,7 +53,7 @@ def test_bad_line_is_found(path: str, text: str, fault: str) -> None:
             "policy/dqn.py",
             "from ding_like.model.q_networks import DQN\nfrom ..rl_utils import td\nfrom .base import Policy",
         ),
-        ("worker/a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ding_like.policy.dqn import D"),
+        ("__init__.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ding_like.entry.run import Run"),
         ("utils/a.py", "def f():\n    import torch"),
         ("utils/metrics.py", "import tensorboardX"),
         ("data/a.py", "import torch\ntorch.load('x', weights_only=True)\nx = 1\n" + "y = 1\n" * 497),
@@ -62,10 +67,11 @@ def test_good_source_passes(path: str, text: str) -> None:
     assert check({path: text}) == []
 
 
-def test_circle_of_files_is_found() -> None:
+@pytest.mark.parametrize("when", ["def g():", "if TYPE_CHECKING:"])
+def test_circle_of_files_is_found(when: str) -> None:
     gathering = {"data/__init__.py": "from ding_like.data.a import f", "data/a.py": "from .b import g", "data/b.py": ""}
 
     assert check(gathering) == []
-    assert check({**gathering, "data/b.py": "def g():\n    from ding_like.data import f"}) == [
+    assert check({**gathering, "data/b.py": f"{when}\n    from ding_like.data import f"}) == [
         "circle: data/__init__.py <-> data/a.py <-> data/b.py"
     ]

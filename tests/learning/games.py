@@ -20,6 +20,7 @@ import torch
 
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
+from ding_like.data.modes import EvalMode
 from ding_like.data.obs import split_mask
 from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.plan import load_config
@@ -29,7 +30,7 @@ from ding_like.pipeline.envs import fit_policy_config
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy import create_policy
 from ding_like.policy.random_policy import RandomActor
-from ding_like.types import EnvManager, EvalMode
+from ding_like.types import EnvManager
 from ding_like.worker.evaluator.interaction import play_episodes
 from dizoo.league_demo.matrix_game import BIASED_RPS_EQUILIBRIUM
 

@@ -15,8 +15,9 @@ import torch
 from gymnasium import spaces
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.modes import LearnMode
 from ding_like.data.schema import Schema
-from ding_like.types import Array, LearnMode
+from ding_like.types import Array
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:

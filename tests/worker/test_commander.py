@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ding_like.data.modes import CommandMode
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.league import create_league
-from ding_like.types import CommandMode
 from ding_like.worker import BaseSerialCommander
 from ding_like.worker.commander import NaiveCommander, OneVsOneCommander, create_parallel_commander
 

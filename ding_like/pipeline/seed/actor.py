@@ -28,11 +28,12 @@ from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.row_link import ZmqRowSink
 from ding_like.config import FrozenConfig
 from ding_like.data.env_metrics import as_stats, metric_names
+from ding_like.data.modes import CollectMode
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline.statistics import CollectorStatistics
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.policy.remote_infer import ActorPart
-from ding_like.types import CollectMode, EnvManager
+from ding_like.types import EnvManager
 from ding_like.utils.seeding import MAX_SEED, make_rng, set_pkg_seed
 from ding_like.utils.timing import Interval
 from ding_like.worker import SampleSerialCollector, create_serial_collector

@@ -13,10 +13,11 @@ import numpy as np
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import mean_metrics
+from ding_like.data.modes import CollectMode
 from ding_like.data.records import CollectStats, EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import Array, CollectMode, Config, EnvManager, Setting, State
+from ding_like.types import Array, Config, EnvManager, Setting, State
 from ding_like.utils.bounds import FROM_1, Bounds, Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.modes import CollectMode
 from ding_like.data.records import EpisodeRecord
 from ding_like.errors import ConfigError
-from ding_like.types import CollectMode, EnvManager, Setting, State
+from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.collector.base import BaseSerialCollector, LoopCollector, PolicyMode, Samples, Unit

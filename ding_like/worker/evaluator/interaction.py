@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ding_like.data.env_metrics import mean_metrics
+from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import Array, EnvManager, EvalMode, Setting
+from ding_like.types import Array, EnvManager, Setting
 from ding_like.utils.bounds import FINITE, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.base import PolicyMode, game_manager

@@ -16,9 +16,10 @@ import torch
 from easydict import EasyDict
 
 from ding_like.config.tree import deep_merge
+from ding_like.data.modes import LearnMode
 from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.types import CheckpointPart, LearnMode, Reducer, State
+from ding_like.types import CheckpointPart, Reducer, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable
 from ding_like.utils.checkpoint import from_di_engine, load_state, save_state
 from ding_like.utils.files import is_full, when_there_is_room

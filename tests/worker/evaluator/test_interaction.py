@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
+from ding_like.data.modes import EvalMode
 from ding_like.errors import ConfigError
-from ding_like.types import EvalMode
 from ding_like.worker import InteractionSerialEvaluator, VectorEvalMonitor, create_serial_evaluator
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.types import LearnMode
+from ding_like.data.modes import LearnMode
 
 
 class CountingPolicy:
