@@ -24,6 +24,8 @@ Config: TypeAlias = Mapping[str, Any]
 Json: TypeAlias = Any
 # A function of a user, or a class, that makes a part: envs, policies, storages.
 Factory: TypeAlias = Callable[..., Any]
+# A policy of ours, in DI-engine's style, or of the user's: its methods are looked up by name.
+PolicyLike: TypeAlias = Any
 # JSON-like Python and tensors or arrays: what checkpoints hold.
 State: TypeAlias = dict[str, Any]
 # What one item of a sample of a replay buffer is; a window is rows of one lane that follow each other.

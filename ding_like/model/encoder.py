@@ -30,6 +30,8 @@ _FITTING = (
 # by key. Any: what a config may hold.
 ObsShape: TypeAlias = "int | Sequence[int] | Mapping[str, Any]"
 ONE_HOT = "one_hot"
+# Observations of a batch as a network takes them: [B, O...], or one tensor per key of a dict space.
+ObsTensor: TypeAlias = "Tensor | Mapping[str, Tensor]"
 
 
 class FCEncoder(nn.Module):

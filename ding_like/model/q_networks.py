@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.encoder import ObsShape, build_encoder
+from ding_like.model.encoder import ObsShape, ObsTensor, build_encoder
 from ding_like.model.head import DiscreteHead, DuelingHead, NoisyLinear, check_noise
 from ding_like.model.mlp import Activation, NormType, as_sizes
 from ding_like.model.recurrent import CellType, RecurrentCore, over_time
@@ -77,8 +77,7 @@ class QNetwork(nn.Module):
         """Make what is between an encoder of this width and the head; return the width of the head's input."""
         return width
 
-    # Any: observations, a tensor or a dict of them.
-    def points(self, x: Any) -> Tensor:
+    def points(self, x: ObsTensor) -> Tensor:
         """Return the head's output, [B, A] or [B, A, N], of observations [B, O...], a tensor or a dict of them."""
         points: Tensor = self.head(self.encoder(x))
         return points
@@ -99,12 +98,12 @@ def one_action(action_shape: int | Sequence[int], *, model: str) -> int:
 class DQN(QNetwork):
     """Network of DQN: the value of every action."""
 
-    def q(self, x: Any) -> Tensor:
+    def q(self, x: ObsTensor) -> Tensor:
         """Return the action values [B, A] of observations [B, O...], a tensor or a dict of them."""
         values: Tensor = self.head(self.encoder(x))
         return values
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': action values [B, A]}."""
         return {"logit": self.q(x)}
 
@@ -135,11 +134,11 @@ class C51DQN(QNetwork):
         self.v_min, self.v_max, self.n_atom = float(v_min), float(v_max), n_atom
         self.register_buffer("support", torch.linspace(self.v_min, self.v_max, n_atom), persistent=False)
 
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: ObsTensor) -> Tensor:
         """Return logits [B, A, N] of observations [B, O...], a tensor or a dict of them."""
         return self.points(x)
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': expected returns [B, A], 'distribution': probabilities [B, A, N]}."""
         distribution = self.logits(x).softmax(-1)
         return {"logit": distribution @ self.support, "distribution": distribution}
@@ -169,11 +168,11 @@ class QRDQN(QNetwork):
         self.num_quantiles = num_quantiles
         self.register_buffer("tau", (torch.arange(num_quantiles) + 0.5) / num_quantiles, persistent=False)
 
-    def quantiles(self, x: Any) -> Tensor:
+    def quantiles(self, x: ObsTensor) -> Tensor:
         """Return quantiles [B, A, N] of observations [B, O...], a tensor or a dict of them."""
         return self.points(x)
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': expected returns [B, A], 'q': quantiles [B, A, N], 'tau': their fractions [N]}."""
         quantiles = self.quantiles(x)
         return {"logit": quantiles.mean(-1), "q": quantiles, "tau": self.tau}
@@ -186,11 +185,10 @@ class UnderNoise:
     model: RainbowDQN
     noise: Tensor | None
 
-    # Any: observations as the model takes them.
-    def q(self, x: Any) -> Tensor:
+    def q(self, x: ObsTensor) -> Tensor:
         return self.model.q(x, self.noise)
 
-    def logits(self, x: Any) -> Tensor:
+    def logits(self, x: ObsTensor) -> Tensor:
         return self.model.logits(x, self.noise)
 
 
@@ -226,12 +224,11 @@ class RainbowDQN(QNetwork):
         if distributional:
             self.register_buffer("support", torch.linspace(self.v_min, self.v_max, n_atom), persistent=False)
 
-    # Any: observations, a tensor or a dict of them.
     def under(self, noise: Tensor | None) -> UnderNoise:
         """Return this network with its noise, one for all rows [P] or one for each [B, P]; None: its means."""
         return UnderNoise(self, noise)
 
-    def logits(self, x: Any, noise: Tensor | None = None) -> Tensor:
+    def logits(self, x: ObsTensor, noise: Tensor | None = None) -> Tensor:
         """Return the logits [B, A, N] of the returns of observations [B, O...], a tensor or a dict of them.
 
         Without `distributional` it is the action values [B, A]. Raises SchemaError for noise of another size than
@@ -242,12 +239,12 @@ class RainbowDQN(QNetwork):
         output: Tensor = self.head(features, noise if self.noise_size else None)
         return output
 
-    def q(self, x: Any, noise: Tensor | None = None) -> Tensor:
+    def q(self, x: ObsTensor, noise: Tensor | None = None) -> Tensor:
         """Return the action values [B, A] of observations [B, O...], a tensor or a dict of them."""
         output = self.logits(x, noise)
         return output.softmax(dim=2) @ self.support if self.distributional else output
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': action values [B, A]} without noise."""
         return {"logit": self.q(x)}
 
@@ -301,7 +298,7 @@ class IQN(QNetwork):
         index = torch.arange(self.num_quantiles, dtype=weight.dtype, device=weight.device)
         return (index + 0.5)[None] / self.num_quantiles
 
-    def quantiles(self, x: Any, fractions: Tensor) -> Tensor:
+    def quantiles(self, x: ObsTensor, fractions: Tensor) -> Tensor:
         """Return the returns [B, A, N] of observations [B, O...] at fractions, [B, N] or [1, N] for all rows.
 
         `x` is a tensor or a dict of them. Raises SchemaError for fractions of another shape.
@@ -320,11 +317,11 @@ class IQN(QNetwork):
         values: Tensor = self.head(mixed.flatten(0, 1))
         return values.view(*mixed.shape[:2], -1).transpose(1, 2)
 
-    def q(self, x: Any) -> Tensor:
+    def q(self, x: ObsTensor) -> Tensor:
         """Return the expected returns [B, A] of observations [B, O...]: the mean over quantiles at the midpoints."""
         return self.quantiles(x, self.midpoints()).mean(-1)
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': mean [B, A] of 'q', 'q': quantiles [B, A, K], 'quantiles': their fractions [1, K]}."""
         fractions = self.midpoints()
         values = self.quantiles(x, fractions)
@@ -374,18 +371,18 @@ class FQF(nn.Module):
         self.values = IQN(*args, **kwargs)
         self.proposal = FractionProposal(self.values.encoder.output_size, self.values.num_quantiles)
 
-    def predict(self, x: Any) -> tuple[Tensor, Fractions]:
+    def predict(self, x: ObsTensor) -> tuple[Tensor, Fractions]:
         """Return (quantiles [B, A, N] at the middles of the proposed parts, the proposal without a gradient)."""
         features = self.values.encoder(x)
         with torch.no_grad():
             fractions = self.proposal(features)
         return self.values.of_features(features, fractions.midpoints), fractions
 
-    def q(self, x: Any) -> Tensor:
+    def q(self, x: ObsTensor) -> Tensor:
         """Return the expected returns [B, A] of observations [B, O...]: each quantile counts as its part is wide."""
         return self.forward(x)["logit"]
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': expected returns [B, A], 'q': quantiles [B, A, N], 'quantiles': their fractions [B, N]}."""
         values, fractions = self.predict(x)
         expected = (values * fractions.widths.unsqueeze(1)).sum(-1)
@@ -436,8 +433,7 @@ class DRQN(QNetwork):
         """The recurrent state before an episode, float32 [H] by name."""
         return self.core.initial_state
 
-    # Any: a tensor or a dict of them.
-    def run(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def run(self, obs: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return (action values [B, T, A], state [B, H] behind the last step) of sequences.
 
         `obs` is [B, T, O...] or a dict of such, `state` the state before the first step.
@@ -446,7 +442,7 @@ class DRQN(QNetwork):
         remembered, behind = self.core(features, state)
         return over_time(self.head, features + remembered if self._res_link else remembered), behind
 
-    def forward(self, obs: Any, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def forward(self, obs: ObsTensor, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return {'logit': action values [B, T, A], 'next_state': state behind the last step [B, H] by name}."""
         values, behind = self.run(obs, state)
         return {"logit": values, "next_state": behind}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ding_like.data.hybrid_space import hybrid_mask, hybrid_sizes
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import ObsShape, build_encoder, has_images, lay_out
+from ding_like.model.encoder import ObsShape, ObsTensor, build_encoder, has_images, lay_out
 from ding_like.model.head import DiscreteHead, DuelingHead
 from ding_like.model.mlp import Activation, LinearStack, NormType, as_sizes, build_activation, build_mlp
 from ding_like.model.q_networks import one_action
@@ -69,7 +69,7 @@ class Critic(nn.Module):
         sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_actions]
         self.q = ParallelMLP(num, sizes, activation=activation)
 
-    def forward(self, obs: Any, action: Tensor | None = None) -> Tensor:
+    def forward(self, obs: ObsTensor, action: Tensor | None = None) -> Tensor:
         """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
 
         Without actions, values of all of them [N, B, A]. Raises SchemaError for observations of another shape.
@@ -137,7 +137,7 @@ class ContinuousQAC(nn.Module):
             activation=activation,
         )
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: ObsTensor) -> Tensor:
         """Return what the actor gives."""
         output: Tensor = self.actor(obs)
         return output
@@ -188,7 +188,7 @@ class DiscreteQAC(nn.Module):
             activation=activation,
         )
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: ObsTensor) -> Tensor:
         """Return what the actor gives."""
         output: Tensor = self.actor(obs)
         return output
@@ -240,7 +240,7 @@ class HybridCritic(nn.Module):
             (DuelingHead if dueling else DiscreteHead)(hidden_size_list[-1], num_choices, **head, **layers),
         )
 
-    def forward(self, obs: Any, parameters: Tensor) -> Tensor:
+    def forward(self, obs: ObsTensor, parameters: Tensor) -> Tensor:
         """Return values [B, K] of observations [B, O...], or a dict of them, and parameters [B, P].
 
         Raises SchemaError for observations of another shape.
@@ -302,11 +302,11 @@ class PDQN(nn.Module):
             **layers,
         )
 
-    def choose(self, obs: Any) -> Tensor:
+    def choose(self, obs: ObsTensor) -> Tensor:
         """Return the values of all choices and their parameters side by side, [B, K + P]."""
         parameters = self.actor(obs)
         return torch.cat([self.critic(obs, parameters), parameters], dim=1)
 
-    def forward(self, obs: Any) -> Tensor:
+    def forward(self, obs: ObsTensor) -> Tensor:
         """Return what `choose` does."""
         return self.choose(obs)

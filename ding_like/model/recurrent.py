@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ding_like.data.obs import map_obs
 from ding_like.errors import ConfigError
+from ding_like.model.encoder import ObsTensor
 from ding_like.types import Array
 
 CellType = Literal["lstm", "norm_lstm", "gru"]
@@ -92,14 +93,13 @@ class RecurrentCore(nn.Module):
         }
 
 
-# Any: a tensor, or a dict of them.
-def over_time(module: nn.Module, x: Any) -> Tensor:
+def over_time(module: nn.Module, x: ObsTensor) -> Tensor:
     """Apply a module for single steps to sequences: [B, T, ...] to [B, T, F]; dicts of such as one.
 
     In memory the steps come first.
     """
     first = x
-    while isinstance(first, dict):
+    while not isinstance(first, Tensor):
         first = next(iter(first.values()))
     num_rows, num_steps = first.shape[:2]
     features: Tensor = module(map_obs(lambda part: part.transpose(0, 1).flatten(0, 1), x))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import ObsShape, build_encoder
+from ding_like.model.encoder import ObsShape, ObsTensor, build_encoder
 from ding_like.model.head import DiscreteHead, hidden_layers
 from ding_like.model.mlp import Activation, NormType, as_sizes, init_orthogonal
 from ding_like.model.recurrent import CellType, RecurrentCore, over_time
@@ -215,24 +215,24 @@ class VAC(ActorCritic):
         encoders = (self.encoder,) * 2 if self.share_encoder else (self.actor_encoder, self.critic_encoder)
         return nn.Sequential(encoders[0], self.actor_head), nn.Sequential(encoders[1], self.critic_head)
 
-    def actor(self, x: Any) -> Tensor:
+    def actor(self, x: ObsTensor) -> Tensor:
         """Return what the action distribution is made of, [B, P], for observations [B, O...]."""
         output: Tensor = self.actor_head((self.encoder if self.share_encoder else self.actor_encoder)(x))
         return output
 
-    def critic(self, x: Any) -> Tensor:
+    def critic(self, x: ObsTensor) -> Tensor:
         """Return the values [B] of observations [B, O...]."""
         value: Tensor = self.critic_head((self.encoder if self.share_encoder else self.critic_encoder)(x))
         return value.squeeze(1)
 
-    def actor_critic(self, x: Any) -> tuple[Tensor, Tensor]:
+    def actor_critic(self, x: ObsTensor) -> tuple[Tensor, Tensor]:
         """Return what `actor` and `critic` do; a shared encoder runs once."""
         if not self.share_encoder:
             return self.actor(x), self.critic(x)
         features = self.encoder(x)
         return self.actor_head(features), self.critic_head(features).squeeze(1)
 
-    def forward(self, x: Any) -> dict[str, Tensor]:
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': what the action distribution is made of [B, P], 'value': [B]}."""
         logit, value = self.actor_critic(x)
         return {"logit": logit, "value": value}
@@ -286,7 +286,7 @@ class PPG(VAC):
         super().__init__(obs_shape, action_shape, share_encoder=False, **settings)
         self.aux_head = copy.deepcopy(self.critic_head)
 
-    def actor_and_aux(self, x: Any) -> tuple[Tensor, Tensor]:
+    def actor_and_aux(self, x: ObsTensor) -> tuple[Tensor, Tensor]:
         """Return what `actor` does and the auxiliary values [B], by one pass of their encoder."""
         features = self.actor_encoder(x)
         return self.actor_head(features), self.aux_head(features).squeeze(1)
@@ -332,22 +332,22 @@ class RecurrentVAC(ActorCritic):
         """The recurrent state before an episode, float32 [H] by name."""
         return self.core.initial_state
 
-    def actor(self, x: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+    def actor(self, x: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
         """Return (what the action distributions are made of [B, T, P], the state behind the last step)."""
         features, behind = self.core(over_time(self.encoder, x), state)
         return over_time(self.actor_head, features), behind
 
-    def critic(self, x: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
+    def critic(self, x: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
         """Return (values [B, T], the state behind the last step)."""
         features, behind = self.core(over_time(self.encoder, x), state)
         return over_time(self.critic_head, features).squeeze(2), behind
 
-    def actor_critic(self, x: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, State]:
+    def actor_critic(self, x: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, State]:
         """Return what `actor` and `critic` do, remembering once: (outputs, values, state)."""
         features, behind = self.core(over_time(self.encoder, x), state)
         return over_time(self.actor_head, features), over_time(self.critic_head, features).squeeze(2), behind
 
-    def forward(self, x: Any, state: Mapping[str, Tensor]) -> dict[str, Any]:
+    def forward(self, x: ObsTensor, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """Return {'logit': [B, T, P], 'value': [B, T], 'state': that behind the last step, by name}."""
         logit, value, behind = self.actor_critic(x, state)
         return {"logit": logit, "value": value, "state": behind}

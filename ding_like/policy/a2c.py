@@ -17,7 +17,7 @@ rewards are followed by V of its true last observation, and so are those of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.rl_utils.policy_gradient import a2c_loss
-from ding_like.types import Array, Info
+from ding_like.types import Array, Config, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -96,7 +96,7 @@ class PGPolicy(A2CPolicy):
     collector_config: ClassVar[dict[str, dict[str, Any]]] = {"episode": {"get_train_sample": True}}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if cfg["collect"]["gae_lambda"] != 1:

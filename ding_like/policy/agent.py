@@ -14,7 +14,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy.choose import EpsilonGreedy
 from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.value_based import EpsilonPolicy
-from ding_like.types import Array, Info, State
+from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import Bounds
 from ding_like.utils.metrics import MetricsSink
 
@@ -68,7 +68,7 @@ class AgentPolicy(EpsilonPolicy):
     agent: Any = None  # Any: an `Agent`
 
     @classmethod
-    def check_model(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_model(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield nothing: the model is the agent's own."""
         return ()
 

@@ -30,7 +30,7 @@ from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_op
 from ding_like.policy.required import PAGE, check_acts, check_learns, check_overrides, checked_grad, lacks
 from ding_like.policy.rows import NStepRows, RowMaker
 from ding_like.policy.sharing import Share, StateVersions, check_fits
-from ding_like.types import Actor, Array, Info, SampleUnit, State
+from ding_like.types import Actor, Array, Config, Info, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.imports import describe_error, raised_at
@@ -175,7 +175,7 @@ class Policy:
     rows_are_sequences = False
 
     @classmethod
-    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+    def env_steps_per_row(cls, cfg: Config) -> int:
         """Return the env steps that a training row stands for: more than 1 where rows are sequences."""
         return int(cfg["collect"].get("unroll_len") or 1)
 
@@ -191,7 +191,7 @@ class Policy:
         return EasyDict(merged, cfg_type=f"{cls.__name__}Dict")
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         collect = cfg["collect"]
         if collect.get("n_sample") is not None and collect.get("n_episode") is not None:
@@ -219,12 +219,12 @@ class Policy:
         return {key: each for base in reversed(cls.__mro__) for key, each in vars(base).get(name, {}).items()}
 
     @classmethod
-    def check_model(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_model(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for what the model that a policy section names does not take of `cfg.model`."""
         return model_faults(cls, cfg)
 
     @classmethod
-    def _no_effect(cls, cfg: Mapping[str, Any], paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
+    def _no_effect(cls, cfg: Config, paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
         """Yield (path, message) for those keys, without effect in this config, that it changes from the defaults."""
         defaults = cls.default_config()
         for path in paths:
@@ -232,7 +232,7 @@ class Policy:
                 yield NoEffect(path, f"is {value!r}, but has no effect, as {why}; leave it out (default: {default!r})")
 
     def __init__(
-        self, cfg: Mapping[str, Any], model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
+        self, cfg: Config, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
         check_overrides(self, Policy)
         self._cfg = EasyDict(cfg)
@@ -566,7 +566,7 @@ class Policy:
 _MODES = ("learn_mode", "collect_mode", "eval_mode")
 
 
-def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
+def create_policy(cfg: Config, **kwargs: Any) -> Policy:
     """Build the policy that `cfg.type` names.
 
     Raises RegistryError for an unknown name, and ConfigError for a class that is no policy and where code of the
@@ -591,7 +591,7 @@ def create_policy(cfg: Mapping[str, Any], **kwargs: Any) -> Policy:
         ) from error
 
 
-def get_policy_cls(cfg: Mapping[str, Any]) -> type[Policy]:
+def get_policy_cls(cfg: Config) -> type[Policy]:
     """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
     cls: type[Policy] = POLICY_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
     return cls

@@ -34,7 +34,7 @@ from ding_like.policy.choose import GaussianNoise
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array, Info
+from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -90,7 +90,7 @@ class DDPGPolicy(OffPolicyActorCritic):
     config_types = {**OffPolicyActorCritic.config_types, "learn.target_update_freq": (int,)}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         learn = cfg["learn"]

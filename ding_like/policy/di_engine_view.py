@@ -20,7 +20,7 @@ from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
-from ding_like.types import Actor
+from ding_like.types import Actor, PolicyLike
 
 
 def _fields_of_di_engine(name: str, mode: Any) -> Any:
@@ -33,12 +33,12 @@ DiEngineCollectMode = _fields_of_di_engine("DiEngineCollectMode", CollectMode)
 DiEngineEvalMode = _fields_of_di_engine("DiEngineEvalMode", EvalMode)
 
 
-def overrides(policy: Any, name: str) -> bool:
+def overrides(policy: PolicyLike, name: str) -> bool:
     """Tell whether a policy brings a method of DI-engine's style of its own."""
     return callable(getattr(policy, name, None))
 
 
-def di_engine_learn_mode(policy: Any) -> Any:
+def di_engine_learn_mode(policy: PolicyLike) -> Any:
     """Return DI-engine's learn mode of a policy that has `_forward_learn`."""
     from ding_like.policy import own_state  # here: actors of mode seed import this module without torch
 
@@ -54,7 +54,7 @@ def di_engine_learn_mode(policy: Any) -> Any:
     )
 
 
-def act_fields(policy: Any) -> dict[str, Any]:
+def act_fields(policy: PolicyLike) -> dict[str, Any]:
     """Return the fields that a collect mode and an eval mode have in common."""
     return dict(
         get_attribute=policy.get_attribute,
@@ -64,7 +64,7 @@ def act_fields(policy: Any) -> dict[str, Any]:
     )
 
 
-def di_engine_collect_mode(policy: Any) -> Any:
+def di_engine_collect_mode(policy: PolicyLike) -> Any:
     """Return DI-engine's collect mode of a policy that has `_forward_collect` and `_process_transition`."""
     return DiEngineCollectMode(
         forward=policy._forward_collect,
@@ -75,7 +75,7 @@ def di_engine_collect_mode(policy: Any) -> Any:
     )
 
 
-def di_engine_eval_mode(policy: Any) -> Any:
+def di_engine_eval_mode(policy: PolicyLike) -> Any:
     """Return DI-engine's eval mode of a policy that has `_forward_eval`."""
     return DiEngineEvalMode(
         forward=policy._forward_eval,
@@ -122,7 +122,7 @@ def process_transition(obs: Any, policy_output: Mapping[str, Any], timestep: Any
     }
 
 
-def get_train_sample(policy: Any, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def get_train_sample(policy: PolicyLike, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the training rows that `segment` makes of one lane's transitions."""
     batch = as_batch(rows)
     if batch is None:
@@ -135,7 +135,7 @@ def get_train_sample(policy: Any, rows: Sequence[Mapping[str, Any]]) -> list[dic
     return samples.to_list()
 
 
-def forward_learn(policy: Any, data: Any, **kwargs: Any) -> Any:
+def forward_learn(policy: PolicyLike, data: Any, **kwargs: Any) -> Any:
     """Train on a list of rows or a batch and return a dict of floats, or a list of them for several minibatches.
 
     `kwargs` are passed to the policy's `grad`.

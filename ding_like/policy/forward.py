@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from ding_like.model.encoder import ObsTensor
+
 _NO_STATE: dict[str, Array] = {}
 
 
@@ -37,7 +39,6 @@ class NetworkForward:
 
     initial_state: Mapping[str, Array] = _NO_STATE
 
-    # Any: a tensor or a dict of them, as the network takes it.
     def __init__(
         self,
         run: Callable[..., Tensor],
@@ -76,15 +77,14 @@ class NetworkForward:
         with torch.no_grad():
             return self._run(to_device(obs, self._device), *own)
 
-    # Any: a tensor or a dict of them, as the network takes it.
-    def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def run_tensors(self, obs: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what a call does, of tensors and by the network itself: agents are exported with it."""
         return self._run(obs), {}
 
 
 # (observations [B, T, O...] or a dict of them, state [B, S...] by name) -> (output [B, T, ...], state behind the last
-# step). Any: a tensor or a dict of them, as the network takes it.
-RunSequence: TypeAlias = "Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, dict[str, Tensor]]]"
+# step).
+RunSequence: TypeAlias = "Callable[[ObsTensor, Mapping[str, Tensor]], tuple[Tensor, dict[str, Tensor]]]"
 
 
 class RecurrentForward:
@@ -107,8 +107,7 @@ class RecurrentForward:
             output, after = self.run_tensors(to_device(obs, self._device), to_device(dict(state), self._device))
         return output.cpu().numpy(), {name: column.cpu().numpy() for name, column in after.items()}
 
-    # Any: a tensor or a dict of them, as the network takes it.
-    def run_tensors(self, obs: Any, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def run_tensors(self, obs: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """Return what a call does, of tensors: agents are exported with it."""
         output, after = self._run(map_obs(lambda part: part.unsqueeze(1), obs), state)
         return output[:, 0], after

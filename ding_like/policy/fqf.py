@@ -37,7 +37,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer, build_rule
 from ding_like.rl_utils.quantile import ProposedQuantiles, Quantiles, fraction_gradient, fraction_loss
 from ding_like.rl_utils.value_family import weighted_mean
-from ding_like.types import Array, Info, State
+from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -73,7 +73,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
     config_types = {**ImplicitQuantilePolicy.config_types, "learn.learning_rate": (float, int)}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if cfg["learn"]["learning_rate"] is not None:

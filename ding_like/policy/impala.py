@@ -28,7 +28,7 @@ from ding_like.policy.rows import SequenceShape, SequencesWithLogProb
 from ding_like.policy.sharing import Share
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.rl_utils.policy_gradient import VTrace, vtrace
-from ding_like.types import Array, Info
+from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -101,7 +101,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
     rows_need_networks = False
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         learn = cfg["learn"]
         # What is wrong with these where rows are used as they come is not wrong here.
@@ -117,13 +117,11 @@ class IMPALAPolicy(OnPolicyActorCritic):
             )
 
     @classmethod
-    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+    def env_steps_per_row(cls, cfg: Config) -> int:
         """Return the steps of a sequence."""
         return int(cfg["unroll_len"])
 
-    def __init__(
-        self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, cfg: Config, model: nn.Module | None = None, enable_field: Sequence[str] | None = None) -> None:
         super().__init__(cfg, model, enable_field)
         own = self._cfg.learn.discount_factor
         self._gamma = float(self._cfg.discount_factor if own is None else own)

@@ -22,6 +22,7 @@ from ding_like.config.objects import with_objects
 from ding_like.config.report import suggestion
 from ding_like.data.rows import method_name
 from ding_like.errors import ConfigError, DingError, RegistryError
+from ding_like.types import Config
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.machine import check_memory
@@ -176,7 +177,7 @@ _NO_ARGUMENTS = ("type", "import_names", "cfg_type")
 _SHAPES = ("obs_shape", "action_shape", "action_mask")  # the env's: a run fills them in
 
 
-def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def model_faults(policy: type[Any], section: Config) -> Iterator[tuple[str, str]]:
     """Yield (path, message) for what the model of a policy class does not take of `section`, that of its config."""
     model = section.get("model") or {}
     default, modules = _default_model(policy, section)
@@ -199,7 +200,7 @@ def model_faults(policy: type[Any], section: Mapping[str, Any]) -> Iterator[tupl
             yield from _value_faults(key, value, known[key][1], is_ours=cls.__module__.startswith("ding_like."))
 
 
-def build_model(section: Mapping[str, Any], default: Callable[[], tuple[str, Sequence[str]]]) -> torch.nn.Module:
+def build_model(section: Config, default: Callable[[], tuple[str, Sequence[str]]]) -> torch.nn.Module:
     """Return the model of a policy's section; `default` gives (name, import_names) where it names none.
 
     Raises ConfigError for arguments that the model does not take or memory does not hold, and where code of the user's
@@ -276,7 +277,7 @@ def arguments_of(cls: Any) -> dict[str, tuple[Any, str]] | None:
     return None
 
 
-def _default_model(policy: type[Any], section: Mapping[str, Any]) -> tuple[str, Sequence[str]]:
+def _default_model(policy: type[Any], section: Config) -> tuple[str, Sequence[str]]:
     """Return what a policy of this section would build; no name where only a policy that has been made knows."""
     unmade = object.__new__(policy)
     unmade._cfg = EasyDict(section)

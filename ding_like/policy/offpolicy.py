@@ -17,7 +17,7 @@ from ding_like.policy.forward import ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import GradNoise
 from ding_like.rl_utils.exploration import ActionRange
-from ding_like.types import Array, State
+from ding_like.types import Array, Config, State
 from ding_like.utils.bounds import SHARE_ABOVE_0, Bounds
 
 
@@ -36,7 +36,7 @@ class Rows(NamedTuple):
 class TrainedNetwork:
     """Network with its flat parameters, its target network, if it has one, and its optimizer."""
 
-    def __init__(self, network: Any, learn: Any, *, learning_rate: float, has_target: bool = True) -> None:
+    def __init__(self, network: Any, learn: Config, *, learning_rate: float, has_target: bool = True) -> None:
         self.network = network
         # Any: a target that is there is called like the network.
         self.target: Any = copy.deepcopy(network) if has_target else None
@@ -98,7 +98,7 @@ class OffPolicyActorCritic(Policy):
     action_spaces = ("Box",)
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if cfg["learn"]["learning_rate"] is not None:

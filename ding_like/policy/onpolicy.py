@@ -28,7 +28,7 @@ from ding_like.rl_utils.distributions import ActionFamily, Hybrid, allowed_logit
 from ding_like.rl_utils.exploration import Schedule, constant, linear_schedule
 from ding_like.rl_utils.policy_gradient import normalise
 from ding_like.rl_utils.returns import gae
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, Config, Obs, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.log import one_time_warning
 
@@ -108,7 +108,7 @@ class OnPolicyActorCritic(Policy):
     action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         learn, collect = cfg["learn"], cfg["collect"]
@@ -138,9 +138,7 @@ class OnPolicyActorCritic(Policy):
                 "and it learns from its own actions alone; leave the key out",
             )
 
-    def __init__(
-        self, cfg: Mapping[str, Any], model: nn.Module | None = None, enable_field: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, cfg: Config, model: nn.Module | None = None, enable_field: Sequence[str] | None = None) -> None:
         super().__init__(cfg, model, enable_field)
         if self._cfg.collect.discount_factor is not None:
             self._gamma = float(self._cfg.collect.discount_factor)

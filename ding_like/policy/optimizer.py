@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+from easydict import EasyDict
 from torch import Tensor
 
 from ding_like.errors import CheckpointError, TrainingError
 from ding_like.model.flat_params import FlatParams
+from ding_like.types import Config
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ OPTIMIZER_CONFIG: dict[str, Any] = dict(
 _READS = {"adam": ("betas",), "adamw": ("betas",), "rmsprop": ("alpha", "momentum")}
 
 
-def check_optimizer(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def check_optimizer(section: Config) -> Iterator[tuple[str, str]]:
     """Yield (key, message) for every contradiction in `learn.optimizer`."""
     kind = section["type"]
     if kind not in _READS:
@@ -137,7 +139,7 @@ def check_optimizer(section: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, f"must not be below 0, got {section[name]}"
 
 
-def build_rule(section: Mapping[str, Any] | None, *, adam_eps: float | None = None) -> UpdateRule:
+def build_rule(section: Config | None, *, adam_eps: float | None = None) -> UpdateRule:
     """Return the rule that `learn.optimizer` asks for; `adam_eps` is the policy's own default of `eps`.
 
     Without a section it is Adam.
@@ -195,7 +197,7 @@ class FlatOptimizer:
         self._most_in_a_row = torch.zeros((), device=vector.device)
 
     @classmethod
-    def from_config(cls, params: FlatParams, learn: Any, *, learning_rate: float | None = None) -> FlatOptimizer:
+    def from_config(cls, params: FlatParams, learn: EasyDict, *, learning_rate: float | None = None) -> FlatOptimizer:
         """Return the optimizer that the `learn` section of a policy's config asks for.
 
         `learning_rate` replaces the section's, for policies with several optimizers. Read if there are: `optimizer`, as

@@ -23,7 +23,7 @@ import torch
 from ding_like.errors import CheckpointError
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy.sharing import copied, is_equal
-from ding_like.types import State
+from ding_like.types import PolicyLike, State
 from ding_like.utils.checkpoint import check_model_state, encode_state
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.seeding import rng_state, set_rng_state
@@ -38,7 +38,7 @@ _UNCHANGING = (torch.device, torch.dtype, np.dtype, logging.Logger, FlatParams)
 # A policy is any subclass of Policy, and an attribute may be anything: hence Any.
 
 
-def saver(policy: Any) -> Callable[[], State]:
+def saver(policy: PolicyLike) -> Callable[[], State]:
     """Return `save` of a policy, after a look at what it holds before training."""
     if _INITIAL not in vars(policy) and _is_needed(policy):
         initial = {name: copied(each) if _kind(each) == "data" else None for name, each in _own(policy)}
@@ -54,7 +54,7 @@ def saver(policy: Any) -> Callable[[], State]:
     return partial(save, policy)
 
 
-def save(policy: Any) -> State:
+def save(policy: PolicyLike) -> State:
     """Return the state of the learn mode: what the policy defines, and what it holds of its own."""
     state: State = policy._state_dict_learn()
     if not _is_needed(policy):
@@ -77,7 +77,7 @@ def save(policy: Any) -> State:
     return {**state, KEY: own}
 
 
-def load(policy: Any, state: State) -> None:
+def load(policy: PolicyLike, state: State) -> None:
     """Take over what `save` returned; a state without the policy's own attributes leaves them as they are.
 
     Raises CheckpointError for what does not fit.
@@ -95,7 +95,7 @@ def load(policy: Any, state: State) -> None:
             ) from error
 
 
-def _restore(policy: Any, name: str, now: Any, saved: Any) -> None:
+def _restore(policy: PolicyLike, name: str, now: Any, saved: Any) -> None:
     """Bring an attribute to what was saved, in place where other objects may hold it."""
     kind = _kind(now)
     if kind == "state_dict":
@@ -126,7 +126,7 @@ def _kind(value: Any) -> str:
     return "data"
 
 
-def _is_needed(policy: Any) -> bool:
+def _is_needed(policy: PolicyLike) -> bool:
     """Return whether a policy has attributes of its own, and no class of the user's defines how they are saved."""
     cls = type(policy)
     definer = next(each for each in cls.__mro__ if "_state_dict_learn" in vars(each))
@@ -137,7 +137,7 @@ def _is_shipped(cls: type) -> bool:
     return cls.__module__.partition(".")[0] == "ding_like"
 
 
-def _own(policy: Any) -> Iterator[tuple[str, Any]]:
+def _own(policy: PolicyLike) -> Iterator[tuple[str, Any]]:
     """Yield the attributes that the user's classes add, without the model and its parts."""
     others = _NOT_OWN.union(*(_names_set_by(cls) for cls in type(policy).__mro__ if _is_shipped(cls)))
     parts = {id(part) for part in (*policy._model.modules(), *policy._model.parameters(), *policy._model.buffers())}

@@ -29,7 +29,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array, Info
+from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -87,7 +87,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     action_spaces = ("HybridSpace",)
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if not cfg["collect"]["noise"]:

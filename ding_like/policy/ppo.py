@@ -37,7 +37,7 @@ from ding_like.rl_utils.policy_gradient import (
     ppo_value_loss,
     ppo_value_loss_by_hand,
 )
-from ding_like.types import Array, Info, Obs, State
+from ding_like.types import Array, Config, Info, Obs, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -303,7 +303,7 @@ class PPOOffPolicy(PPOPolicy):
     action_spaces = OnPolicyActorCritic.action_spaces
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         for path, value, only in (

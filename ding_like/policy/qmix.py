@@ -23,6 +23,7 @@ from ding_like.data.obs import split_mask
 from ding_like.errors import ConfigError
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.model_methods import ModelMethod
+from ding_like.types import Config
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -49,7 +50,7 @@ class QMIXPolicy(DQNPolicy):
 
     # Any: what a config may hold.
     @classmethod
-    def fit_model_section(cls, model: Mapping[str, Any]) -> dict[str, Any]:
+    def fit_model_section(cls, model: Config) -> dict[str, Any]:
         """Return a model section in which DI-engine's keys have become ours.
 
         There `obs_shape` and `action_shape` are those of one agent of `agent_num`, and `global_obs_shape` is the

@@ -34,7 +34,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.rows import SequenceReturns, SequenceShape
 from ding_like.policy.value_based import ValueBasedPolicy
 from ding_like.rl_utils.value_family import RescaledValue, ScalarValue, ValueFamily, weighted_mean
-from ding_like.types import Array
+from ding_like.types import Array, Config
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -90,7 +90,7 @@ class R2D2Policy(ValueBasedPolicy):
     rows_are_sequences = True
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         burn_in, steps = cfg["burnin_step"], cfg["learn_unroll_len"]
@@ -107,7 +107,7 @@ class R2D2Policy(ValueBasedPolicy):
             )
 
     @classmethod
-    def env_steps_per_row(cls, cfg: Mapping[str, Any]) -> int:
+    def env_steps_per_row(cls, cfg: Config) -> int:
         return int(cfg["learn_unroll_len"])
 
     def default_model(self) -> tuple[str, list[str]]:

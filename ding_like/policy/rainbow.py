@@ -18,7 +18,7 @@ around it is `policy/value_based.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property, partial
 from typing import Any
 
@@ -33,7 +33,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.categorical import CategoricalValue
 from ding_like.rl_utils.value_family import ScalarValue, ValueFamily
-from ding_like.types import Array
+from ding_like.types import Array, Config
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -58,7 +58,7 @@ class RainbowPolicy(DQNPolicy):
     )
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if cfg["model"].get("distributional", True):

@@ -16,7 +16,7 @@ from ding_like.data.rows import DiEngineStyleActor, adapt_collect_mode
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy.di_engine_view import forward_rows
 from ding_like.rl_utils.exploration import epsilon_greedy
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, Obs, PolicyLike, State
 
 
 class RandomActor:
@@ -107,7 +107,7 @@ class PolicyFactory:
 
     @staticmethod
     def get_random_policy(
-        policy: Any,  # any named tuple of a collect mode, ours or in DI-engine's style
+        policy: PolicyLike,  # any named tuple of a collect mode, ours or in DI-engine's style
         action_space: spaces.Space[Any] | None = None,
         forward_fn: Callable[..., dict[int, dict[str, Any]]] | None = None,
     ) -> CollectMode:
@@ -129,7 +129,7 @@ class PolicyFactory:
         return mode._replace(forward=partial(forward_rows, mode.actor))
 
 
-def get_random_policy(cfg: Any, policy: Any, env: Any) -> Any:
+def get_random_policy(cfg: Any, policy: PolicyLike, env: Any) -> Any:
     """Return `policy`, a collect mode, with actions drawn from `env.action_space`.
 
     `cfg.policy.transition_with_policy_data` says that rows need what the policy says of its actions: then `policy` is

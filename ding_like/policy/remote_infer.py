@@ -17,9 +17,8 @@ from ding_like.data.modes import CollectMode
 from ding_like.errors import ConfigError
 from ding_like.policy.forward import ForwardActor
 from ding_like.policy.rows import RowMaker
-from ding_like.types import Array, Obs
+from ding_like.types import Array, Obs, PolicyLike
 
-# A policy is any subclass of Policy, or like one: hence Any.
 _ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode
 
 
@@ -67,7 +66,7 @@ class ActorPart:
     attributes: Mapping[str, Any]  # Any: those that collectors ask for by name
 
     @classmethod
-    def of(cls, policy: Any) -> ActorPart:
+    def of(cls, policy: PolicyLike) -> ActorPart:
         """Return the part of a policy, whose networks it lacks. Raises ConfigError as `check_acts_remotely` does."""
         actor = copy.copy(check_acts_remotely(policy))
         actor.forward = RemoteForward(None, actor.forward.initial_state)
@@ -117,14 +116,14 @@ def _of_rows(*_: object, **__: object) -> Any:
     raise NotImplementedError("an actor of central inference works on columns: it has no functions of single rows")
 
 
-def _makes_plain_rows(policy: Any) -> bool:
+def _makes_plain_rows(policy: PolicyLike) -> bool:
     """Return whether a policy's rows are those of its `row_maker`: no subclass overrides `segment` alone."""
     names = {"segment", "num_ready", "row_maker"}
     first: type = next((each for each in type(policy).__mro__ if names & vars(each).keys()), object)
     return "row_maker" in vars(first)
 
 
-def check_acts_remotely(policy: Any) -> ForwardActor:
+def check_acts_remotely(policy: PolicyLike) -> ForwardActor:
     """Return a policy's collect actor, whose network may run elsewhere as well as here.
 
     Raises ConfigError, with the reason, where it may not: of a policy in DI-engine's style, of one with an actor of

@@ -9,13 +9,12 @@ from typing import Any
 
 from ding_like.data.rows import check_logged, method_name
 from ding_like.errors import ConfigError, SchemaError
+from ding_like.types import PolicyLike
 
 PAGE = "docs/own_algorithm.md"
 
-# A policy is any subclass of Policy, whose methods are looked up by name: hence Any.
 
-
-def lacks(policy: Any, what: str, why: str) -> ConfigError:
+def lacks(policy: PolicyLike, what: str, why: str) -> ConfigError:
     """Return the error of a policy that lacks something."""
     name = getattr(policy.cfg, "type", "") or type(policy).__name__
     return ConfigError(
@@ -23,7 +22,7 @@ def lacks(policy: Any, what: str, why: str) -> ConfigError:
     )
 
 
-def check_learns(policy: Any, base: type[Any]) -> None:
+def check_learns(policy: PolicyLike, base: type[Any]) -> None:
     """Raise ConfigError unless a policy has `grad` and `apply`, or DI-engine's `_forward_learn`."""
     if callable(getattr(policy, "_forward_learn", None)):
         return
@@ -37,12 +36,12 @@ def check_learns(policy: Any, base: type[Any]) -> None:
         )
 
 
-def checked_grad(policy: Any) -> Callable[[Any], Any]:
+def checked_grad(policy: PolicyLike) -> Callable[[Any], Any]:
     """Return a policy's `grad`; one of the user's own is held to what it must return."""
     return policy.grad if type(policy).__module__.startswith("ding_like.") else partial(_checked_grad, policy)
 
 
-def _checked_grad(policy: Any, minibatch: Any, **kwargs: Any) -> Any:
+def _checked_grad(policy: PolicyLike, minibatch: Any, **kwargs: Any) -> Any:
     found = policy.grad(minibatch, **kwargs)
     name = method_name(policy.grad)
     if not isinstance(found, tuple) or len(found) != 2:
@@ -55,11 +54,11 @@ def _checked_grad(policy: Any, minibatch: Any, **kwargs: Any) -> Any:
     return found
 
 
-def _not_own(policy: Any, base: type[Any], names: Iterable[str]) -> list[str]:
+def _not_own(policy: PolicyLike, base: type[Any], names: Iterable[str]) -> list[str]:
     return [name for name in names if getattr(type(policy), name) is getattr(base, name)]
 
 
-def check_overrides(policy: Any, base: type[Any]) -> None:
+def check_overrides(policy: PolicyLike, base: type[Any]) -> None:
     """Raise ConfigError for a method of the user's own that takes fewer arguments than the one that it overrides."""
     classes = type(policy).__mro__
     for cls in (each for each in classes if not each.__module__.startswith("ding_like.") and issubclass(each, base)):
@@ -79,7 +78,7 @@ def check_overrides(policy: Any, base: type[Any]) -> None:
                 ) from None
 
 
-def check_acts(policy: Any, mode: str) -> None:
+def check_acts(policy: PolicyLike, mode: str) -> None:
     """Raise ConfigError unless a policy has an actor of a mode, or DI-engine's methods."""
     if callable(getattr(policy, f"_forward_{mode}", None)):
         if mode == "collect" and not callable(getattr(policy, "_process_transition", None)):

@@ -27,7 +27,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.distributions import squashed_gaussian
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array, Info, State
+from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -75,7 +75,7 @@ class SoftActorCritic(OffPolicyActorCritic):
     config_types = {**OffPolicyActorCritic.config_types, "learn.target_entropy": (float, int)}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if not cfg["learn"]["auto_alpha"]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.types import State
+from ding_like.types import PolicyLike, State
 
 
 class Share(NamedTuple):
@@ -177,7 +177,7 @@ def copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def check_sharing(policy: Any) -> None:
+def check_sharing(policy: PolicyLike) -> None:
     """Raise ConfigError, with the reason, for a policy whose gradients another process cannot apply."""
     name = f"policy '{policy.cfg.get('type') or type(policy).__name__}'"
     if callable(getattr(policy, "_forward_learn", None)):
@@ -204,7 +204,7 @@ def mean_gradient(gradients: Sequence[State], weights: Sequence[float]) -> State
     return {"vectors": vectors, "moves": gradients[0]["moves"]}
 
 
-def weaken(policy: Any, gradient: State, factor: float) -> State:
+def weaken(policy: PolicyLike, gradient: State, factor: float) -> State:
     """Return a gradient that counts only a share `factor`; what else it says of an update stays as it is."""
     num_gradients = len(list(policy._optimizers()))
     vectors = {

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch, columns_to
 from ding_like.data.obs import split_mask
 from ding_like.errors import ConfigError
+from ding_like.model.encoder import ObsTensor
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
@@ -35,7 +36,7 @@ from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import GradNoise
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
-from ding_like.types import Array, Info, State
+from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import FROM_1, SHARE, SHARE_ABOVE_0, Bounds
 
 
@@ -51,7 +52,7 @@ class EpsilonPolicy(Policy):
     config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"other.eps.type": ("exp", "linear")}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if cfg["other"]["eps"]["start"] < cfg["other"]["eps"]["end"]:
@@ -111,7 +112,7 @@ class ValueBasedPolicy(EpsilonPolicy):
     config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if cfg["learn"]["target_update_freq"] is None and cfg["learn"]["target_theta"] is None:
@@ -149,7 +150,7 @@ class ValueBasedPolicy(EpsilonPolicy):
         return self._family.of_action(prediction, rows["action"]), self._family.expected(prediction)
 
     # Any: observations as the model takes them; what the family predicts.
-    def _predict(self, obs: Any) -> Any:
+    def _predict(self, obs: ObsTensor) -> Any:
         """Return what the network predicts of rows' observations, with a gradient."""
         return self._family.predict(self._model, obs)
 
@@ -347,5 +348,5 @@ def attributes_of(model: nn.Module, *names: str, policy: str) -> list[Any]:  # A
 
 
 # Any: observations as the model takes them.
-def _expected(family: ValueFamily[Any], model: nn.Module, obs: Any) -> Tensor:
+def _expected(family: ValueFamily[Any], model: nn.Module, obs: ObsTensor) -> Tensor:
     return family.expected(family.predict(model, obs))
