@@ -22,6 +22,11 @@ Setting: TypeAlias = "Mapping[str, float | Array]"
 Config: TypeAlias = Mapping[str, Any]
 # What `json.loads` returns, or what `json.dumps` takes.
 Json: TypeAlias = Any
+# One env's own observation or action: what its spaces hold, in any nesting.
+EnvObs: TypeAlias = Any
+EnvAction: TypeAlias = Any
+# A function that makes one env: gymnasium's, one in DI-engine's style, or a game.
+EnvFn: TypeAlias = Callable[[], Any]
 # A function of a user, or a class, that makes a part: envs, policies, storages.
 Factory: TypeAlias = Callable[..., Any]
 # A policy of ours, in DI-engine's style, or of the user's: its methods are looked up by name.

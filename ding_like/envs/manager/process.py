@@ -1,11 +1,17 @@
-"""Worker processes for envs and games: how the manager starts and ends them, and what runs in them."""
+"""Worker processes for envs and games: how the manager starts and ends them, their messages, and their main loop.
+
+Messages are JSON with arrays. Nothing that a worker process sends is unpickled: a value in an env's `info` that is
+neither plain Python nor numpy arrives as its `repr`.
+"""
 
 from __future__ import annotations
 
+import base64
+import builtins
 import contextlib
 import faulthandler
 import fcntl
-import multiprocessing.spawn
+import json
 import os
 import select
 import signal
@@ -13,21 +19,140 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
-from pathlib import Path
 from typing import Any, Protocol
 
-from ding_like.envs.manager.message import Channel, describe_failure, refuse_foreign
+import cloudpickle
+import numpy as np
+
+from ding_like import errors
 from ding_like.errors import EnvError
+from ding_like.types import EnvFn
+from ding_like.utils.imports import raised_at
 
-_ROOT = str(Path(__file__).parents[3])
-_BOOT = "import sys; sys.path.insert(0, {root!r}); from {module} import main; main({ends})"
-# What multiprocessing sends to a new process, without what only its own processes need.
-_PREPARATION = ("sys_path", "sys_argv", "orig_dir", "dir", "init_main_from_name", "init_main_from_path")
+_BOOT = "import sys; sys.path[:] = {path!r}; sys.argv = {argv!r}; from {module} import main; main({ends})"
+_LENGTH_BYTES = 4
+_CHUNK_BYTES = 65536  # what a pipe holds: most messages are read at once
+_KIND = "__kind__"  # marks a dict that stands for a value that JSON has no type for
+_PLAIN = frozenset((str, int, float, bool, type(None)))
 
-# True while a worker process imports the script that started it: that script must not start processes then.
-_is_importing_main = False
+
+class Channel:
+    """Pair of pipes that carries one message at a time; None is the cheapest message, four bytes without JSON."""
+
+    def __init__(self, read_end: int, write_end: int, *, foreign: Callable[[Any], Any] = repr) -> None:
+        self.read_end = read_end
+        self._write_end = write_end
+        self._foreign = foreign  # converts a value that is neither plain Python nor numpy
+
+    def send(self, message: Any = None) -> None:
+        """Send a message. Raises BrokenPipeError if the reader has ended."""
+        body = b"" if message is None else json.dumps(_plain(message, self._foreign)).encode()
+        data = len(body).to_bytes(_LENGTH_BYTES, "little") + body
+        sent = os.write(self._write_end, data)
+        while sent < len(data):
+            sent += os.write(self._write_end, data[sent : sent + _CHUNK_BYTES])
+
+    def receive(self) -> Any:
+        """Wait for a message and return it. Raises EOFError if the other side has ended."""
+        data, size = b"", _LENGTH_BYTES
+        while len(data) < size:
+            more = os.read(self.read_end, _CHUNK_BYTES)
+            if not more:
+                raise EOFError("the other side closed the pipe")
+            data += more
+            size = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+        return json.loads(data[_LENGTH_BYTES:], object_hook=_from_plain) if size > _LENGTH_BYTES else None
+
+    def close_write_end(self) -> None:
+        """Let the other side read the end of the pipe; a second call does nothing."""
+        if self._write_end >= 0:
+            os.close(self._write_end)
+            self._write_end = -1
+
+    def close(self) -> None:
+        """Close both ends."""
+        self.close_write_end()
+        os.close(self.read_end)
+
+
+def _plain(value: Any, foreign: Callable[[Any], Any]) -> Any:
+    """Return `value` as JSON holds it; `_from_plain` restores its types."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, dict):
+        if all(type(key) is str for key in value) and _KIND not in value:
+            return {key: _plain(inner, foreign) for key, inner in value.items()}
+        items = [[_plain(key, foreign), _plain(inner, foreign)] for key, inner in value.items()]
+        return {_KIND: "dict", "items": items}
+    if isinstance(value, (list, tuple)):
+        items = [_plain(inner, foreign) for inner in value]
+        return items if isinstance(value, list) else {_KIND: "tuple", "items": items}
+    if isinstance(value, (np.ndarray, np.generic)) and not value.dtype.hasobject and value.dtype.names is None:
+        kind = "array" if isinstance(value, np.ndarray) else "scalar"
+        data = base64.b64encode(value.tobytes()).decode()
+        return {_KIND: kind, "dtype": value.dtype.str, "shape": value.shape, "data": data}
+    if isinstance(value, bytes):
+        return {_KIND: "bytes", "data": base64.b64encode(value).decode()}
+    return foreign(value)
+
+
+def _from_plain(value: dict[str, Any]) -> Any:
+    kind = value.get(_KIND)
+    if kind is None:
+        return value
+    if kind in ("dict", "tuple"):
+        return dict(value["items"]) if kind == "dict" else tuple(value["items"])
+    data = base64.b64decode(value["data"])
+    if kind == "bytes":
+        return data
+    array = np.frombuffer(data, value["dtype"]).reshape(value["shape"])
+    return array.copy() if kind == "array" else array[()]
+
+
+def refuse_foreign(value: Any) -> Any:
+    """Raise EnvError for a value that would not arrive as it is."""
+    raise EnvError(
+        f"the state_dict of a wrapper, or reset options hold {value!r}, a {type(value).__name__}; between the manager "
+        "and an env in a process of its own go plain Python and numpy only. Build such objects inside the env, or use "
+        "manager type 'base'."
+    )
+
+
+def check_arrives(value: Any) -> None:
+    """Raise EnvError if a part of `value` would arrive as its `repr`."""
+    _plain(value, refuse_foreign)
+
+
+def describe_failure(error: BaseException) -> dict[str, str]:
+    """Return an exception as texts, from which `failure_of` makes an equal one without importing its class."""
+    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    kind = {"module": type(error).__module__, "name": type(error).__name__}
+    return {**kind, "text": str(error), "trace": trace, "at": raised_at(error)}
+
+
+class RemoteError(Exception):
+    """Traceback of the env's own process: the cause of the exception that is raised in this one."""
+
+    def __str__(self) -> str:
+        return f"in the env's process:\n{self.args[0]}"
+
+
+def failure_of(described: dict[str, str]) -> Exception:
+    """Return an exception of the described class, or of one with its name if it is neither builtin nor ours."""
+    home = {"builtins": builtins, "ding_like.errors": errors}.get(described["module"])
+    kind = getattr(home, described["name"], None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = type(described["name"], (Exception,), {})
+    try:
+        error: Exception = kind(described["text"])
+    except TypeError:  # UnicodeDecodeError and a few others take more than a text
+        error = RuntimeError(f"{described['name']}: {described['text']}")
+    error.__cause__ = RemoteError(described["trace"])
+    vars(error)["raised_at"] = described["at"]  # read by `utils/imports.py`
+    return error
 
 
 # --- in the manager's process
@@ -45,8 +170,7 @@ class WorkerProcess:
     """Fresh Python interpreter that runs the `main` of one of our modules and is sent `start`, pickled.
 
     It is not a `multiprocessing.Process`, which would import the user's script, and with it all that the script imports
-    (torch: seconds, hundreds of megabytes), and require a `__main__` guard in it. The script is imported only if the
-    pickled envs name something in it.
+    (torch: seconds, hundreds of megabytes), and require a `__main__` guard in it.
     """
 
     def __init__(self, module: str, start: Any, *descriptors: int) -> None:
@@ -62,10 +186,11 @@ class WorkerProcess:
         with open(start_file, "wb", closefd=False) as file:
             file.write(ForkingPickler.dumps(start))
         inherited = (*theirs, start_file, *descriptors)
-        boot = _BOOT.format(root=_ROOT, module=module, ends=", ".join(map(str, inherited)))
+        path = [str(folder) for folder in sys.path]
+        boot = _BOOT.format(path=path, argv=sys.argv, module=module, ends=", ".join(map(str, inherited)))
         try:
             self._popen = subprocess.Popen(
-                [multiprocessing.spawn.get_executable() or sys.executable, "-c", boot],
+                [sys.executable, "-c", boot],
                 stdin=subprocess.DEVNULL,
                 pass_fds=inherited,
                 # A group of its own: Ctrl-C in the terminal does not reach it, and a kill ends all that its envs
@@ -113,49 +238,24 @@ def stop_all(processes: Iterable[WorkerProcess], timeout_s: float) -> int:
     return len(running)
 
 
-class ByValue(bytes):
-    """Pickle of a callable that carries its code along, so that no module of the user needs to be imported."""
+def pickle_env_fns(env_fn: Sequence[EnvFn]) -> list[bytes]:
+    """Return the callables as bytes that a new process makes them from: by name, those of the script with their code.
 
-
-def pickle_env_fns(env_fn: Sequence[Callable[[], Any]]) -> list[bytes]:
-    """Return the callables as what a new process makes them from. Raises EnvError naming one that cannot be sent."""
+    Raises EnvError naming one that cannot be sent.
+    """
     return [_pickle(lane, make) for lane, make in enumerate(env_fn)]
 
 
-def _pickle(lane: int, make: Callable[[], Any]) -> bytes:
-    """Return one callable pickled by its name; a lambda, a closure or a class of the script with its code."""
+def _pickle(lane: int, make: EnvFn) -> bytes:
+    # Written here and read by a process that this one starts, through a file: no other pickle is ever loaded.
     try:
-        return bytes(ForkingPickler.dumps(make))
+        return bytes(cloudpickle.dumps(make))
     except Exception as error:  # __reduce__ of a user's class may raise anything
-        reason: Exception = error
-    try:
-        # It is written here and read by a process that this one has started, through a pipe: no other pickle is ever
-        # loaded.
-        import cloudpickle
-
-        return ByValue(cloudpickle.dumps(make))
-    except ImportError:
-        hint = " Lambdas and closures can be sent once cloudpickle is installed: pip install cloudpickle."
-    except Exception as error:  # as above, from cloudpickle
-        reason, hint = error, ""
-    raise EnvError(
-        f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "
-        f"({type(reason).__name__}: {reason}). Give env_fn a class or function at the top of a module, a "
-        f"functools.partial of one, or an EnvFactory; or use manager type 'base'.{hint}"
-    ) from reason
-
-
-def preparation(env_fns: Sequence[bytes]) -> dict[str, Any]:
-    """Return what a new process needs to unpickle the envs: `sys.path` and, if they name it, the user's script."""
-    if _is_importing_main:
         raise EnvError(
-            "a process for envs was importing this script for the env class in it, and the script started processes "
-            "again. Put what runs at the end of the script under  if __name__ == '__main__':"
-        )
-    data = multiprocessing.spawn.get_preparation_data("env process")
-    if not any(b"_main__" in pickled for pickled in env_fns if not isinstance(pickled, ByValue)):
-        data = {key: value for key, value in data.items() if not key.startswith("init_main")}
-    return {key: data[key] for key in _PREPARATION if key in data}
+            f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "
+            f"({type(error).__name__}: {error}). Give env_fn a class or function at the top of a module, a "
+            "functools.partial of one, or an EnvFactory; or use manager type 'base'."
+        ) from error
 
 
 # --- in a worker process
@@ -189,7 +289,6 @@ def serve(read_end: int, write_end: int, life: int, start_file: int, make: Calla
             file.seek(0)
             start = ForkingPickler.loads(file.read())
         try:
-            _prepare(start.preparation)
             worker = make(start)
             made = worker.made()
         except Exception as error:  # importing and making envs runs the user's code; the manager raises it
@@ -201,14 +300,6 @@ def serve(read_end: int, write_end: int, life: int, start_file: int, make: Calla
                 channel.send(worker.carry_out(channel.receive()))
         finally:
             worker.close()
-
-
-def _prepare(preparation: dict[str, Any]) -> None:
-    """Import the script that started this process, if the envs need it, without starting what it starts."""
-    global _is_importing_main
-    _is_importing_main = True
-    multiprocessing.spawn.prepare(preparation)
-    _is_importing_main = False
 
 
 def _die_with_the_manager(life: int) -> None:

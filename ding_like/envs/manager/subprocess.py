@@ -19,8 +19,7 @@ from ding_like.data.obs import take_lanes, write_obs
 from ding_like.data.space_json import space_from_json
 from ding_like.envs.factory import check_command
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal
-from ding_like.envs.manager.message import failure_of
-from ding_like.envs.manager.process import WorkerProcess, anonymous_file, pickle_env_fns, preparation, stop_all
+from ding_like.envs.manager.process import WorkerProcess, anonymous_file, failure_of, pickle_env_fns, stop_all
 from ding_like.envs.manager.subprocess_worker import ASK, MAKE, RESET, STEP, Doing, LaneMemory, Start
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
@@ -145,7 +144,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     def _launch_processes(self, env_fn: Sequence[Callable[[], Any]]) -> None:
         """Start all processes at once, wait until they have made their envs, and lay out the shared memory."""
         pickled = pickle_env_fns(env_fn)
-        shared, is_first = preparation(pickled), next(_managers) == 0
+        is_first = next(_managers) == 0
         self._has_memory = self._has_wrappers = False  # wrappers that have a state
         self._memory_file = anonymous_file()
         self._poll = select.poll()
@@ -159,8 +158,8 @@ class SubprocessEnvManager(ArrayEnvManager):
         groups = self._groups()
         try:
             for number, group in enumerate(groups):
-                makers = [bytes(pickled[lane]) for lane in group]
-                start = Start(number, group, self.num_lanes, len(groups), makers, None, shared, is_first and not number)
+                makers = [pickled[lane] for lane in group]
+                start = Start(number, group, self.num_lanes, len(groups), makers, None, is_first and not number)
                 self._processes.append(self._started(EnvProcess(start, self._memory_file, None)))
             self._pump(lambda: not self._num_busy)
             found = {lane: list(map(space_from_json, own)) for lane, own in sorted(self._spaces.items())}

@@ -23,8 +23,7 @@ from ding_like.data.schema import Field, Schema
 from ding_like.data.space_json import space_from_json, space_to_json
 from ding_like.envs.factory import make_lane_env
 from ding_like.envs.manager.lane import close_envs, first_obs_fault, play_again, recreate, reward_fault
-from ding_like.envs.manager.message import check_arrives, describe_failure
-from ding_like.envs.manager.process import serve
+from ding_like.envs.manager.process import check_arrives, describe_failure, serve
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.types import Array, Obs, State
@@ -48,7 +47,6 @@ class Start(NamedTuple):
     num_processes: int
     env_fns: Sequence[bytes]  # pickled one by one, so that a broken one can be named
     spaces: Sequence[Any] | None  # as described; None: make the envs and return their spaces
-    preparation: dict[str, Any]
     is_first: bool  # of all processes of envs: gymnasium's warnings are alike in all of them, and shown by this one
 
 
