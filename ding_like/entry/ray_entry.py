@@ -10,10 +10,9 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from ding_like.comm.ray.cluster import RayCluster, open_cluster
-from ding_like.comm.ray.library import load_ray
+from ding_like.comm.ray.actors import load_ray
+from ding_like.comm.ray.cluster import ClusterWatch, RayCluster, open_cluster
 from ding_like.comm.ray.needs import Need, plan_here, plan_on_cluster
-from ding_like.comm.ray.watch import ClusterWatch
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ding_like.agent.description import write_description
 from ding_like.agent.pictures import write_pictures
 from ding_like.comm.learner_group import LearnerGroup
-from ding_like.comm.workers.raised import place_raised, worker_of
+from ding_like.comm.workers.failures import place_raised, worker_of
 from ding_like.config.override import check_overrides
 from ding_like.entry.learners import is_first, joined, number_of_learners, opening_line, report_error
 from ding_like.entry.plan import (

@@ -50,7 +50,7 @@ HOMES = {
     "requests": ("comm/",),
     "zmq": ("comm/zmq/sockets.py",),
     "lz4": ("comm/",),
-    "ray": ("comm/ray/library.py",),
+    "ray": ("comm/ray/actors.py",),
     "matplotlib": ("report/", "study/"),
     "click": ("entry/",),
     "optuna": ("study/", "entry/tune.py"),

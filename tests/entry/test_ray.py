@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ding_like
-from ding_like.comm.workers.raised import WorkerTracebackError
+from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
 from ding_like.entry.plan import NO_LIMIT, RunArguments
 from ding_like.entry.ray_entry import plan_run

@@ -1,4 +1,4 @@
-"""Ray actors around workers, and results of their calls.
+"""Ray, which is loaded here alone, its actors around workers, and results of their calls.
 
 A worker is a plain object: the actor around it makes it where it runs, does one call after another, and answers control
 calls beside them. What a method raises is returned, not raised: Ray would give it another type.
@@ -9,22 +9,63 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import platform
 import re
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ding_like.comm.ray.library import load_ray
-from ding_like.comm.workers.raised import WorkerTracebackError
-from ding_like.comm.workers.resources import Resources
-from ding_like.errors import CommError, TrainingError
+from ding_like.comm.workers.failures import WorkerTracebackError
+from ding_like.errors import CommError, ConfigError, TrainingError
+from ding_like.utils.imports import pip_line
 
 logger = logging.getLogger(__name__)
 
 _LONGEST = 300  # characters of what Ray says
 _SLICE_S = 0.5  # of a wait: the loss of a cluster ends no call, so that it is looked at
+
+# What Ray reads when it is imported or started. What the user has set is left alone.
+ENVIRONMENT = {
+    "RAY_worker_niceness": "0",  # else workers run at nice 15, behind everything else on the machine
+    "RAY_ENABLE_AUTO_CONNECT": "0",  # else a call after the end of a cluster silently starts another one
+    "RAY_USAGE_STATS_ENABLED": "0",  # no reports to the makers of Ray
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # a worker without a GPU keeps its environment; without it Ray warns
+}
+
+
+def load_ray() -> Any:  # Any: a package that need not be installed
+    """Import Ray. Raises ConfigError with the command that installs it where it is missing."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(
+            f"Ray cannot be loaded ({error}): install it with {pip_line('ray')}, or train with -m serial."
+        ) from error
+    _keep_pages_off_the_console(ray)
+    return ray
+
+
+def _keep_pages_off_the_console(ray: Any) -> None:
+    """Log the messages of Ray's node manager, a page for each death of a worker, at level DEBUG.
+
+    Ray prints them to the console whatever `log_to_driver` is, and has no setting for it. The log of failures has a
+    row for each death.
+    """
+    worker = getattr(getattr(ray, "_private", None), "worker", None)
+    show = getattr(worker, "print_to_stdstream", None)
+    if show is None or getattr(show, "is_quiet", False):
+        return
+
+    def show_others(data: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(data, dict) and data.get("pid") == "raylet":
+            logger.debug("ray: %s", " ".join(map(str, data.get("lines", ()))))
+        else:
+            show(data, *args, **kwargs)
+
+    show_others.is_quiet = True  # type: ignore[attr-defined]
+    setattr(worker, show.__name__, show_others)
 
 
 class Raised(NamedTuple):
@@ -74,10 +115,6 @@ class ActorShell:
         """Call a method beside the call under way; None where the worker is not made yet."""
         return None if self._worker is None else self.call(method, *args, **kwargs)
 
-    def describe(self) -> tuple[int, str]:
-        """Return process id and hostname."""
-        return os.getpid(), platform.node()
-
 
 def _raised(error: BaseException, origin: BaseException) -> Raised:
     where = "".join(traceback.format_exception(type(origin), origin, origin.__traceback__)).rstrip()
@@ -87,19 +124,20 @@ def _raised(error: BaseException, origin: BaseException) -> Raised:
         return Raised(CommError(f"{type(error).__name__}: {error} (as text: {reason})"), where)
 
 
-def start_actor(make: Callable[[], object], *, resources: Resources, prepare: Callable[[], None] | None) -> Any:
-    """Start a worker as an actor that Ray restarts whenever its process dies; return its handle (Any: Ray's own).
+def start_actor(
+    make: Callable[[], object], *, options: Mapping[str, object], prepare: Callable[[], None] | None
+) -> Any:  # Any: Ray's own handle
+    """Start a worker as an actor with Ray's `options`, which Ray restarts whenever its process dies; return its handle.
 
     Raises CommError where `make` cannot be sent.
     """
     ray = check_cluster()
     shell = type("Shell", (ActorShell,), {})
-    for method, group in dict(call="work", remake="work", control="control", describe="control").items():
+    for method, group in dict(call="work", remake="work", control="control").items():
         setattr(shell, method, ray.method(concurrency_group=group)(getattr(ActorShell, method)))
     actor = ray.remote(concurrency_groups={"work": 1, "control": 1}, max_restarts=-1, max_task_retries=0)(shell)
-    needs: dict[str, Any] = dict(num_cpus=resources.num_cpus, num_gpus=resources.num_gpus, memory=resources.memory)
     try:
-        return actor.options(**needs, resources=dict(resources.custom)).remote(make, prepare)
+        return actor.options(**options).remote(make, prepare)
     except (ray.exceptions.RayError, TypeError, ValueError) as error:
         raise CommError(f"a worker cannot be started: {_brief(error)}") from error
 

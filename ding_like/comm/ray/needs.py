@@ -1,6 +1,6 @@
-"""Compare the resources that the workers of a run need with those of a Ray cluster, before any worker is started.
+"""Resources of workers: what a run asks for, and whether a Ray cluster has it, before any worker is started.
 
-Ray never refuses a worker that cannot be placed: it waits, in silence, for a machine that may come.
+Ray never refuses a worker that cannot be placed: it silently waits for a machine that may be added.
 """
 
 from __future__ import annotations
@@ -8,14 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
-from ding_like.comm.ray.library import load_ray
-from ding_like.comm.workers.resources import Resources
+from ding_like.comm.ray.actors import load_ray
+from ding_like.config.report import Fault
+from ding_like.config.system import AMOUNT, Rule, check_section, settings_of
 from ding_like.errors import ConfigError
+from ding_like.types import Config
+from ding_like.utils.log import one_time_warning
 from ding_like.utils.machine import available_bytes, num_cores
 
 _SLACK = 1e-6  # amounts are sums of fractions
@@ -28,6 +32,44 @@ _FIX = (
     "Lower the number of workers (--workers or system.ray.collect.workers, "
     "system.ray.grad.workers) or their resources (num_cpus may be a fraction), or add machines."
 )
+
+
+_MEMORY = Rule("None for no limit, or 1 or more bytes", lambda it: it >= 1)
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Resources of a worker: `num_cpus` and `num_gpus` may be fractions, `memory` is in bytes (None: no limit)."""
+
+    num_cpus: Annotated[float, AMOUNT] = 1.0
+    num_gpus: Annotated[float, AMOUNT] = 0.0
+    memory: Annotated[int | None, _MEMORY] = None
+    custom: Mapping[str, float] = field(default_factory=dict)  # of a cluster's own kinds, by name
+
+
+def resources_of(options: Config) -> Resources:
+    """Return the resources of Ray's options: num_cpus, num_gpus, memory (bytes), resources (a cluster's own kinds).
+
+    `object_store_memory` has no effect, as Ray reserves none for a worker; that is logged once. Raises ConfigError with
+    every unknown option, and every value that is no amount.
+    """
+    given = {"custom" if name == "resources" else name: value for name, value in options.items()}
+    if given.pop("object_store_memory", None):
+        one_time_warning(
+            "object_store_memory of workers has no effect: Ray keeps none back for a worker. Set the size of the "
+            "object store where the cluster is started."
+        )
+    values, faults = check_section(Resources, "", given)
+    for kind, amount in values["custom"].items():
+        if not isinstance(amount, int | float) or not AMOUNT.holds(amount):
+            faults.append(Fault(f"resources.{kind}", f"is {amount!r}; give {AMOUNT.allowed}"))
+    return settings_of(Resources, values, faults, source="the resources of workers")
+
+
+def options_of(resources: Resources) -> Config:
+    """Return the options that `resources_of` reads as these resources."""
+    options = asdict(resources)
+    return {"resources": options.pop("custom"), **options}
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import ding_like.errors
-from ding_like.comm.workers.raised import WorkerTracebackError
+from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.utils.processes import describe_status
 

@@ -1,32 +1,37 @@
-"""Policy for failed workers, budget of restarts, and log of failures."""
+"""Failed workers: the policy for them, the budget of restarts, the log, and the places of their errors."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import re
 import threading
 import time
+import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 
+import ding_like
 from ding_like.config.system import FROM_0, SECONDS
-from ding_like.errors import ConfigError
 
 FAILURES_FILE = "failures.jsonl"
 _WINDOW_S = 600.0  # of a restart budget
+
+_OURS = str(Path(ding_like.__file__).parent)
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (\S+)')
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class FailurePolicy:
-    """Policy for workers that die or hang. Raises ConfigError, with every fault, for impossible values.
+    """Policy for workers that die or hang.
 
     At most `restarts_per_10min` failed workers are restarted in ten minutes; at the next failure a run stops, or
     continues with the remaining workers (`when_spent` "shrink"). A worker must be ready `start_timeout_s` after its
@@ -37,19 +42,6 @@ class FailurePolicy:
     start_timeout_s: Annotated[float, SECONDS] = 60.0
     step_timeout_s: Annotated[float, SECONDS] = 120.0
     when_spent: Literal["stop", "shrink"] = "stop"
-
-    def __post_init__(self) -> None:
-        restarts, faults = self.restarts_per_10min, []
-        if not isinstance(restarts, int) or isinstance(restarts, bool) or restarts < 0:
-            faults.append(f"restarts_per_10min is {restarts!r}; set a whole number, 0 to restart no worker.")
-        for name in ("start_timeout_s", "step_timeout_s"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0 < value < float("inf"):
-                faults.append(f"{name} is {value!r}; set a number of seconds above 0.")
-        if self.when_spent not in ("stop", "shrink"):
-            faults.append(f"when_spent is {self.when_spent!r}; set one of 'stop', 'shrink'.")
-        if faults:
-            raise ConfigError("the failure policy of workers: " + " ".join(faults))
 
 
 class RestartBudget:
@@ -176,3 +168,43 @@ class FailureLog:
 
 def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)
+
+
+class WorkerTracebackError(Exception):
+    """Traceback of an error in a worker's process, as the cause of the error; the first line is `in worker 'NAME':`."""
+
+
+def place_raised(error: BaseException) -> str:
+    """Return the line that raised an error, as "FILE, line N, in FUNCTION": the last one of the user's own code.
+
+    Where no line of the user's is in the traceback, it is the last line of all; "" for an error without a traceback.
+    The tracebacks of its causes, and of a worker in another process, are searched too.
+    """
+    frames = list(_frames(error))
+    own = [frame for frame in frames if not frame[0].startswith(_OURS) and "site-packages" not in frame[0]]
+    for file, line, function in reversed(own or frames):
+        return f"{file}, line {line}, in {function}"
+    return ""
+
+
+def worker_of(error: BaseException) -> str | None:
+    """Return "in worker 'NAME'" of an error that a worker in another process raised, None of any other."""
+    found = _sent(error)
+    return None if found is None else str(found).partition(":\n")[0]
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, str, str]]:
+    sent = _sent(error)
+    if sent is not None:
+        yield from _FRAME.findall(str(sent))
+        return
+    if error.__cause__ is not None:
+        yield from _frames(error.__cause__)
+    for frame in traceback.extract_tb(error.__traceback__):
+        yield frame.filename, str(frame.lineno), frame.name
+
+
+def _sent(error: BaseException | None) -> WorkerTracebackError | None:
+    while error is not None and not isinstance(error, WorkerTracebackError):
+        error = error.__cause__
+    return error

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ding_like.comm.channels import Order, Segment
-from ding_like.comm.ray.needs import Need
+from ding_like.comm.ray.needs import Need, resources_of
 from ding_like.comm.ray.packing import pack_rows
-from ding_like.comm.workers.resources import resources_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import collector_name

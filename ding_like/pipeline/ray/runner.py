@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ding_like.comm.ray.actors import ClusterLoss
-from ding_like.comm.ray.watch import ClusterWatch
+from ding_like.comm.ray.cluster import ClusterWatch
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.config import FrozenConfig
 from ding_like.errors import CommError, TrainingError

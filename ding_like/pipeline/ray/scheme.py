@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from ding_like.comm.ray.cluster import open_cluster
+from ding_like.comm.ray.needs import options_of
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.resources import options_of
 from ding_like.pipeline.checks import check_patterns
 from ding_like.pipeline.factories import SchemeFactories, no_envs
 from ding_like.pipeline.learner_side import LearnerSide, RunAlgorithm

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
-from ding_like.comm.ray.needs import Need
+from ding_like.comm.ray.needs import Need, Resources
 from ding_like.comm.workers.failures import FailurePolicy
-from ding_like.comm.workers.resources import Resources
 from ding_like.config.override import Override
 from ding_like.config.report import Fault
 from ding_like.config.system import (

@@ -24,10 +24,15 @@ from ding_like.comm.ray.actors import (
     wait_first,
 )
 from ding_like.comm.ray.cluster import RayCluster, open_cluster
-from ding_like.comm.ray.needs import Need
-from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget, describe_spent
-from ding_like.comm.workers.raised import place_raised
-from ding_like.comm.workers.resources import resources_of
+from ding_like.comm.ray.needs import Need, options_of, resources_of
+from ding_like.comm.workers.failures import (
+    FailureLog,
+    FailurePolicy,
+    FailureRow,
+    RestartBudget,
+    describe_spent,
+    place_raised,
+)
 from ding_like.errors import CommError, ConfigError, SchemaError, TrainingError
 from ding_like.pipeline.process import prepare_worker
 
@@ -163,7 +168,7 @@ class WorkerSet:
             self._local = self.serving = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
             for index in range(1, num_workers + 1):
                 make = partial(worker_class, index_worker=index, **self.worker_params)
-                actor = start_actor(make, resources=resources, prepare=prepare_worker)
+                actor = start_actor(make, options=options_of(resources), prepare=prepare_worker)
                 self._workers.append(RemoteWorker(f"{kind}{index}", index, actor))
             self._await_started()
         except BaseException:

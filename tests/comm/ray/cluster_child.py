@@ -16,12 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.ray.actors import ClusterLoss, start_actor, value_of, wait_first
-from ding_like.comm.ray.cluster import RayCluster
+from ding_like.comm.ray.actors import ClusterLoss, load_ray, start_actor, value_of, wait_first
+from ding_like.comm.ray.cluster import ClusterWatch, RayCluster
 from ding_like.comm.ray.leftovers import find_processes
-from ding_like.comm.ray.library import load_ray
-from ding_like.comm.ray.watch import ClusterWatch
-from ding_like.comm.workers.resources import Resources
+from ding_like.comm.ray.needs import Resources
 from ding_like.errors import DingError
 from tests.support import wait_until
 

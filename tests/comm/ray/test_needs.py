@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from ding_like.comm.ray import needs
 from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.needs import Need, Plan, plan_here, plan_on_cluster
-from ding_like.comm.workers.resources import Resources
+from ding_like.comm.ray.needs import Need, Plan, Resources, plan_here, plan_on_cluster, resources_of
 from ding_like.errors import ConfigError
+from ding_like.utils import log
 from ding_like.utils.machine import num_cores
 from tests.ray_cluster import NUM_CPUS
 
@@ -102,3 +104,44 @@ def test_a_cluster_is_asked_for_what_it_has(ray_cluster: RayCluster) -> None:
     found = plan_on_cluster([Need("collector", NUM_CPUS + 1, Resources())])
 
     assert not found.fits and ray_cluster.address.split(":")[0] in found.table
+
+
+# --- options of workers
+
+
+def test_options_of_ray_are_read() -> None:
+    found = resources_of({"num_cpus": 0.5, "num_gpus": 0.2, "memory": 2**30, "resources": {"licence": 1}})
+
+    assert found == Resources(num_cpus=0.5, num_gpus=0.2, memory=2**30, custom={"licence": 1.0})
+
+
+def test_without_options_a_worker_has_a_cpu() -> None:
+    assert resources_of({}) == Resources(num_cpus=1.0, num_gpus=0.0, memory=None)
+
+
+def test_that_object_store_memory_has_no_effect_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_warned", set())
+    with caplog.at_level(logging.WARNING, "ding_like"):
+        for _ in range(2):
+            assert resources_of({"object_store_memory": 2**31}) == Resources()
+
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "object_store_memory of workers has no effect"
+    ]
+
+
+def test_options_that_make_no_sense_are_refused() -> None:
+    for options, words in (
+        ({"cpus": 1}, r"cpus +unknown key; did you mean 'num_cpus'"),
+        ({"num_cpus": -1}, r"num_cpus +is -1"),
+        ({"num_gpus": "one"}, r"num_gpus +expected float, got str 'one'"),
+        ({"num_cpus": True}, r"num_cpus +expected float, got bool True"),
+        ({"num_cpus": float("nan")}, r"num_cpus +is float"),
+        ({"num_cpus": None}, r"num_cpus +expected float, got None"),
+        ({"resources": 3}, "expected a section"),
+        ({"resources": {"licence": "x"}}, r"resources.licence +is 'x'"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            resources_of(options)

@@ -8,9 +8,8 @@ import threading
 import numpy as np
 import pytest
 
-from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.library import load_ray
-from ding_like.comm.ray.watch import ClusterWatch, StoreUse
+from ding_like.comm.ray.actors import load_ray
+from ding_like.comm.ray.cluster import ClusterWatch, RayCluster, StoreUse
 from tests.support import wait_until
 
 MIB = 2**20

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import re
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 from ding_like.comm.workers import failures
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy, RestartBudget
-from ding_like.errors import ConfigError
 from tests.support import Clock
 
 
@@ -27,22 +25,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 def test_the_defaults_are_those_of_the_config() -> None:
     assert FailurePolicy() == FailurePolicy(3, 60.0, 120.0, "stop")
-
-
-def test_a_policy_that_makes_no_sense_is_refused() -> None:
-    for named, word in (
-        ({"restarts_per_10min": -1}, "restarts_per_10min is -1"),
-        ({"restarts_per_10min": 1.5}, "restarts_per_10min is 1.5"),
-        ({"start_timeout_s": 0}, "start_timeout_s is 0"),
-        ({"step_timeout_s": math.nan}, "step_timeout_s is nan"),
-        ({"step_timeout_s": math.inf}, "step_timeout_s is inf"),
-        ({"start_timeout_s": "60"}, "start_timeout_s is '60'"),
-        ({"when_spent": "ignore"}, "set one of 'stop', 'shrink'"),
-    ):
-        with pytest.raises(ConfigError, match=re.escape(word)):
-            FailurePolicy(**named)
-    with pytest.raises(ConfigError, match=r"(?s)restarts_per_10min.*start_timeout_s.*step_timeout_s.*when_spent"):
-        FailurePolicy(-1, 0, -5, "never")
 
 
 def test_a_budget_slides_with_time() -> None:

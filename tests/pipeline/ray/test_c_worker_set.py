@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Order
-from ding_like.comm.ray.library import load_ray
+from ding_like.comm.ray.actors import load_ray
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import segment_of
 from ding_like.pipeline.factories import SchemeFactories

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.ray.library import ENVIRONMENT, load_ray
+from ding_like.comm.ray.actors import ENVIRONMENT, load_ray
 from ding_like.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +27,7 @@ def run(code: str, **environment: str) -> str:
 
 def test_where_ray_is_missing_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setattr("ding_like.comm.ray.library.ENVIRONMENT", {})
+    monkeypatch.setattr("ding_like.comm.ray.actors.ENVIRONMENT", {})
 
     with pytest.raises(ConfigError, match=r'pip install "ding-like\[ray\]"'):
         load_ray()
@@ -42,7 +42,7 @@ def test_schemes_and_their_workers_load_without_ray() -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_workers_are_told_to_run_at_normal_priority_unless_the_user_has_said_otherwise() -> None:
-    code = "from ding_like.comm.ray.library import load_ray; load_ray(); import os; print(os.environ[{!r}])"
+    code = "from ding_like.comm.ray.actors import load_ray; load_ray(); import os; print(os.environ[{!r}])"
     code = code.format("RAY_worker_niceness")
 
     assert run(code) == "0\n"
@@ -53,7 +53,7 @@ def test_workers_are_told_to_run_at_normal_priority_unless_the_user_has_said_oth
 @pytest.mark.slow
 def test_pages_of_the_node_manager_are_not_printed_and_lines_of_workers_are() -> None:
     code = """
-from ding_like.comm.ray.library import load_ray
+from ding_like.comm.ray.actors import load_ray
 ray = load_ray()
 assert load_ray() is ray
 for pid, line in (("raylet", "a page"), (17, "a line")):
