@@ -20,13 +20,17 @@ Obs: TypeAlias = "Array | dict[str, Array]"
 Setting: TypeAlias = "Mapping[str, float | Array]"
 # One part's section of a config: plain values of every kind, by name, which `config/check.py` has looked at.
 Config: TypeAlias = Mapping[str, Any]
+# A section that is being put together.
+Section: TypeAlias = dict[str, Any]
 # What `json.loads` returns, or what `json.dumps` takes.
 Json: TypeAlias = Any
 # One env's own observation or action: what its spaces hold, in any nesting.
 EnvObs: TypeAlias = Any
 EnvAction: TypeAlias = Any
-# A function that makes one env: gymnasium's, one in DI-engine's style, or a game.
-EnvFn: TypeAlias = Callable[[], Any]
+# An env of any kind: gymnasium's, one in DI-engine's style, a game, or a user's object with their methods.
+EnvLike: TypeAlias = Any
+# A function that makes one.
+EnvFn: TypeAlias = Callable[[], EnvLike]
 # A function of a user, or a class, that makes a part: envs, policies, storages.
 Factory: TypeAlias = Callable[..., Any]
 # A policy of ours, in DI-engine's style, or of the user's: its methods are looked up by name.
@@ -160,6 +164,8 @@ class Reducer(Protocol):
     def reduce(self) -> None: ...
 
 
+# Values by name that one part reports to another: an env's info, a learner's priorities, a task's result.
+Report: TypeAlias = Mapping[str, Any]
 # What to log of an update: numbers, or tensors that may still be computed.
 Info: TypeAlias = dict[str, Any]
 

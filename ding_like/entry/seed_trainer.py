@@ -17,7 +17,7 @@ from ding_like.entry.plan import RunArguments
 from ding_like.entry.seed_entry import SeedPlan, described, plan_run
 from ding_like.entry.serial_entry import clear_errors, run_scheme
 from ding_like.envs.di_engine_style import as_gymnasium
-from ding_like.envs.factory import AnyEnv
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
 from ding_like.pipeline.learner_side import build_driver

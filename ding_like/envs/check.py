@@ -16,15 +16,14 @@ from gymnasium import spaces
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.di_engine_style import DiEngineStyleEnv
 from ding_like.envs.hybrid import as_lane_env
-from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
+from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import DingError, EnvError
-from ding_like.types import State
+from ding_like.types import EnvAction, EnvFn, EnvLike, EnvObs, State
 from ding_like.utils.imports import describe_error
 
 __all__ = ["Finding", "check_env"]
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 Level = Literal["fault", "warning", "note"]
 _LEVELS: tuple[Level, ...] = ("fault", "warning", "note")
 _Trace = list[tuple[str, Any]]  # what an env returned, with the place where it did
@@ -58,7 +57,7 @@ class UncheckableError(Exception):
     """End of a check: what was found, and is in the report, makes the rest meaningless."""
 
 
-def check_env(env: Any, *, num_steps: int = 1000, seed: int = 0) -> list[Finding]:
+def check_env(env: EnvLike, *, num_steps: int = 1000, seed: int = 0) -> list[Finding]:
     """Play random episodes and return what was found, faults first; without a fault, one can train in the env.
 
     `env` is a gymnasium.Env, an env in DI-engine's style, or a function or class that makes one: then a second one is
@@ -83,7 +82,7 @@ def check_env(env: Any, *, num_steps: int = 1000, seed: int = 0) -> list[Finding
     return report.findings()
 
 
-def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
+def _make(report: Report, make: EnvFn) -> AnyEnv:
     try:
         env = make()
     except DingError:
@@ -94,7 +93,7 @@ def _make(report: Report, make: Callable[[], Any]) -> AnyEnv:
     return _adapt(report, env)
 
 
-def _adapt(report: Report, env: Any) -> AnyEnv:
+def _adapt(report: Report, env: EnvLike) -> AnyEnv:
     try:
         return as_lane_env(env)
     except EnvError as error:
@@ -151,7 +150,7 @@ class EnvCheck:
         seen = f"it returned {_describe(answer)}"
         raise self._stop("reset", seen, "a tuple (obs, info), info being a dict", _RESET)
 
-    def _step(self, action: Any) -> tuple[Any, Any, Any, Any]:
+    def _step(self, action: EnvAction) -> tuple[Any, Any, Any, Any]:
         """Step the env with a copy of `action` and return (obs, reward, terminated, truncated).
 
         Raises UncheckableError if it raises, or does not answer with five values.
@@ -272,7 +271,7 @@ class EnvCheck:
                 self._check_obs(self._reset(None), "reset")
         self._check_ends(ends, num_steps)
 
-    def _check_obs(self, obs: Any, method: str) -> None:
+    def _check_obs(self, obs: EnvObs, method: str) -> None:
         for seen, expected, fix in _mismatches(self._env.observation_space, obs):
             self._add("fault", "observation", f"in {method}, {seen}", expected, fix)
         if self._last is not None and not _equal(*self._last):
@@ -281,7 +280,7 @@ class EnvCheck:
             self._add("warning", "observation", seen, expected, "return self._obs.copy()")
         self._last = obs, copy.deepcopy(obs)
 
-    def _check_reward(self, reward: Any) -> None:
+    def _check_reward(self, reward: object) -> None:
         if not isinstance(reward, (int, float, np.integer, np.floating, np.bool_)):
             expected, fix = "one number", "return float(reward)"
         elif not np.isfinite(reward):
@@ -432,7 +431,7 @@ def _boxes(space: Any) -> Iterator[spaces.Box]:
         yield from _boxes(inner)
 
 
-def _mismatches(space: Space, obs: Any, name: str = "obs") -> Iterator[tuple[str, str, str]]:
+def _mismatches(space: Space, obs: EnvObs, name: str = "obs") -> Iterator[tuple[str, str, str]]:
     """Yield (what was seen, what is expected, how to fix it) for whatever keeps an observation out of its space."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict):
@@ -492,14 +491,14 @@ def _first(values: Any, mask: Any) -> tuple[str, Any]:
     return f"[{', '.join(map(str, at))}]" if at else "", values[at]
 
 
-def _describe(value: Any) -> str:
+def _describe(value: object) -> str:
     """Return a value's type, and the value itself if it is short."""
     if isinstance(value, np.ndarray):
         return f"an array {value.dtype} {value.shape}"
     return f"{type(value).__name__} {value!r}"[:80]
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(first: EnvLike, second: Any) -> bool:
     """Tell whether two answers of an env are the same, a NaN being equal to another."""
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)

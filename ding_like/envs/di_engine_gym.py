@@ -6,18 +6,18 @@ import importlib.util
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import gymnasium
 import numpy as np
 from easydict import EasyDict
 
 from ding_like.envs.factory import lane_configs
 from ding_like.envs.gymnasium_env import GymnasiumEnv, make_id
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.record_gif import RecordGif
+from ding_like.types import Section
 from ding_like.utils.imports import pip_line
 from ding_like.utils.log import one_time_info, one_time_warning
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 Config = Mapping[str, Any]  # of an env: texts, numbers, lists and sections
 
 _DRAW_NOTHING = ("envpool", "ale_vector")  # managers whose envs are a library's own
@@ -65,7 +65,7 @@ class DiEngineGymEnv(GymnasiumEnv):
     di_engine_defaults: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
-    def key_wrappers(cls, cfg: Config) -> list[dict[str, Any]]:
+    def key_wrappers(cls, cfg: Config) -> list[Section]:
         """Return the wrappers that the keys of a whole section stand for, the innermost first."""
         wrappers: list[dict[str, Any]] = []
         if cfg.get("act_scale") or cfg.get("use_act_scale"):
@@ -82,12 +82,12 @@ class DiEngineGymEnv(GymnasiumEnv):
         return wrappers
 
     @classmethod
-    def own_kwargs(cls, cfg: Config) -> dict[str, Any]:
+    def own_kwargs(cls, cfg: Config) -> Section:
         """Return the arguments of the env's constructor: those of `kwargs`, which win over what other keys say."""
         return dict(cfg["kwargs"])
 
     @classmethod
-    def translated(cls, cfg: Config) -> dict[str, Any]:
+    def translated(cls, cfg: Config) -> Section:
         """Return a section of type 'gymnasium' for the same env; its wrappers end with those of `cfg.wrappers`.
 
         An id that stands for another is named in the log once.
@@ -131,7 +131,7 @@ class DiEngineGymEnv(GymnasiumEnv):
         return wrap(make_id(plain), plain["wrappers"])
 
     @classmethod
-    def plain_config(cls, cfg: Config) -> dict[str, Any] | None:
+    def plain_config(cls, cfg: Config) -> Section | None:
         """Return the section of type 'gymnasium' for the same env; None for films and a sub-class that adds code."""
         whole = super().plain_config(cfg)
         return None if whole is None or whole["replay_path"] is not None else cls.translated(whole)

@@ -7,7 +7,7 @@ dicts only where it steps envs itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -23,7 +23,7 @@ from ding_like.envs.manager.array_manager import ArrayEnvManager
 from ding_like.envs.spaces import Space
 from ding_like.envs.wrappers.record_gif import RecordedEnv
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array, Obs, StepBatch
+from ding_like.types import Array, Config, EnvAction, EnvFn, Obs, Section, StepBatch
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
@@ -116,7 +116,7 @@ class DiEngineEnvManager:
         """Return the ids of `ready_obs`."""
         return [] if self.done else self._waiting().tolist()
 
-    def step(self, actions: Mapping[int, Any]) -> dict[int, BaseEnvTimestep]:
+    def step(self, actions: Mapping[int, EnvAction]) -> dict[int, BaseEnvTimestep]:
         """Step the envs in `actions`, which must be among `ready_obs`."""
         over = [index for index in actions if self._finished[index] >= self._episode_num]
         if over:
@@ -210,7 +210,7 @@ class BaseEnvManager(DiEngineEnvManager):
         own = _array_class(cls.manager_type).config
         return EasyDict({"episode_num": math.inf, "auto_reset": True, **own}, cfg_type=f"{cls.__name__}Dict")
 
-    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         given = dict(cfg or {})
         self._env_fn = list(env_fn)
         self._array_cfg = _array_config(self.manager_type, given)
@@ -227,7 +227,7 @@ class BaseEnvManager(DiEngineEnvManager):
             self._made = self._make(self.manager_type, self._array_cfg)
         return self._made
 
-    def _make(self, manager_type: str, cfg: Mapping[str, Any]) -> ArrayEnvManager:
+    def _make(self, manager_type: str, cfg: Config) -> ArrayEnvManager:
         manager: ArrayEnvManager = _array_class(manager_type)(self._env_fn, cfg)
         if self._seeding is not None:
             manager.seed(*self._seeding)
@@ -345,7 +345,7 @@ _BY_TYPE: dict[str, type[BaseEnvManager]] = {
 }
 
 
-def get_env_manager_cls(cfg: Mapping[str, Any]) -> type[Any]:
+def get_env_manager_cls(cfg: Config) -> type[Any]:
     """Return the class in DI-engine's style for `cfg.type`, or ours where there is none; RegistryError if unknown."""
     found = _BY_TYPE.get(cfg.get("type", "base"))
     return _array_class(cfg["type"], cfg.get("import_names", ())) if found is None else found
@@ -356,7 +356,7 @@ def _array_class(name: str, import_names: Any = ()) -> type[Any]:
     return cls
 
 
-def _array_config(manager_type: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def _array_config(manager_type: str, given: Mapping[str, Any]) -> Section:
     """Return what of a config is the array manager's; keys that change nothing are named once."""
     known = _array_class(manager_type).config
     own: dict[str, Any] = {}

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import EnvError
+from ding_like.types import Config, EnvAction, EnvLike, EnvObs, Info, Section
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.log import one_time_warning
 
@@ -37,13 +39,13 @@ class BaseEnv(Configurable, ABC):
     """
 
     @abstractmethod
-    def __init__(self, cfg: Any) -> None: ...
+    def __init__(self, cfg: Config) -> None: ...
 
     @abstractmethod
     def reset(self) -> Any: ...
 
     @abstractmethod
-    def step(self, action: Any) -> BaseEnvTimestep: ...
+    def step(self, action: EnvAction) -> BaseEnvTimestep: ...
 
     @abstractmethod
     def seed(self, seed: int, dynamic_seed: bool = True) -> None: ...
@@ -74,13 +76,13 @@ class BaseEnv(Configurable, ABC):
         return self.action_space.sample()
 
     @staticmethod
-    def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+    def create_collector_env_cfg(cfg: Section) -> list[Section]:
         """Return one env config for each of `collector_env_num` envs."""
         cfg = copy.deepcopy(cfg)
         return [cfg] * int(cfg.pop("collector_env_num"))
 
     @staticmethod
-    def create_evaluator_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
+    def create_evaluator_env_cfg(cfg: Section) -> list[Section]:
         """Return one env config for each of `evaluator_env_num` envs."""
         cfg = copy.deepcopy(cfg)
         return [cfg] * int(cfg.pop("evaluator_env_num"))
@@ -93,14 +95,14 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
     an episode depends on seeds and actions alone, whatever the env does with `dynamic_seed`.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: EnvLike) -> None:
         self.env = env
         self.observation_space = _space(env, "observation_space")
         self.action_space = _space(env, "action_space")
         self.render_mode = getattr(env, "render_mode", None)
         self._seeds_static = "dynamic_seed" in inspect.signature(env.seed).parameters
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Seed and reset; `options` are keyword arguments of the env's own `reset` (DI-engine's reset parameters)."""
         super().reset(seed=seed)
         own_seed = int(self.np_random.integers(SEED_LIMIT)) if seed is None else seed
@@ -110,7 +112,7 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
             self.env.seed(own_seed)
         return self.env.reset(**(options or {})), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         obs, reward, done, info = self.env.step(np.asarray(action))
         truncated = False
         if done:
@@ -141,7 +143,7 @@ class DiEngineStyleEnv(gymnasium.Env[Any, Any]):
         return f"DiEngineStyleEnv({self.env!r})"
 
 
-def _space(env: Any, name: str) -> Any:
+def _space(env: EnvLike, name: str) -> Any:
     space = getattr(env, name, None)
     if not isinstance(space, gymnasium.Space):
         raise EnvError(
@@ -150,7 +152,7 @@ def _space(env: Any, name: str) -> Any:
     return space
 
 
-def as_gymnasium(env: Any) -> gymnasium.Env[Any, Any]:
+def as_gymnasium(env: EnvLike) -> AnyEnv:
     """Return `env` as a gymnasium env, adapting one in DI-engine's style. Raises EnvError for anything else.
 
     Of an env that shows a gymnasium env in DI-engine's style, `DingEnvWrapper`, it is the `gymnasium_env` inside.

@@ -13,6 +13,7 @@ from gymnasium.wrappers import FlattenObservation
 from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
 from ding_like.envs.gymnasium_env import GymnasiumEnv
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.atari import (
     EpisodicLife,
@@ -25,8 +26,7 @@ from ding_like.envs.wrappers.atari import (
 from ding_like.envs.wrappers.common import ActionRepeat, EpisodeReturn, obs_transpose
 from ding_like.envs.wrappers.record_gif import RecordGif
 from ding_like.errors import ConfigError, EnvError
-
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
+from ding_like.types import Config, EnvAction, Section
 
 # DI-engine's names of our wrappers' arguments.
 _ARGUMENTS = {"n_frames": "stack_size", "reward_discount": "gamma", "max_limit": "max_episode_steps"}
@@ -62,7 +62,7 @@ class DingEnvWrapper(BaseEnv):
     def __init__(
         self,
         env: AnyEnv | None = None,
-        cfg: Mapping[str, Any] | None = None,
+        cfg: Config | None = None,
         seed_api: bool = True,  # a place of DI-engine's signature: gymnasium seeds through reset
         caller: str = "collector",  # or "evaluator": `env_wrapper='atari_default'` differs
         is_gymnasium: bool = True,  # likewise: there is nothing but gymnasium here
@@ -120,7 +120,7 @@ class DingEnvWrapper(BaseEnv):
         obs, _ = self._env.reset(seed=seed, options=reset_param or None)
         return obs
 
-    def step(self, action: Any) -> BaseEnvTimestep:
+    def step(self, action: EnvAction) -> BaseEnvTimestep:
         """Step the env; a discrete action may be a number or an array of one."""
         if isinstance(self._action_space, gymnasium.spaces.Discrete):
             action = int(np.asarray(action).reshape(()))
@@ -185,9 +185,7 @@ def _wrapped(env: AnyEnv, spec: Callable[[AnyEnv], AnyEnv] | str | Mapping[str, 
     return spec(env)
 
 
-def get_default_wrappers(
-    env_wrapper_name: str, env_id: str | None = None, caller: str = "collector"
-) -> list[dict[str, Any]]:
+def get_default_wrappers(env_wrapper_name: str, env_id: str | None = None, caller: str = "collector") -> list[Section]:
     """Return the wrappers that a name stands for, innermost first, as `DingEnvWrapper` takes them in `env_wrapper`.
 
     'default', 'mujoco_default' and 'gym_hybrid_default' report episodes' returns and leave the env as it is.

@@ -15,17 +15,17 @@ from easydict import EasyDict
 from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium
 from ding_like.envs.hybrid import as_lane_env
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError, DingError, EnvError
-from ding_like.types import EnvManager
+from ding_like.types import Config, EnvFn, EnvManager, Factory
 from ding_like.utils.imports import describe_error
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY, ENV_REGISTRY
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 EnvConfig = Mapping[str, Any]
 
 
-def env_class(cfg: EnvConfig) -> Callable[..., Any]:
+def env_class(cfg: Config) -> Factory:
     """Return what makes the env of `cfg.type`: a registered class, or what an import path 'module:Name' names.
 
     Raises RegistryError, with close names, where there is none.
@@ -33,7 +33,7 @@ def env_class(cfg: EnvConfig) -> Callable[..., Any]:
     return ENV_REGISTRY.get(cfg.get("type", "gymnasium"), cfg.get("import_names", ()))
 
 
-def make_env(cfg: EnvConfig) -> AnyEnv:
+def make_env(cfg: Config) -> AnyEnv:
     """Make one environment.
 
     A registered class and a BaseEnv are given the env config; a class by import path is given `cfg.kwargs`. Hybrid
@@ -47,7 +47,7 @@ def make_env(cfg: EnvConfig) -> AnyEnv:
     return as_lane_env(wrap(as_gymnasium(env), cfg.get("wrappers", ())))
 
 
-def make_lane_env(make: Callable[[], Any]) -> AnyEnv:
+def make_lane_env(make: EnvFn) -> AnyEnv:
     """Return one lane's env, as managers step it.
 
     Raises EnvError, with the line of the user's code and the command that looks into it, for an env whose constructor
@@ -71,11 +71,11 @@ def make_lane_env(make: Callable[[], Any]) -> AnyEnv:
     return env
 
 
-def _look_into(make: Callable[[], Any]) -> str:
+def _look_into(make: EnvFn) -> str:
     return f"To look into it: {check_command(make)}"
 
 
-def check_command(make: Callable[[], Any]) -> str:
+def check_command(make: EnvFn) -> str:
     """Return what plays one such env and tells what is wrong with it: a line for the shell, or one of Python."""
     cfg = config_of(make)
     if cfg is None:
@@ -88,7 +88,7 @@ def check_command(make: Callable[[], Any]) -> str:
     return " ".join(["ding check-env", shlex.quote(str(env_id)), *arguments, *imports])
 
 
-def _check_kwargs(make: Callable[..., Any], cfg: EnvConfig) -> None:
+def _check_kwargs(make: Callable[..., Any], cfg: Config) -> None:
     """Refuse arguments that a class by import path does not take."""
     kwargs = to_plain(cfg.get("kwargs", {}))
     if isinstance(make, type) and issubclass(make, BaseEnv):
@@ -109,7 +109,7 @@ class EnvFactory:
     `env_fn` takes the config, as in DI-engine's `env_setting`: a class, a function, or by default `make_env`.
     """
 
-    def __init__(self, cfg: EnvConfig, env_fn: Callable[..., Any] = make_env) -> None:
+    def __init__(self, cfg: Config, env_fn: Factory = make_env) -> None:
         self.cfg = EasyDict(to_plain(cfg))
         self.env_fn = env_fn
 
@@ -118,7 +118,7 @@ class EnvFactory:
 
 
 def get_vec_env_setting(
-    cfg: EnvConfig, collect: bool = True, eval_: bool = True
+    cfg: Config, collect: bool = True, eval_: bool = True
 ) -> tuple[Callable[..., AnyEnv], list[EasyDict], list[EasyDict]]:
     """Return (env_fn, collector env configs, evaluator env configs) for an env config, one config for each env.
 
@@ -131,7 +131,7 @@ def get_vec_env_setting(
     return make_env, collector, evaluator
 
 
-def _env_configs(make: Callable[..., Any], role: str, cfg: EnvConfig) -> list[EasyDict]:
+def _env_configs(make: Callable[..., Any], role: str, cfg: Config) -> list[EasyDict]:
     create = getattr(make, f"create_{role}_env_cfg", None)
     if create is not None:
         return [EasyDict(to_plain(each)) for each in create(EasyDict(to_plain(cfg)))]
@@ -139,7 +139,7 @@ def _env_configs(make: Callable[..., Any], role: str, cfg: EnvConfig) -> list[Ea
     return lane_configs(cfg if fit is None else fit(cfg), role)
 
 
-def lane_configs(cfg: EnvConfig, role: str) -> list[EasyDict]:
+def lane_configs(cfg: Config, role: str) -> list[EasyDict]:
     """Return the config of each env of a role, "collector" or "evaluator": copies of the section, without its numbers.
 
     Raises ConfigError where `cfg` does not say how many there are.
@@ -153,7 +153,7 @@ def lane_configs(cfg: EnvConfig, role: str) -> list[EasyDict]:
     return [EasyDict(copy.deepcopy(own)) for _ in range(num)]
 
 
-def create_env_manager(cfg: Mapping[str, Any], env_fn: Sequence[Callable[[], Any]]) -> EnvManager:
+def create_env_manager(cfg: Config, env_fn: Sequence[EnvFn]) -> EnvManager:
     """Make the manager of `cfg.type` over one environment for each callable of `env_fn`."""
     manager: EnvManager = ENV_MANAGER_REGISTRY.build(
         cfg.get("type", "base"), list(env_fn), cfg, import_names=cfg.get("import_names", ())
@@ -161,7 +161,7 @@ def create_env_manager(cfg: Mapping[str, Any], env_fn: Sequence[Callable[[], Any
     return manager
 
 
-def config_of(env_fn: Callable[[], Any]) -> EnvConfig | None:
+def config_of(env_fn: EnvFn) -> EnvConfig | None:
     """Return the env config behind a callable that `make_env` works for, None for any other callable."""
     if isinstance(env_fn, EnvFactory) and env_fn.env_fn is make_env:
         config: EnvConfig = env_fn.cfg

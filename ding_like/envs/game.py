@@ -12,6 +12,7 @@ from gymnasium.spaces import Tuple as TupleSpace
 
 from ding_like.envs.di_engine_style import BaseEnvTimestep, DiEngineStyleEnv
 from ding_like.errors import EnvError
+from ding_like.types import EnvAction, EnvLike, EnvObs, Report
 
 # What players see and do differs from game to game: hence Any.
 
@@ -34,10 +35,10 @@ class Game(Protocol):
     observation_space: Space[Any]  # of one player
     action_space: Space[Any]  # of one player
 
-    def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+    def reset(self, seed: int | None = None) -> tuple[Sequence[EnvObs], Sequence[int]]:
         """Begin a game; return the players' observations [N] and who moves first."""
 
-    def step(self, actions: Mapping[int, Any]) -> GameStep:
+    def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
         """Take the actions of the players who are to move, by player."""
 
     def close(self) -> None: ...
@@ -52,7 +53,7 @@ class PairGame:
     game that a time limit ended. An env of more than two players has an attribute `num_players`.
     """
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: EnvLike) -> None:
         missing = [name for name in ("reset", "step", "observation_space", "action_space") if not hasattr(env, name)]
         if missing:
             raise EnvError(f"{env!r} is not an env of several players: it lacks {', '.join(missing)}.")
@@ -61,13 +62,13 @@ class PairGame:
         self.observation_space = self._space_of_one("observation_space")
         self.action_space = self._space_of_one("action_space")
 
-    def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+    def reset(self, seed: int | None = None) -> tuple[Sequence[EnvObs], Sequence[int]]:
         if seed is not None and hasattr(self._env, "seed"):
             self._env.seed(seed)
         obs = self._env.reset()
         return self._each(obs, "obs"), range(self.num_players)
 
-    def step(self, actions: Mapping[int, Any]) -> GameStep:
+    def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
         step = BaseEnvTimestep(*self._env.step([actions[player] for player in range(self.num_players)]))
         said: Any = step.info
         info = list(said) if isinstance(said, (list, tuple)) else self._info_of_each(said)
@@ -99,7 +100,7 @@ class PairGame:
                 return Box(one.low.min(axis=0), one.high.max(axis=0), dtype=one.dtype.type)
         return one
 
-    def _info_of_each(self, info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def _info_of_each(self, info: Report) -> list[Mapping[str, Any]]:
         returns = info.get("eval_episode_return")
         if returns is None or np.size(returns) != self.num_players:
             return [info] * self.num_players
@@ -114,7 +115,7 @@ class PairGame:
         return found
 
 
-def as_game(env: Any) -> Game:
+def as_game(env: EnvLike) -> Game:
     """Return `env` as a Game: one that is, or an env in DI-engine's style with an entry for each player."""
     if isinstance(env, DiEngineStyleEnv):
         env = env.env

@@ -17,7 +17,9 @@ from typing import Any, ClassVar
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError, EnvError
+from ding_like.types import Config, Section
 from ding_like.utils.bounds import Bounds, Configurable
 from ding_like.utils.imports import hint_of_missing, import_code, install_hint, pip_line, split_import_path
 from ding_like.utils.log import one_time_info
@@ -70,12 +72,12 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
     }
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
         if not cfg.get("env_id"):
             yield "env_id", "is not set; expected a gymnasium id such as 'CartPole-v1'"
 
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         self._section = {**self.config, **(cfg or {})}
         super().__init__(self.build(self._section))
         self._step_inside()
@@ -86,12 +88,12 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
             self.step = self.env.step  # type: ignore[method-assign]
 
     @classmethod
-    def build(cls, cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    def build(cls, cfg: Config) -> AnyEnv:
         """Return the env of a whole config, without its `wrappers`, which `make_env` puts around this class."""
         return make_id(cfg)
 
     @classmethod
-    def plain_config(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
+    def plain_config(cls, cfg: Config) -> Section | None:
         """Return a whole config of this class itself that describes the same env; None for a sub-class that adds code.
 
         Managers that make envs of an id themselves read it. A sub-class with keys of its own says there what they mean.
@@ -105,7 +107,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**cls.config, **cfg}
 
     @classmethod
-    def fitted_config(cls, cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+    def fitted_config(cls, cfg: Config) -> Config:
         """Return a section with the wrapper `grid_view` for a MiniGrid id, unless a wrapper of its own takes the text.
 
         Sub-classes choose their wrappers themselves: of them the section stays as it is.
@@ -122,7 +124,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**cfg, "wrappers": [{"type": "grid_view"}, *wrappers]}
 
     @classmethod
-    def vector_entry(cls, cfg: Mapping[str, Any]) -> dict[str, Any] | None:
+    def vector_entry(cls, cfg: Config) -> Section | None:
         """Return the arguments of `gymnasium.make_vec` for this config if its id has a vectorised entry point.
 
         None where it has none, and where the config or a sub-class asks for more than such an env knows of.
@@ -145,7 +147,7 @@ def _takes_text(wrapper: Any) -> bool:  # Any: what a user wrote
     return name in ENV_WRAPPER_REGISTRY and not ENV_WRAPPER_REGISTRY.get(name).__module__.startswith("ding_like.")
 
 
-def make_id(cfg: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+def make_id(cfg: Config) -> AnyEnv:
     """Make the env of `cfg.env_id` from `kwargs`, `max_episode_steps` and `render_mode`, all of which `cfg` has.
 
     Raises ConfigError and EnvError as `GymnasiumEnv` does.

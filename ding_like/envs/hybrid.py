@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.di_engine_style import as_gymnasium
-from ding_like.types import Array
+from ding_like.envs.spaces import AnyEnv
+from ding_like.types import Array, EnvLike
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 Space = spaces.Space[Any]
 
 
@@ -75,13 +75,13 @@ class HybridRows(gymnasium.ActionWrapper[Any, Any, Any]):
         return self._form.pack(choice + self._start, parts)
 
 
-def as_lane_env(env: Any) -> AnyEnv:
+def as_lane_env(env: EnvLike) -> AnyEnv:
     """Return an env as managers step it: gymnasium's, whatever its style, whose actions are rows; see `hybrid_rows`."""
     made: AnyEnv = hybrid_rows(as_gymnasium(env))
     return made
 
 
-def hybrid_rows(env: Any) -> Any:
+def hybrid_rows(env: EnvLike) -> Any:
     """Return an env whose hybrid actions, if it has such, are rows of a `HybridSpace`; others as they are (any env)."""
     space = getattr(env, "action_space", None)
     is_hybrid = isinstance(env, gymnasium.Env) and isinstance(space, (spaces.Tuple, spaces.Dict))

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import gymnasium
 import numpy as np
 from gymnasium import Space, spaces
 
 from ding_like.data.obs import ACTION_MASK
 from ding_like.envs.game import GameStep
+from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array
+from ding_like.types import Array, Config, EnvAction, EnvObs, Info
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_REGISTRY
@@ -46,7 +46,7 @@ class PettingZooGame(Configurable):
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
         env_id = cfg.get("env_id")
         if not isinstance(env_id, str) or not (_REGISTERED.fullmatch(env_id) or _MODULE.fullmatch(env_id)):
@@ -54,7 +54,7 @@ class PettingZooGame(Configurable):
         if cfg.get("api", "aec") not in ("aec", "parallel"):
             yield "api", f"is {cfg['api']!r}; expected 'aec' or 'parallel'"
 
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         merged = {**self.config, **(cfg or {})}
         for path, fault in self.check_config(merged):
             raise ConfigError(f"env.{path} {fault}.")
@@ -94,7 +94,7 @@ class PettingZooGame(Configurable):
             return space
         return spaces.Box(-np.inf, np.inf, (int(np.prod(space.shape or (1,))),), np.float32)
 
-    def _fit(self, obs: Any) -> Any:
+    def _fit(self, obs: EnvObs) -> Any:
         if not self._flatten:
             return obs
         if not self._has_mask:
@@ -109,14 +109,14 @@ class PettingZooGame(Configurable):
 
     # --- the game
 
-    def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+    def reset(self, seed: int | None = None) -> tuple[Sequence[EnvObs], Sequence[int]]:
         if self._is_aec:
             self._env.reset(seed=seed)
             return [self._fit(self._env.observe(agent)) for agent in self._agents], [self._player()]
         obs, _ = self._env.reset(seed=seed)
         return [self._fit(obs[agent]) for agent in self._agents], range(self.num_players)
 
-    def step(self, actions: Mapping[int, Any]) -> GameStep:
+    def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
         return self._step_in_turn(actions) if self._is_aec else self._step_at_once(actions)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class PettingZooGame(Configurable):
     def _player(self) -> int:
         return self._agents.index(self._env.agent_selection)
 
-    def _step_in_turn(self, actions: Mapping[int, Any]) -> GameStep:
+    def _step_in_turn(self, actions: Mapping[int, EnvAction]) -> GameStep:
         """Let one agent move. One that is done is taken off by a step without action, as PettingZoo asks for."""
         env = self._env
         if list(actions) != [self._player()]:
@@ -147,7 +147,7 @@ class PettingZooGame(Configurable):
         to_move = [self._player()] if env.agents else []
         return GameStep(self._with_last(obs), reward, over, cut, to_move, info)
 
-    def _step_at_once(self, actions: Mapping[int, Any]) -> GameStep:
+    def _step_at_once(self, actions: Mapping[int, EnvAction]) -> GameStep:
         given = {self._agents[player]: action for player, action in actions.items()}
         obs, reward, over, cut, info = self._env.step(given)
         agents, to_move = self._agents, [self._agents.index(agent) for agent in self._env.agents]
@@ -160,7 +160,7 @@ class PettingZooGame(Configurable):
             [dict(info.get(agent, {})) for agent in agents],
         )
 
-    def _with_last(self, obs: list[Any]) -> list[Any]:
+    def _with_last(self, obs: list[Any]) -> list[EnvAction]:
         """Put what an agent saw last in place of nothing: one that is gone sees no more."""
         last = getattr(self, "_last", [None] * self.num_players)
         self._last = [before if now is None else now for before, now in zip(last, obs, strict=True)]
@@ -168,7 +168,7 @@ class PettingZooGame(Configurable):
 
 
 @ENV_REGISTRY.register("joint_petting_zoo")
-class JointEnv(Configurable, gymnasium.Env[Any, Any]):
+class JointEnv(Configurable, AnyEnv):
     """Team of one policy: a PettingZoo env whose agents act at once, such as 'mpe2.simple_spread_v3', as one lane.
 
     The observation has `agents` [N, O] and `state` [S] (the env's own, else all observations in a row), the action is
@@ -186,11 +186,11 @@ class JointEnv(Configurable, gymnasium.Env[Any, Any]):
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
         yield from PettingZooGame.check_config({**cfg, "api": "parallel"})
 
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         merged = {**self.config, **(cfg or {})}
         game = PettingZooGame(
             {"env_id": merged["env_id"], "kwargs": merged["kwargs"], "api": "parallel", "flatten": True}
@@ -218,12 +218,12 @@ class JointEnv(Configurable, gymnasium.Env[Any, Any]):
         space = getattr(self._game.env, "state_space", None)
         return int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
         obs, _ = self._game.reset(seed)
         return self._joint(obs), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         step = self._game.step(dict(enumerate(np.asarray(action).tolist())))
         ended = [over or cut for over, cut in zip(step.terminated, step.truncated, strict=True)]
         if any(ended) and not all(ended):
@@ -234,7 +234,7 @@ class JointEnv(Configurable, gymnasium.Env[Any, Any]):
     def close(self) -> None:
         self._game.close()
 
-    def _joint(self, obs: Any) -> dict[str, Array]:
+    def _joint(self, obs: EnvObs) -> dict[str, Array]:
         agents = np.stack(obs).astype(np.float32)
         state = np.asarray(self._game.env.state(), np.float32).reshape(-1) if self._state_size else agents.reshape(-1)
         return {"agents": agents, "state": state}

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.errors import EnvError, SchemaError
-from ding_like.types import Array, Obs
+from ding_like.types import Array, EnvAction, EnvLike, EnvObs, Obs
 
-# A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
+# Gymnasium's spaces and envs are generic in what they hold, which differs from env to env.
 Space = spaces.Space[Any]
+AnyEnv = gymnasium.Env[Any, Any]
 
 _ROW_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
@@ -26,7 +28,7 @@ class Leaf(NamedTuple):
     dtype: np.dtype[Any]
     start: Any  # where a Discrete space's numbers begin, or an array [K] of a MultiDiscrete space; None at 0
 
-    def of(self, obs: Any) -> Any:
+    def of(self, obs: EnvObs) -> Any:
         """Return this leaf's value in an env's observation (of any nesting, hence Any)."""
         for key in self.path:
             obs = obs[key]
@@ -58,7 +60,7 @@ class ObsLayout:
         arrays = {key: np.zeros((rows, *leaf.shape), leaf.dtype) for key, leaf in self._leaves.items()}
         return arrays if self.is_dict else arrays[""]
 
-    def writer(self, arrays: Obs) -> Callable[[int, Any], None]:
+    def writer(self, arrays: Obs) -> Callable[[int, EnvObs], None]:
         """Return a function `(row, obs)` that casts an env's observation into a row of `arrays`."""
         if not isinstance(arrays, dict) and self._leaves[""].start is None:
             write: Callable[[int, Any], None] = arrays.__setitem__
@@ -66,19 +68,19 @@ class ObsLayout:
         by_key = arrays if isinstance(arrays, dict) else {"": arrays}
         pairs = [(by_key[key], leaf) for key, leaf in self._leaves.items()]
 
-        def write_leaves(row: int, obs: Any) -> None:
+        def write_leaves(row: int, obs: EnvObs) -> None:
             for array, leaf in pairs:
                 array[row] = leaf.of(obs)
 
         return write_leaves
 
-    def from_batch(self, obs: Any, *, copy: bool = True) -> Obs:
+    def from_batch(self, obs: EnvObs, *, copy: bool = True) -> Obs:
         """Return a vector env's observations [E, O...] in our dtypes and flat keys, by default as memory of our own."""
         take = np.array if copy else np.asarray
         arrays = {key: take(leaf.of(obs), dtype=leaf.dtype) for key, leaf in self._leaves.items()}
         return arrays if self.is_dict else arrays[""]
 
-    def fault(self, obs: Any) -> str | None:
+    def fault(self, obs: EnvObs) -> str | None:
         """Say where an env's observation breaks its own space, in shape or keys; None where it fits."""
         for key, leaf in self._leaves.items():
             at = f" at '{key}'" if key else ""
@@ -92,12 +94,12 @@ class ObsLayout:
                 return f"has shape {shape}{at}, its observation space says {leaf.shape}"
         return None
 
-    def explained(self, error: Exception, obs: Any) -> Exception:
+    def explained(self, error: Exception, obs: EnvObs) -> Exception:
         """Return the SchemaError behind an error of a step that gave `obs` (None: it gave none), or `error` itself."""
         fault = None if obs is None else self.fault(obs)
         return SchemaError(f"the observation of step() {fault}") if fault else error
 
-    def cut_values(self, obs: Any) -> str:
+    def cut_values(self, obs: EnvObs) -> str:
         """Say which floats of an observation are cut to the whole numbers of its space; "" where none are."""
         for key, leaf in self._leaves.items():
             dtype = np.asarray(leaf.of(obs)).dtype
@@ -239,7 +241,7 @@ class ActionLayout:
                 np.copyto(taken, bound, where=taken == bound.astype(np.float32))
         return taken
 
-    def split(self, actions: Array) -> list[Any]:
+    def split(self, actions: Array) -> list[EnvAction]:
         """Return one action per lane of what `for_envs` made: ints where the space is discrete, else array rows."""
         return list(actions) if self.shape else actions.tolist()
 
@@ -262,7 +264,7 @@ class ActionLayout:
         return np.where(bounded, uniform, np.clip(normal, space.low, space.high)).astype(self.dtype)
 
 
-def check_equal_spaces(first: Any, others: Mapping[int, Any]) -> None:
+def check_equal_spaces(first: EnvLike, others: Mapping[int, EnvLike]) -> None:
     """Raise EnvError if a lane's env has other spaces than the first lane's (envs, hence Any)."""
     for lane, env in others.items():
         for name in ("observation_space", "action_space"):

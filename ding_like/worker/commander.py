@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.types import State
+from ding_like.types import Config, Info, PolicyLike, Report, State
 from ding_like.utils.bounds import FROM_0, Configurable
 from ding_like.utils.registries import COMMANDER_REGISTRY
+
+# Published weights: the fields of PolicyVersion.
+Weights: TypeAlias = dict[str, Any]
 
 _MAX_GAMES = 10_000  # in one result: rating them takes half a second
 
@@ -18,12 +20,12 @@ class BaseSerialCommander(Configurable):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         learner: Any,  # Any: protocols of the level above; only two attributes are read
         collector: Any,
         evaluator: Any,
         replay_buffer: Any,
-        policy: Any = None,  # the command mode of a policy; may be set later
+        policy: PolicyLike = None,  # the command mode of a policy; may be set later
     ) -> None:
         self._cfg = cfg
         self._learner = learner
@@ -32,7 +34,7 @@ class BaseSerialCommander(Configurable):
         self._replay_buffer = replay_buffer
         self._policy = policy
 
-    def step(self) -> dict[str, Any]:
+    def step(self) -> Info:
         """Return the settings of the next `collect`, from the learner's `learn_info` and the collector's `envstep`."""
         info = {**self._learner.learn_info, "envstep": self._collector.envstep}
         setting: dict[str, Any] = self.policy.get_setting_collect(info)
@@ -46,7 +48,7 @@ class BaseSerialCommander(Configurable):
         return self._policy
 
     @policy.setter
-    def policy(self, policy: Any) -> None:
+    def policy(self, policy: PolicyLike) -> None:
         self._policy = policy
 
 
@@ -70,7 +72,7 @@ class RunView(Protocol):
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
 
-    def policy_of(self, policy_id: str) -> dict[str, Any] | None:
+    def policy_of(self, policy_id: str) -> Weights | None:
         """Return the newest published weights of a policy, the fields of PolicyVersion."""
 
     def ask_back(self, kind: str) -> bool:
@@ -109,7 +111,7 @@ class NaiveCommander(Configurable):
 
     _saved = ("_num_evals", "_evaluated", "stop", "best_policy", "final_policy", "_unconfirmed", "learn_result")
 
-    def __init__(self, cfg: Mapping[str, Any], **settings: Any) -> None:
+    def __init__(self, cfg: Config, **settings: Any) -> None:
         """Take settings from `cfg`; those given by keyword go first. Raises ConfigError for wrong task spaces."""
         self._cfg = {**self.config, **cfg, **settings}
         self._check_task_spaces()
@@ -166,10 +168,10 @@ class NaiveCommander(Configurable):
     def finished(
         self,
         kind: str,
-        result: Mapping[str, Any],
+        result: Report,
         *,
-        task_cfg: Mapping[str, Any] | None = None,
-        newest: dict[str, Any] | None = None,
+        task_cfg: Config | None = None,
+        newest: Weights | None = None,
     ) -> bool:
         """Take a task's result; return whether the run is over: the learner has evaluated its last model.
 
@@ -200,13 +202,13 @@ class NaiveCommander(Configurable):
             return True
         return False
 
-    def _is_refuted(self, result: Mapping[str, Any]) -> bool:
+    def _is_refuted(self, result: Report) -> bool:
         """Return whether the final evaluation contradicts the one that stopped the run, and nothing else ends it."""
         value = result.get("eval_value")
         is_at_limit = result.get("env_step", 0) >= self._max_env_step
         return self._unconfirmed is not None and not is_at_limit and value is not None and value < self._stop_value
 
-    def _take_stop_back(self, result: Mapping[str, Any]) -> None:
+    def _take_stop_back(self, result: Report) -> None:
         """Continue the run. The weights are worth what the final evaluation found, in more and fresh episodes."""
         assert self._unconfirmed is not None, "a stop that was not confirmed"
         before, judged = self._unconfirmed, float(result["eval_value"])
@@ -221,7 +223,7 @@ class NaiveCommander(Configurable):
         return self.stop or run.env_step >= self._max_env_step
 
     @property
-    def kept_policies(self) -> list[dict[str, Any] | None]:
+    def kept_policies(self) -> list[Weights | None]:
         """Weights whose files must be kept."""
         before = None if self._unconfirmed is None else self._unconfirmed["best_policy"]
         return [self.best_policy, self.final_policy, before]
@@ -266,7 +268,7 @@ class OneVsOneCommander(NaiveCommander):
         "stop_snapshots": float("inf"),
     }
 
-    def __init__(self, cfg: Mapping[str, Any], *, league: Any = None, **settings: Any) -> None:
+    def __init__(self, cfg: Config, *, league: Any = None, **settings: Any) -> None:
         """Take settings as the naive commander does. `league` has one learning player, and keeps no files itself.
 
         Raises ConfigError without a league.
@@ -288,7 +290,7 @@ class OneVsOneCommander(NaiveCommander):
             self._keep_new_snapshots()
         return [NewTask("collect", self._job()) for _ in range(number)]
 
-    def _job(self) -> dict[str, Any]:
+    def _job(self) -> Info:
         job = self._league.get_job_info(self._player)
         opponent = job["player_id"][1]
         return {
@@ -301,10 +303,10 @@ class OneVsOneCommander(NaiveCommander):
     def finished(
         self,
         kind: str,
-        result: Mapping[str, Any],
+        result: Report,
         *,
-        task_cfg: Mapping[str, Any] | None = None,
-        newest: dict[str, Any] | None = None,
+        task_cfg: Config | None = None,
+        newest: Weights | None = None,
     ) -> bool:
         if kind == "collect":
             self._newest = newest or self._newest
@@ -337,10 +339,10 @@ class OneVsOneCommander(NaiveCommander):
         return bool(self._league.payoff[self._player, past].min() > self._cfg["strong_win_rate"])
 
     @property
-    def kept_policies(self) -> list[dict[str, Any] | None]:
+    def kept_policies(self) -> list[Weights | None]:
         return [*super().kept_policies, *self._weights.values()]
 
-    def table(self) -> list[dict[str, Any]]:
+    def table(self) -> list[Info]:
         """Return the league's table."""
         found: list[dict[str, Any]] = self._league.table()
         return found
@@ -354,7 +356,7 @@ class OneVsOneCommander(NaiveCommander):
         self._weights = dict(state["weights"])
 
 
-def create_parallel_commander(cfg: Mapping[str, Any], **kwargs: Any) -> NaiveCommander:
+def create_parallel_commander(cfg: Config, **kwargs: Any) -> NaiveCommander:
     """Build the commander that `cfg.type` (or DI-engine's `parallel_commander_type`) names; `kwargs` go to it.
 
     `import_names` says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.

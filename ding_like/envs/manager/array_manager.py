@@ -7,17 +7,16 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
-import gymnasium
 import numpy as np
 
 from ding_like.data.obs import copy_obs, take_lanes
 from ding_like.envs.manager.lane import Lane
-from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
+from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, TrainingError
-from ding_like.types import Array, Obs, RewardShaping, State, StepBatch
+from ding_like.types import Array, Config, Info, Obs, RewardShaping, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds, Configurable
 
 logger = logging.getLogger(__name__)
@@ -70,12 +69,12 @@ class ArrayEnvManager(Configurable, ABC):
     action_space: Space
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every value that no manager can use."""
         if cfg["nonfinite"] not in ("drop", "raise"):
             yield "nonfinite", f"is {cfg['nonfinite']!r}; expected 'drop' or 'raise'"
 
-    def __init__(self, num_lanes: int, cfg: Mapping[str, Any] | None = None, *, check: str = "") -> None:
+    def __init__(self, num_lanes: int, cfg: Config | None = None, *, check: str = "") -> None:
         if num_lanes < 1:
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._cfg = {**self.config, **(cfg or {})}
@@ -136,7 +135,7 @@ class ArrayEnvManager(Configurable, ABC):
         lanes: Array | None = None,
         *,
         seeds: Iterable[int] | None = None,
-        options: Mapping[int, dict[str, Any] | None] | None = None,
+        options: Mapping[int, Info | None] | None = None,
     ) -> None:
         """Break off what `lanes` (None: all) are doing and begin new episodes.
 
@@ -229,7 +228,7 @@ class ArrayEnvManager(Configurable, ABC):
         for env in self._wrapped_envs():
             adopt_wrapper_states(env, states)
 
-    def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
+    def _wrapped_envs(self) -> Sequence[AnyEnv]:
         """Return the envs of this process, one a lane; none where a vector env stands for all."""
         return ()
 

@@ -5,20 +5,19 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsFloat
 
-import gymnasium
 import numpy as np
 
 from ding_like.data.obs import take_lanes, write_obs
 from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal, without_lanes
 from ding_like.envs.manager.lane import close_envs, first_obs_fault, play_again, recreate, reward_fault
-from ding_like.envs.spaces import check_equal_spaces
+from ding_like.envs.spaces import AnyEnv, check_equal_spaces
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError
-from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.types import Array, Config, EnvFn, Obs, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -34,10 +33,10 @@ class BaseEnvManager(ArrayEnvManager):
     returns stays as it is until the next `step`, and so does the `obs` that was there before it.
     """
 
-    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
         self._env_fn = list(env_fn)
-        self._envs: list[gymnasium.Env[Any, Any]] = []
+        self._envs: list[AnyEnv] = []
         try:
             for make in self._env_fn:
                 self._envs.append(make_lane_env(make))
@@ -167,7 +166,7 @@ class BaseEnvManager(ArrayEnvManager):
         self._envs[index] = recreate(make, self._envs[index])
         self._step_env[index] = self._envs[index].step
 
-    def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
+    def _wrapped_envs(self) -> Sequence[AnyEnv]:
         return self._envs
 
     def _reset_lanes(self, lanes: list[int]) -> None:

@@ -6,7 +6,7 @@ import functools
 import logging
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, ClassVar
 
@@ -26,7 +26,7 @@ from ding_like.envs.manager.process import (
     stop_all,
 )
 from ding_like.errors import EnvError
-from ding_like.types import Array, Config, EnvFn, Obs, State, StepBatch
+from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Json, Obs, Section, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class GameEnvManager(ArrayEnvManager):
     }
     without_effect: ClassVar[Mapping[str, str]] = {"resume_replay_steps": "open games are not played again on resume"}
 
-    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         settings = {**self.config, **(cfg or {})}
         self._env_fn = _in_processes(env_fn, settings) if settings["subprocess"] else list(env_fn)
         if not self._env_fn:
@@ -267,17 +267,17 @@ class GameProcess:
         self.num_players = int(made["num_players"])
         self.observation_space, self.action_space = map(space_from_json, made["spaces"])
 
-    def reset(self, seed: int | None = None) -> tuple[Sequence[Any], Sequence[int]]:
+    def reset(self, seed: int | None = None) -> tuple[Sequence[EnvObs], Sequence[int]]:
         self._process.send({"do": "reset", "seed": seed})
         answer = self._answer(self._reset_s)
         return answer["obs"], answer["to_move"]
 
-    def begin_step(self, actions: Mapping[int, Any]) -> None:
+    def begin_step(self, actions: Mapping[int, EnvAction]) -> None:
         """Send the actions and do not wait: other games can be sent theirs before this one's `step` is asked for."""
         self._process.send({"do": "step", "actions": dict(actions)})
         self._is_stepping = True
 
-    def step(self, actions: Mapping[int, Any]) -> GameStep:
+    def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
         if not self._is_stepping:
             self.begin_step(actions)
         self._is_stepping = False
@@ -314,11 +314,11 @@ class GameWorker:
     def __init__(self, make: bytes) -> None:
         self._game = as_game(ForkingPickler.loads(make)())
 
-    def made(self) -> dict[str, Any]:
+    def made(self) -> Section:
         spaces = [space_to_json(self._game.observation_space), space_to_json(self._game.action_space)]
         return {"num_players": self._game.num_players, "spaces": spaces}
 
-    def carry_out(self, command: dict[str, Any]) -> dict[str, Any]:
+    def carry_out(self, command: Json) -> Section:
         try:
             if command["do"] == "reset":
                 obs, to_move = self._game.reset(command["seed"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
@@ -17,9 +17,10 @@ from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.envs.factory import check_command, config_of, env_class, make_lane_env
 from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, rows_equal, without_lanes
 from ding_like.envs.manager.lane import CrashBudget
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.types import Array, Config, EnvFn, EnvObs, Obs, Report, Section, State, StepBatch
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
@@ -50,12 +51,12 @@ class GymVectorEnvManager(ArrayEnvManager):
     _gives_fresh_memory = False  # True where the vector env's observations are never written into again
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         yield from super().check_config(cfg)
         if cfg["autoreset_mode"] not in (None, *_MODES):
             yield "autoreset_mode", f"is {cfg['autoreset_mode']!r}; expected None or one of {_MODES}"
 
-    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         check = check_command(env_fn[0]) if env_fn else ""
         super().__init__(len(env_fn), cfg, check=check)
         self._env_fn = list(env_fn)
@@ -86,7 +87,7 @@ class GymVectorEnvManager(ArrayEnvManager):
             [functools.partial(make_lane_env, make) for make in self._env_fn], copy=False, autoreset_mode=mode
         )
 
-    def _read_obs(self, obs: Any) -> Obs:
+    def _read_obs(self, obs: EnvObs) -> Obs:
         """Return the vector env's observations as memory that it does not write into later."""
         return self._layout.from_batch(obs, copy=not self._gives_fresh_memory)
 
@@ -348,7 +349,7 @@ class GymVectorEnvManager(ArrayEnvManager):
             if (terminated | truncated).any():
                 self._reset_some(dict.fromkeys(np.flatnonzero(terminated | truncated).tolist()))
 
-    def _wrapped_envs(self) -> Sequence[gymnasium.Env[Any, Any]]:
+    def _wrapped_envs(self) -> Sequence[AnyEnv]:
         return self._vector.envs if isinstance(self._vector, SyncVectorEnv) else ()
 
     def _load_wrapper_states(self, states: Mapping[int, list[State]]) -> None:
@@ -363,14 +364,14 @@ class GymVectorEnvManager(ArrayEnvManager):
             logger.warning("closing %s failed: %s: %s", self._vector, type(error).__name__, error)
 
 
-def _parse_mode(value: Any) -> AutoresetMode:
+def _parse_mode(value: object) -> AutoresetMode:
     try:
         return AutoresetMode(value)
     except ValueError as error:
         raise ConfigError(f"autoreset mode is {value!r}; expected one of {_MODES}.") from error
 
 
-def _vector_entry(env_fn: Sequence[Callable[[], Any]]) -> dict[str, Any] | None:
+def _vector_entry(env_fn: Sequence[EnvFn]) -> Section | None:
     """Return the arguments of `gymnasium.make_vec` if all lanes have one config, whose class knows an entry point."""
     first, *others = [config_of(make) for make in env_fn]
     if first is None or any(cfg != first for cfg in others):
@@ -387,14 +388,14 @@ def _at(value: Any, index: int) -> Any:
     return value[index]
 
 
-def _infos(info: Mapping[str, Any], lanes: Sequence[int], done: Array) -> dict[int, Mapping[str, Any]]:
+def _infos(info: Report, lanes: Sequence[int], done: Array) -> dict[int, Mapping[str, Any]]:
     """Take a vector env's info apart: `{key: array, "_key": mask}` becomes `{lane: {key: value}}`."""
     # With same-step autoreset the outer info of an ended lane is that of its next episode's reset.
     found = {lane: _info_of(info.get("final_info", info) if done[lane] else info, lane) for lane in lanes}
     return {lane: mine for lane, mine in found.items() if mine}
 
 
-def _info_of(info: Mapping[str, Any], lane: int) -> dict[str, Any]:
+def _info_of(info: Report, lane: int) -> Section:
     mine: dict[str, Any] = {}
     for key, value in info.items():
         mask = info.get(f"_{key}")

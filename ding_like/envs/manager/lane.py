@@ -9,20 +9,18 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import numpy as np
 
 from ding_like.envs.di_engine_style import SEED_LIMIT
-from ding_like.envs.spaces import ObsLayout
+from ding_like.envs.spaces import AnyEnv, ObsLayout
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError, SchemaError
-from ding_like.types import State
+from ding_like.types import Config, EnvAction, EnvObs, Info, State
 from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 # An env that breaks this often without finishing an episode is broken for good.
 CRASH_LOOP = 5
@@ -36,7 +34,7 @@ class CrashBudget:
     has come 100, 1000, ... times. `check` is the command that looks into the env.
     """
 
-    def __init__(self, name: str, cfg: Mapping[str, Any], *, said: Counter[str] | None = None, check: str = "") -> None:
+    def __init__(self, name: str, cfg: Config, *, said: Counter[str] | None = None, check: str = "") -> None:
         self._name = name
         self._max_restarts = int(cfg["max_env_restarts"])
         self._said: Counter[str] = Counter() if said is None else said
@@ -100,7 +98,7 @@ class Lane:
     once it holds more than `resume_replay_steps` actions, the open stretch cannot be played again.
     """
 
-    def __init__(self, index: int, cfg: Mapping[str, Any], *, said: Counter[str], check: str = "") -> None:
+    def __init__(self, index: int, cfg: Config, *, said: Counter[str], check: str = "") -> None:
         self.index = index
         self.reset_seed: int | None = None  # None: not reset yet
         self.options: dict[str, Any] | None = None  # handed to every reset of this lane's env
@@ -185,7 +183,7 @@ class Lane:
         self.journal.clear()
 
 
-def reward_fault(reward: Any) -> str:
+def reward_fault(reward: object) -> str:
     """Return what keeps a reward from being one number, a text that numpy would read as one say; "" if it is one."""
     if shape := getattr(reward, "shape", ()):
         return f"rewards have shape {shape}, expected one number; return float(reward)."
@@ -197,7 +195,7 @@ def reward_fault(reward: Any) -> str:
     return ""
 
 
-def first_obs_fault(layout: ObsLayout, index: int, obs: Any) -> str:
+def first_obs_fault(layout: ObsLayout, index: int, obs: EnvObs) -> str:
     """Return how the first observation of env `index` breaks its space; "" if it fits."""
     fault = layout.fault(obs)
     if fault is None:
@@ -233,9 +231,9 @@ def play_again(
     env: AnyEnv,
     *,
     seed: int,
-    options: dict[str, Any] | None,
-    actions: Iterable[Any],
-    note: Callable[[Any], None],
+    options: Info | None,
+    actions: Iterable[EnvAction],
+    note: Callable[[EnvAction], None],
 ) -> Any:
     """Reset an env with `seed`, play `actions` again, and return what to act on next; `note` is called before each."""
     obs, _ = env.reset(seed=seed, options=options)

@@ -23,7 +23,7 @@ from ding_like.envs.gymnasium_env import env_spec
 from ding_like.envs.manager.gym_vector import GymVectorEnvManager
 from ding_like.envs.wrappers.atari import atari
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array
+from ding_like.types import Array, EnvObs, Info, Section
 from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
@@ -60,7 +60,7 @@ class NativeManager(GymVectorEnvManager):
     name: ClassVar[str]
     _gives_fresh_memory = True
 
-    def _shared_config(self) -> dict[str, Any]:
+    def _shared_config(self) -> Section:
         """Return the config of all lanes: `env_id`, `kwargs`, `wrappers`, `max_episode_steps`.
 
         Raises ConfigError where a library that makes its own envs cannot make these.
@@ -231,7 +231,7 @@ class _EnvPool(NativeVectorEnv):
             self.closed = False
             super().__init__(pool, num_envs, AutoresetMode.NEXT_STEP, clip_rewards=clip_rewards)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Reset all lanes; with a seed, env i is recreated with seed + i."""
         self._return[:] = 0.0
         with _quiet():
@@ -285,7 +285,7 @@ class _AleVector(NativeVectorEnv):
     """ALE's vector env, reset by a mask and with seeds of the lanes; its automatic reset never takes place."""
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
     ) -> tuple[Array, dict[str, Any]]:
         """Reset the lanes of `options["reset_mask"]`, or all; those with a seed from it. Others stay as they are."""
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))

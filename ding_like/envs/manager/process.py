@@ -29,7 +29,7 @@ import numpy as np
 
 from ding_like import errors
 from ding_like.errors import EnvError
-from ding_like.types import EnvFn
+from ding_like.types import EnvFn, Json, Section
 from ding_like.utils.imports import raised_at
 
 _BOOT = "import sys; sys.path[:] = {path!r}; sys.argv = {argv!r}; from {module} import main; main({ends})"
@@ -47,7 +47,7 @@ class Channel:
         self._write_end = write_end
         self._foreign = foreign  # converts a value that is neither plain Python nor numpy
 
-    def send(self, message: Any = None) -> None:
+    def send(self, message: Json = None) -> None:
         """Send a message. Raises BrokenPipeError if the reader has ended."""
         body = b"" if message is None else json.dumps(_plain(message, self._foreign)).encode()
         data = len(body).to_bytes(_LENGTH_BYTES, "little") + body
@@ -78,7 +78,7 @@ class Channel:
         os.close(self.read_end)
 
 
-def _plain(value: Any, foreign: Callable[[Any], Any]) -> Any:
+def _plain(value: object, foreign: Callable[[Any], Any]) -> Any:
     """Return `value` as JSON holds it; `_from_plain` restores its types."""
     if type(value) in _PLAIN:
         return value
@@ -112,7 +112,7 @@ def _from_plain(value: dict[str, Any]) -> Any:
     return array.copy() if kind == "array" else array[()]
 
 
-def refuse_foreign(value: Any) -> Any:
+def refuse_foreign(value: object) -> Any:
     """Raise EnvError for a value that would not arrive as it is."""
     raise EnvError(
         f"the state_dict of a wrapper, or reset options hold {value!r}, a {type(value).__name__}; between the manager "
@@ -121,7 +121,7 @@ def refuse_foreign(value: Any) -> Any:
     )
 
 
-def check_arrives(value: Any) -> None:
+def check_arrives(value: object) -> None:
     """Raise EnvError if a part of `value` would arrive as its `repr`."""
     _plain(value, refuse_foreign)
 
@@ -203,7 +203,7 @@ class WorkerProcess:
             for end in (*theirs, start_file):
                 os.close(end)
 
-    def send(self, message: Any = None) -> None:
+    def send(self, message: Json = None) -> None:
         """Send a message; that the process has ended is noticed when its answer is read."""
         with contextlib.suppress(BrokenPipeError):
             self.channel.send(message)
@@ -264,10 +264,10 @@ def _pickle(lane: int, make: EnvFn) -> bytes:
 class Worker(Protocol):
     """Owner of the envs or the game of one worker process."""
 
-    def made(self) -> dict[str, Any]:
+    def made(self) -> Section:
         """Return the first answer: what was made."""
 
-    def carry_out(self, command: Any) -> Any:
+    def carry_out(self, command: Json) -> Any:
         """Carry out one command and return the answer."""
 
     def close(self) -> None: ...

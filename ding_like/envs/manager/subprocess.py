@@ -23,7 +23,7 @@ from ding_like.envs.manager.process import WorkerProcess, anonymous_file, failur
 from ding_like.envs.manager.subprocess_worker import ASK, MAKE, RESET, STEP, Doing, LaneMemory, Start
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
-from ding_like.types import Array, Obs, State, StepBatch
+from ding_like.types import Array, Config, EnvFn, Obs, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.machine import num_cores
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
@@ -116,7 +116,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     }
     without_effect: ClassVar[Mapping[str, str]] = {}
 
-    def __init__(self, env_fn: Sequence[Callable[[], Any]], cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
         if not hasattr(select, "poll"):
             raise EnvError("env_manager type 'subprocess' needs Linux or macOS; use type 'base' here.")
@@ -141,7 +141,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._begun: set[int] = set()  # lanes whose `first_obs` is what to act on
         self._launch_processes(env_fn)
 
-    def _launch_processes(self, env_fn: Sequence[Callable[[], Any]]) -> None:
+    def _launch_processes(self, env_fn: Sequence[EnvFn]) -> None:
         """Start all processes at once, wait until they have made their envs, and lay out the shared memory."""
         pickled = pickle_env_fns(env_fn)
         is_first = next(_managers) == 0

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
-import gymnasium
 import numpy as np
 
 from ding_like.data.obs import columns_to_obs, obs_to_columns
@@ -24,9 +23,9 @@ from ding_like.data.space_json import space_from_json, space_to_json
 from ding_like.envs.factory import make_lane_env
 from ding_like.envs.manager.lane import close_envs, first_obs_fault, play_again, recreate, reward_fault
 from ding_like.envs.manager.process import check_arrives, describe_failure, serve
-from ding_like.envs.spaces import ActionLayout, ObsLayout
+from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
-from ding_like.types import Array, Obs, State
+from ding_like.types import Array, EnvAction, Info, Json, Obs, Section, State
 
 # Messages and env configs are trees of many types, hence Any throughout this file.
 
@@ -139,7 +138,7 @@ class EnvWorker:
             lane: functools.partial(_make_env, pickled)
             for lane, pickled in zip(self._lanes, start.env_fns, strict=True)
         }
-        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
+        self._envs: dict[int, AnyEnv] = {}
         self._options: dict[int, dict[str, Any] | None] = dict.fromkeys(self._lanes)
         self._since_seeded = dict.fromkeys(self._lanes, 0)  # steps since the last seeded reset
         self._reports: dict[int, dict[str, Any]] = {}
@@ -162,11 +161,11 @@ class EnvWorker:
         self._own_obs = _part(self._memory.obs, own)
         self._own_rewards = self._memory.reward[own]
 
-    def made(self) -> dict[str, Any]:
+    def made(self) -> Section:
         """Return the spaces of the envs and the states of their wrappers."""
         return {"spaces": self._spaces, "wrappers": {lane: self._wrapper_states(lane) for lane in self._envs}}
 
-    def carry_out(self, command: Any) -> Any:
+    def carry_out(self, command: Json) -> Any:
         """Carry out one command and return the answer; None if there is nothing to report."""
         started = time.monotonic()
         self._reports = {}
@@ -189,7 +188,7 @@ class EnvWorker:
         self._doing.end(time.monotonic() - started)
         return self._reports or None
 
-    def _report(self, lane: int, name: str, value: Any) -> None:
+    def _report(self, lane: int, name: str, value: object) -> None:
         self._reports.setdefault(lane, {})[name] = value
 
     def _step(self, lanes: Sequence[int]) -> None:
@@ -234,7 +233,9 @@ class EnvWorker:
         except Exception as error:  # an env may raise anything; the manager has it recreated
             self._report(lane, "unbegun", describe_failure(error))
 
-    def _begin_episode(self, lane: int, options: Any, wrappers: list[State], seed: int, make_anew: bool) -> None:
+    def _begin_episode(
+        self, lane: int, options: Info | None, wrappers: list[State], seed: int, make_anew: bool
+    ) -> None:
         """Reset a lane; a recreated env gets the states of its predecessor's wrappers, or else `wrappers`."""
         self._options[lane] = options
         if make_anew or lane not in self._envs:
@@ -259,12 +260,12 @@ class EnvWorker:
         self._doing.begin(lane, MAKE, time.monotonic())
         self._envs[lane] = recreate(self._make[lane], self._envs.pop(lane, None), wrappers)
 
-    def _replay(self, lane: int, options: Any, wrappers: list[State], seed: int, actions: Any) -> None:
+    def _replay(self, lane: int, options: Info | None, wrappers: list[State], seed: int, actions: Any) -> None:
         """Bring a lane back to where it was: reset it with its seed and play its actions again."""
         self._options[lane] = options
         self._since_seeded[lane] = len(actions)
 
-        def note(action: Any) -> None:
+        def note(action: EnvAction) -> None:
             # A step that is played again may be followed by a reset, hence the deadline of a reset.
             self._doing.begin(lane, RESET, time.monotonic())
 
@@ -294,7 +295,7 @@ class EnvWorker:
         close_envs(self._envs)
 
 
-def _make_env(pickled: bytes) -> gymnasium.Env[Any, Any]:
+def _make_env(pickled: bytes) -> AnyEnv:
     return make_lane_env(ForkingPickler.loads(pickled))
 
 

@@ -12,7 +12,7 @@ from ding_like.data.obs import copy_obs, take_lanes
 from ding_like.envs.game import Game, GameStep
 from ding_like.envs.spaces import ObsLayout
 from ding_like.errors import EnvError
-from ding_like.types import Actor, Array, EnvManager, Obs, RewardShaping, State, StepBatch
+from ding_like.types import Actor, Array, EnvAction, EnvManager, EnvObs, Info, Obs, RewardShaping, State, StepBatch
 from ding_like.utils.seeding import rng_state, set_rng_state
 
 
@@ -203,7 +203,7 @@ class SoloEnv(gymnasium.Env[Any, Any]):
         self._own = -1
         self._is_first: list[bool] = []
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
         self._own = (self._own + 1) % self._game.num_players
         self._is_first = [True] * self._game.num_players
@@ -214,7 +214,7 @@ class SoloEnv(gymnasium.Env[Any, Any]):
             return self.reset(seed=None)  # it was over before our first move
         return step.obs[self._own], {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         step = self._game.step({self._own: action, **self._moves_beside()})
         step, reward = self._until_own_move(step)
         own = self._own
@@ -234,7 +234,7 @@ class SoloEnv(gymnasium.Env[Any, Any]):
         obs, players = self._beside
         return self._act(obs, players) if players else {}
 
-    def _act(self, obs: Any, players: list[int]) -> dict[int, Any]:
+    def _act(self, obs: EnvObs, players: list[int]) -> dict[int, Any]:
         rows = self._layout.allocate(len(players))
         write = self._layout.writer(rows)
         for row, player in enumerate(players):

@@ -16,20 +16,20 @@ from typing import Any
 
 import gymnasium
 
+from ding_like.envs.spaces import AnyEnv
+
 # Importing them registers their short names.
 from ding_like.envs.wrappers import atari, common, normalization, record_gif  # noqa: F401
 from ding_like.errors import CheckpointError, ConfigError, DingError
-from ding_like.types import State
+from ding_like.types import Config, State
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 __all__ = ["adopt_wrapper_states", "find_wrapper", "load_wrapper_states", "wrap", "wrapper_states"]
 
 logger = logging.getLogger(__name__)
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
-
-def wrap(env: AnyEnv, wrappers: Iterable[Mapping[str, Any] | str]) -> AnyEnv:
+def wrap(env: AnyEnv, wrappers: Iterable[Config | str]) -> AnyEnv:
     """Return `env` inside the wrappers, the first one innermost.
 
     Each is a dict of `type`, a registered name or the name of a class in `gymnasium.wrappers`, and the keyword
@@ -72,7 +72,7 @@ def _check_repeated(wrappers: Sequence[Any]) -> None:
 _told: set[str] = set()
 
 
-def find_wrapper(name: Any) -> Callable[..., AnyEnv]:
+def find_wrapper(name: object) -> Callable[..., AnyEnv]:
     """Return what `type` of a wrapper names, in our registry or in gymnasium. Raises ConfigError if it is unknown."""
     if not isinstance(name, str) or not name:
         raise ConfigError(f"env.wrappers: each entry is a dict with a 'type', got type {name!r}.")

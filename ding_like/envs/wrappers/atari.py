@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -15,12 +15,12 @@ from gymnasium.wrappers import (
     TransformObservation,
 )
 
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers.common import clip_reward, frame_stack
 from ding_like.errors import ConfigError, EnvError
+from ding_like.types import EnvAction, EnvObs, Info
 from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
-
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 
 @ENV_WRAPPER_REGISTRY.register("atari")
@@ -71,7 +71,7 @@ def atari(
 class FireReset(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Wrapper that presses FIRE once at an episode's begin, in games whose action 1 is FIRE."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin an episode, with the ball in play."""
         obs, info = self.env.reset(seed=seed, options=options)
         game: Any = self.env.unwrapped
@@ -91,7 +91,7 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise ConfigError(f"noop_reset: noop_max is {noop_max}, expected 1 or more.")
         self._noop_max = noop_max
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin an episode and idle."""
         obs, info = self.env.reset(seed=seed, options=options)
         for _ in range(int(self.unwrapped.np_random.integers(1, self._noop_max + 1))):
@@ -117,7 +117,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._lives = 0
         self._is_over = True
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin a new game after the last one's end, or with a seed; else go on with the next life."""
         if self._is_over or seed is not None:
             obs, info = self.env.reset(seed=seed, options=options)
@@ -129,7 +129,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._lives = self._game.ale.lives()
         return obs, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, SupportsFloat, bool, bool, Info]:
         """Step the game, and call a lost life the end."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._is_over = bool(terminated or truncated)
@@ -161,5 +161,5 @@ def scaled_float_frame(env: AnyEnv) -> AnyEnv:
     return TransformObservation(env, _scale, scaled)
 
 
-def _scale(obs: Any) -> Any:
+def _scale(obs: EnvObs) -> Any:
     return np.asarray(obs, np.float32) / np.float32(255)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -18,12 +18,11 @@ from gymnasium.wrappers import (
     TransformObservation,
 )
 
+from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError
-from ding_like.types import Array
+from ding_like.types import Array, EnvAction, EnvObs, Info
 from ding_like.utils.log import one_time_info
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
-
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 # Gymnasium's own would have evaluations count clipped rewards.
 ENV_WRAPPER_REGISTRY.alias("ClipReward", "clip_reward")
@@ -36,12 +35,12 @@ class EpisodeReturn(gymnasium.Wrapper[Any, Any, Any, Any]):
     Placed inside a wrapper that changes rewards, it keeps reports and `stop_value` in the env's own currency.
     """
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin to count anew."""
         self._return = 0.0
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, SupportsFloat, bool, bool, Info]:
         """Step the env and count."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
@@ -145,7 +144,7 @@ class DiscreteAction(gymnasium.ActionWrapper[Any, Any, Any]):
         self._values = np.linspace(space.low, space.high, num_actions, dtype=space.dtype)  # [N, 1]
         self.action_space = spaces.Discrete(num_actions)
 
-    def action(self, action: Any) -> Array:
+    def action(self, action: EnvAction) -> Array:
         """Return the value of a number, [1]."""
         value: Array = self._values[int(action)].copy()
         return value
@@ -164,12 +163,12 @@ class DelayReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._steps = steps
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin an episode in which nothing is owed yet."""
         self._time, self._owed = 0, 0.0
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         """Step the env and pay what is due."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._time += 1
@@ -193,7 +192,7 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._times = action_repeat
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         """Step the env as often; observation, end and info are those of the last time."""
         total = 0.0
         for _ in range(self._times):
@@ -246,7 +245,7 @@ class FlatMission(gymnasium.ObservationWrapper[Any, Any, Any]):
         self.observation_space = spaces.Box(0, 255, (size,), np.uint8)
         self._mission, self._letters = "", _one_hot_letters("")
 
-    def observation(self, observation: Any) -> Array:
+    def observation(self, observation: EnvObs) -> Array:
         """Return the view and the mission as one vector."""
         if observation["mission"] != self._mission:
             self._mission = observation["mission"]
@@ -289,7 +288,7 @@ class EncodeText(gymnasium.ObservationWrapper[Any, Any, Any]):
         if self.observation_space is self._seen:
             raise ConfigError(f"encode_text is for observations with Text, the env has {self._seen}.")
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: EnvObs) -> Any:
         """Return the observation with numbers in place of text."""
         return _encoded(self._seen, observation)
 
@@ -305,7 +304,7 @@ def _encoded_space(space: Any) -> Any:
     return spaces.Dict(inner) if any(inner[key] is not own for key, own in space.spaces.items()) else space
 
 
-def _encoded(space: Any, observation: Any) -> Any:
+def _encoded(space: Any, observation: EnvObs) -> Any:
     if isinstance(space, spaces.Text):
         codes: Array = np.zeros(space.max_length, np.int64)
         codes[: len(observation)] = [1 + space.character_index(character) for character in observation]

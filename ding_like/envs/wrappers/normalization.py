@@ -10,15 +10,15 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers.common import EpisodeReturn
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.types import State
+from ding_like.types import EnvAction, EnvObs, Info, State
 from ding_like.utils.moments import Moments, Observer
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 _COUNT_AT_FIRST = 1e-4  # gymnasium's, of a mean of 0 and a variance of 1
 
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 # Gymnasium's own would lose their statistics when a run is resumed, so their names stand for these.
 ENV_WRAPPER_REGISTRY.alias("NormalizeObservation", "obs_norm")
@@ -47,7 +47,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
         self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
         self._observed = _Observed()
 
-    def observation(self, observation: Any) -> Any:
+    def observation(self, observation: EnvObs) -> Any:
         """Return the observation normalised, float32."""
         if not np.isfinite(observation).all():
             return np.float32(observation)
@@ -87,12 +87,12 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
         self.clip = clip
         self._observed = _Observed()
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin an episode with a discounted return of 0."""
         self.discounted_reward = np.zeros(1)
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         """Step the env and return the reward normalised."""
         obs, given, terminated, truncated, info = self.env.step(action)
         reward = float(given)

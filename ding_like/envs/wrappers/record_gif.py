@@ -6,7 +6,7 @@ import functools
 import importlib.util
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -14,13 +14,12 @@ from easydict import EasyDict
 
 from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import as_gymnasium
+from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array
+from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Info
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
-
-AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
 # A longer episode keeps every other frame, and so on: memory and file stay small.
 _MAX_FRAMES = 300
@@ -64,7 +63,7 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._time = 0
         self._every = 1
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         """Begin the next film."""
         self._write()
         answer = self.env.reset(seed=seed, options=options)
@@ -72,7 +71,7 @@ class RecordGif(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._shoot(is_last=False)
         return answer
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: EnvAction) -> tuple[EnvObs, SupportsFloat, bool, bool, Info]:
         """Step the env and take a frame."""
         answer = self.env.step(action)
         is_last = bool(answer[2] or answer[3])
@@ -133,7 +132,7 @@ class RecordedEnv:
     gymnasium id. Raises EnvError where none of that helps.
     """
 
-    def __init__(self, make: Callable[[], Any], folder: str) -> None:
+    def __init__(self, make: EnvFn, folder: str) -> None:
         self._make = make
         self._folder = folder
 
@@ -161,7 +160,7 @@ class RecordedEnv:
         return as_gymnasium(again())
 
 
-def with_pictures(make: Callable[[], Any]) -> Callable[[], Any] | None:
+def with_pictures(make: EnvFn) -> EnvFn | None:
     """Return what makes the same env with `render_mode="rgb_array"` in its config, None if `make` shows no config.
 
     It is shown by a `functools.partial` of a function of the config, and by an `EnvFactory`.
@@ -176,7 +175,7 @@ def with_pictures(make: Callable[[], Any]) -> Callable[[], Any] | None:
     return functools.partial(func, rendering(cfg))
 
 
-def rendering(cfg: Mapping[str, Any]) -> Any:
+def rendering(cfg: Config) -> Any:
     """Return an env's config with `render_mode="rgb_array"` where what makes the env reads it."""
     own = EasyDict(to_plain(cfg))
     own.render_mode = "rgb_array"

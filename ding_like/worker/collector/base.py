@@ -17,7 +17,7 @@ from ding_like.data.modes import CollectMode
 from ding_like.data.records import CollectStats, EpisodeRecord
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
-from ding_like.types import Array, Config, EnvManager, Setting, State
+from ding_like.types import Array, Config, EnvManager, PolicyLike, Setting, State
 from ding_like.utils.bounds import FROM_1, Bounds, Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
@@ -51,11 +51,11 @@ class ISerialCollector(Configurable, ABC):
 
     # Any: a `PolicyMode`, or one for each player.
     @abstractmethod
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: PolicyLike = None) -> None:
         """Act with a new collect mode if one is given; forget recurrent state in any case."""
 
     @abstractmethod
-    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy and all counters."""
 
     @abstractmethod
@@ -236,7 +236,7 @@ class BaseSerialCollector(ISerialCollector):
         self,
         cfg: Config,
         env: EnvManager | None = None,
-        policy: Any = None,  # a `PolicyMode`; in battles a list of them
+        policy: PolicyLike = None,  # a `PolicyMode`; in battles a list of them
         tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "collector",
@@ -265,7 +265,7 @@ class BaseSerialCollector(ISerialCollector):
             self._env.reset()
         self._make_loop()
 
-    def reset(self, _policy: Any = None, _env: EnvManager | None = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: EnvManager | None = None) -> None:
         """Reset env, policies and all counters."""
         self._last_print_iter = 0
         self._envstep_offset = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import INFO_COLUMN, timestep_infos
 from ding_like.data.schema import Schema, can_hold
-from ding_like.types import Actor, Array, Obs, Setting, State, StepBatch
+from ding_like.types import Actor, Array, Obs, Report, Setting, State, StepBatch
 from ding_like.worker.collector.stop_rule import Episodes
 
 logger = logging.getLogger(__name__)
@@ -277,7 +277,7 @@ class RolloutLoop:
             own[INFO_COLUMN] = timestep_infos(answer, self._return)
         return own
 
-    def _end_episode(self, lane: int, info: Mapping[str, Any]) -> EpisodeRecord:
+    def _end_episode(self, lane: int, info: Report) -> EpisodeRecord:
         # An env whose score is not the sum of its rewards (reward shaping) reports it, in DI-engine's style as [1].
         total = float(np.asarray(info.get("eval_episode_return", self._return[lane])).reshape(-1)[0])
         metrics = self._metrics.of(info) if info else {}

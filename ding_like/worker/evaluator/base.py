@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from ding_like.errors import ConfigError, DingError
-from ding_like.types import Config, EnvManager, State
+from ding_like.types import Config, EnvManager, PolicyLike, State
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds, Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
@@ -30,11 +30,11 @@ class ISerialEvaluator(Configurable, ABC):
         """Evaluate in another env if one is given."""
 
     @abstractmethod
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: PolicyLike = None) -> None:
         """Evaluate another policy if one is given."""
 
     @abstractmethod
-    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: Any = None) -> None:
         """Reset env, policy and all counters."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self,
         cfg: Config,
         env: Any = None,  # what a sub-class evaluates in
-        policy: Any = None,  # an eval mode, or several, as a sub-class says
+        policy: PolicyLike = None,  # an eval mode, or several, as a sub-class says
         tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",
@@ -112,7 +112,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._closed = False
         self.reset(policy, env)
 
-    def reset(self, _policy: Any = None, _env: Any = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: Any = None) -> None:
         """Reset env, policy and the schedule."""
         self.reset_env(_env)
         self.reset_policy(_policy)

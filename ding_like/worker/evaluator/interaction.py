@@ -15,7 +15,7 @@ from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
-from ding_like.types import Array, EnvManager, Setting
+from ding_like.types import Array, EnvManager, Info, Setting
 from ding_like.utils.bounds import FINITE, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.collector.base import PolicyMode, game_manager
@@ -190,7 +190,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         n_episode: int | None = None,
         force_render: bool = False,
         policy_kwargs: Setting | None = None,
-    ) -> tuple[bool, dict[str, Any]]:
+    ) -> tuple[bool, Info]:
         """Play the episodes, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the mean return is a new best.
 
         Returns (stop, info): stop says that the mean reached `stop_value` after training began; info holds lists by
@@ -334,7 +334,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         n_episode: int | None = None,
         *,
         policy_kwargs: Setting | None = None,
-    ) -> tuple[bool, list[list[dict[str, Any]]]]:
+    ) -> tuple[bool, list[list[Info]]]:
         """Play the games, log them, and call `save_ckpt_fn('ckpt_best.pth.tar')` if player 0 has a new best.
 
         Returns (stop, infos): stop says that player 0's mean return reached `stop_value` after training began;
@@ -348,7 +348,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
         return stop, infos
 
-    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[list[dict[str, Any]]]:
+    def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[list[Info]]:
         """Play the first `n_episode` games of evaluation `number` without logging them; return the infos by player."""
         if self._env is None or not self._policies:
             raise ConfigError("the evaluator needs an env and policies before eval(): call reset(policy, env).")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 
 from ding_like.errors import ConfigError
-from ding_like.types import State
+from ding_like.types import PolicyLike, State
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.evaluator.base import BaseSerialEvaluator
@@ -78,14 +78,14 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
             )
         self._batches, self._metric = _env
 
-    def reset_policy(self, _policy: Any = None) -> None:
+    def reset_policy(self, _policy: PolicyLike = None) -> None:
         """Evaluate another policy if one is given."""
         if _policy is not None:
             self._policy = _policy
         if self._policy is not None:
             self._policy.reset()
 
-    def reset(self, _policy: Any = None, _env: Sequence[Any] | None = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: Sequence[Any] | None = None) -> None:
         """Reset data, policy and the best metric."""
         super().reset(_policy, _env)
         self.best_metric: Metric = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 from ding_like.utils.registries import LEARNER_REGISTRY
 from ding_like.worker.learner.base import BaseLearner, LoadCkptHook, LogReduceHook, LogShowHook, SaveCkptHook
 from ding_like.worker.learner.hooks import (
@@ -19,7 +19,7 @@ from ding_like.worker.learner.hooks import (
 )
 
 
-def create_learner(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLearner:
+def create_learner(cfg: Config, **kwargs: Any) -> BaseLearner:
     """Build the learner that `cfg.type` names; `kwargs` go to its constructor.
 
     DI-engine's keys `learner_type` and `learner.learner_type` name it too; `import_names` are imported

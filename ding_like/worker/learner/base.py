@@ -19,7 +19,7 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.modes import LearnMode
 from ding_like.data.rows import adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.types import CheckpointPart, Reducer, State
+from ding_like.types import CheckpointPart, Config, Info, PolicyLike, Reducer, Report, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable
 from ding_like.utils.checkpoint import from_di_engine, load_state, save_state
 from ding_like.utils.files import is_full, when_there_is_room
@@ -27,6 +27,7 @@ from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY, LEARNER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
+from ding_like.worker.commander import Weights
 from ding_like.worker.learner.hooks import LearnerHook, PeriodicHook, add_learner_hook, build_learner_hook_by_cfg
 
 logger = logging.getLogger(__name__)
@@ -37,10 +38,10 @@ WINDOW = 10  # iterations that an average covers, as in the original
 class LogDict(dict[str, Any]):
     """Values by name; a tensor that is part of a graph is detached when it is set, so that the graph is freed."""
 
-    def __init__(self, values: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, values: Report | None = None) -> None:
         super().__init__({name: _detached(value) for name, value in values.items()} if values else {})
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         super().__setitem__(name, _detached(value))
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -55,7 +56,7 @@ class LearnerMonitor:
         self.names = list(names)
         self._recent: deque[Mapping[str, Any]] = deque(maxlen=window)
 
-    def record(self, scalars: Mapping[str, Any]) -> None:
+    def record(self, scalars: Report) -> None:
         """Keep a reference to one iteration's scalars; what is added to them later counts."""
         self._recent.append(scalars)
 
@@ -73,7 +74,7 @@ class LearnerMonitor:
         self._recent.extend(state["recent"])
 
 
-def _detached(value: Any) -> Any:
+def _detached(value: object) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) and value.requires_grad else value
 
 
@@ -85,7 +86,7 @@ def _mean(values: list[Any]) -> float:
     return float(np.mean([float(value) for value in values]))
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> Any:
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
 
 
@@ -171,9 +172,9 @@ class BaseLearner(Configurable):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
-        policy: Any = None,  # any named tuple of a learn mode, ours or in DI-engine's style
-        tb_logger: Any = None,  # MetricsSink or SummaryWriter
+        cfg: Config,
+        policy: PolicyLike = None,  # any named tuple of a learn mode, ours or in DI-engine's style
+        tb_logger: object = None,  # MetricsSink or SummaryWriter
         dist_info: tuple[int, int] | None = None,
         exp_name: str = "default_experiment",
         instance_name: str = "learner",
@@ -226,9 +227,7 @@ class BaseLearner(Configurable):
         if policy is not None:
             self.policy = policy
 
-    def train(
-        self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
-    ) -> list[dict[str, Any]]:
+    def train(self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, object] | None = None) -> list[Info]:
         """Update the policy on `data` and return its reports, one dict for each minibatch.
 
         `data` is a TransitionBatch, a list of mappings, or what the policy's own `minibatches` takes. `envstep` is
@@ -243,7 +242,7 @@ class BaseLearner(Configurable):
         return infos
 
     def minibatches(
-        self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, Any] | None = None
+        self, data: Any, envstep: int = -1, policy_kwargs: Mapping[str, object] | None = None
     ) -> Iterator[Any]:  # Any: of whatever the policy learns from
         """Yield the policy's minibatches of `data`, each for `compute_gradients` and then `apply_gradients`.
 
@@ -262,7 +261,7 @@ class BaseLearner(Configurable):
         yield from mode.minibatches(data if batch is None else batch, self._rng, **for_forward)
         self._trained_on = None
 
-    def compute_gradients(self, minibatch: Any) -> dict[str, Any]:
+    def compute_gradients(self, minibatch: Any) -> Info:
         """Compute the gradient of a minibatch, which stays in the policy, and return what the policy reported.
 
         Raises ConfigError if priorities come with more than one minibatch.
@@ -279,7 +278,7 @@ class BaseLearner(Configurable):
             )
         return self._last_info
 
-    def apply_gradients(self, info: Mapping[str, Any] | None = None) -> None:
+    def apply_gradients(self, info: Report | None = None) -> None:
         """Reduce and apply the gradient that the policy holds, run the `after_iter` hooks, and count the iteration.
 
         `info` is what the policy reported of it, where another process computed it.
@@ -288,14 +287,14 @@ class BaseLearner(Configurable):
         self._mode_or_fail().apply()
         self.count_update(self._last_info if info is None else info)
 
-    def count_update(self, info: Mapping[str, Any]) -> None:
+    def count_update(self, info: Report) -> None:
         """Log what the policy reported of an update that was applied, run the `after_iter` hooks, and count it."""
         self._record(info, perf_counter() - self._started_s)
         self.call_hook("after_iter")
         self.last_iter.val += 1
         self._started_s = perf_counter()
 
-    def _record(self, info: Mapping[str, Any], train_time_s: float) -> None:
+    def _record(self, info: Report, train_time_s: float) -> None:
         """Keep what the policy reported; the prefixes '[scalars]' and '[histogram]' say of which kind a value is."""
         scalar = LogDict({**info, "train_time": train_time_s})
         buffer = self.log_buffer
@@ -423,7 +422,7 @@ class BaseLearner(Configurable):
         return self._mode_or_fail()
 
     @policy.setter
-    def policy(self, policy: Any) -> None:
+    def policy(self, policy: PolicyLike) -> None:
         self._mode = adapt_learn_mode(policy)
         self._takes_rows = self._mode is not policy
         if self._is_watched:
@@ -432,7 +431,7 @@ class BaseLearner(Configurable):
             self.info(str(self._mode.info()))
 
     @property
-    def learn_info(self) -> dict[str, Any]:
+    def learn_info(self) -> Info:
         """Progress of the learner, for the commander and the buffer."""
         done = {"learner_done": self._learner_done}
         return {"learner_step": self.last_iter.val, "priority_info": self.priority_info, **done}
@@ -463,7 +462,7 @@ def _fetched(batch: Any) -> Any:
     return [each() if callable(each) else each for each in batch] if isinstance(batch, (list, tuple)) else batch
 
 
-def _priority_info(priority: Any, data: Any) -> dict[str, Any]:
+def _priority_info(priority: Any, data: Any) -> Info:
     batch = as_batch(data)
     # Windows have a priority each, so their places stand apart from their rows' columns.
     columns = getattr(data, "per_window", {}) if batch is None else batch.columns
@@ -479,7 +478,7 @@ class LoadCkptHook(LearnerHook):
     default_priority = 20
 
     @classmethod
-    def ext_args_of(cls, value: Any) -> dict[str, Any] | None:
+    def ext_args_of(cls, value: object) -> Weights | None:
         if not isinstance(value, str):
             raise ConfigError(f"load_ckpt takes the path of a checkpoint, got {value!r}.")
         return {"load_path": value} if value else None

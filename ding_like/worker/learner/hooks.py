@@ -9,7 +9,9 @@ from operator import attrgetter
 from typing import Any
 
 from ding_like.errors import ConfigError, RegistryError
+from ding_like.types import Config
 from ding_like.utils.registries import LEARNER_HOOK_REGISTRY
+from ding_like.worker.commander import Weights
 
 POSITIONS = ("before_run", "after_run", "before_iter", "after_iter")
 
@@ -19,7 +21,7 @@ _by_priority = attrgetter("priority")
 class Hook(ABC):
     """DI-engine's root of all hooks: a name and a priority."""
 
-    def __init__(self, name: str, priority: float = 100, *, ext_args: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, name: str, priority: float = 100, *, ext_args: Config | None = None) -> None:
         if priority < 0:
             raise ConfigError(f"hook '{name}' has priority {priority}; give a number from 0 (first) upwards.")
         self.name, self.priority = name, priority
@@ -45,7 +47,7 @@ class LearnerHook(Hook):
         self.position = position
 
     @classmethod
-    def ext_args_of(cls, value: Any) -> dict[str, Any] | None:
+    def ext_args_of(cls, value: object) -> Weights | None:
         """Read the value of the short form: True is on, a number is a frequency; return None to leave the hook out."""
         if isinstance(value, bool):
             return {} if value else None
@@ -92,7 +94,7 @@ def show_hooks(hooks: Mapping[str, list[LearnerHook]]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def build_learner_hook_by_cfg(cfg: Mapping[str, Any]) -> dict[str, list[LearnerHook]]:
+def build_learner_hook_by_cfg(cfg: Config) -> dict[str, list[LearnerHook]]:
     """Build hooks from `{'hook': {...}}` or from the inner dict, by position and in order of priority.
 
     An entry is either short, `<type>_<position>: value` (`save_ckpt_after_iter: 1000`), or full, `<any key>: {type,
@@ -114,7 +116,7 @@ def _full_form(key: str, value: Mapping[str, Any]) -> LearnerHook:
     return _build(value["type"], value.get("name", key), value.get("priority", 100), **settings)
 
 
-def _short_form(key: str, value: Any) -> LearnerHook | None:
+def _short_form(key: str, value: object) -> LearnerHook | None:
     hook_type, _, when = key.rpartition("_")
     hook_type, _, side = hook_type.rpartition("_")
     position = f"{side}_{when}"

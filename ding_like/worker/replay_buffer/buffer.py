@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +14,7 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
-from ding_like.types import SampleUnit, State
+from ding_like.types import Config, Report, SampleUnit, Section, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable, bounds_of
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
@@ -23,6 +23,7 @@ from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.flow import RateLimiter, ThroughputMeter, UsedDataRemover
 from ding_like.worker.replay_buffer.sampler import Sampler
+from ding_like.worker.replay_buffer.storage import Pushed, Rows
 from ding_like.worker.replay_buffer.store import Dump, StorageT, Store
 
 # Buffer types, by the unit that a policy learns from.
@@ -44,20 +45,20 @@ class IBuffer(Configurable, ABC):
     needs_env: ClassVar[bool] = False
 
     @classmethod
-    def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor
+    def for_pipeline(cls, cfg: Config, **kwargs: Any) -> IBuffer:  # those of the class's constructor
         """Return a buffer as pipelines use it, by `sample(size, train_iter)`."""
         return cls(cfg, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
 
     @abstractmethod
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
+    def push(self, data: Pushed, cur_collector_envstep: int) -> None:
         """Store a batch, a list, or one datum of any kind."""
 
     @abstractmethod
-    def update(self, info: Mapping[str, Any]) -> None:
+    def update(self, info: Report) -> None:
         """Use the learner's report on its data, e.g. priorities."""
 
     @abstractmethod
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Sequence[Any] | None:
+    def sample(self, batch_size: int, cur_learner_iter: int) -> Rows | None:
         """Return `batch_size` data, or None if there are too few; the log has the reason."""
 
     @abstractmethod
@@ -106,7 +107,7 @@ class ReplayBuffer(IBuffer):
         limiter: RateLimiter | None = None,
         *,
         rng: np.random.Generator | None = None,
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
         report_every_s: float = 60,
@@ -148,7 +149,7 @@ class ReplayBuffer(IBuffer):
         if hasattr(self, "_has_warned_of_update"):
             self.close()
 
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
+    def push(self, data: Pushed, cur_collector_envstep: int) -> None:
         """Copy data in: a TransitionBatch, a list (each item is a row), one mapping, or one object of any kind.
 
         Drops the data, with a line in the log, while the limiter admits none.
@@ -167,7 +168,7 @@ class ReplayBuffer(IBuffer):
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
-    ) -> Sequence[Any] | None:
+    ) -> Rows | None:
         """Return `size` units of data, drawn as the sampler does: a batch of rows, windows or episodes, or objects.
 
         `sample_range` restricts the draw by age: slice(-10, None) are the ten newest. Without `replace` nothing comes
@@ -203,7 +204,7 @@ class ReplayBuffer(IBuffer):
             self._report(sums)
         return data
 
-    def update(self, info: Mapping[str, Any]) -> None:
+    def update(self, info: Report) -> None:
         """Give data new priorities: `replay_buffer_idx`, `replay_unique_id` and `priority`, all [B], as samples say.
 
         Data that has left the buffer is passed over; of what comes twice the last priority stays. Warns once if there
@@ -316,7 +317,7 @@ class ReplayBuffer(IBuffer):
         """Number of data pushed since the start, or the last `clear` that resets it; loaded data count."""
         return self._push_count
 
-    def _append(self, data: Any) -> tuple[int, int]:
+    def _append(self, data: Pushed) -> tuple[int, int]:
         """Copy data in and return (how many rows, how many they overwrote); the caller holds the lock."""
         store, sampler, remover = self._store, self._sampler, self._remover
         data, own = sampler.split(data)
@@ -369,7 +370,7 @@ class ReplayBuffer(IBuffer):
                 self._add_scalar(f"{self._instance_name}_step/{name}", value, self._env_step)
 
 
-def _num_rows(data: Any) -> int:
+def _num_rows(data: Pushed) -> int:
     """Return how many rows are pushed."""
     return len(data) if isinstance(data, (list, TransitionBatch)) else 1
 
@@ -406,8 +407,8 @@ class PresetBuffer(ReplayBuffer):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        cfg: Config,
+        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
         *,
@@ -424,7 +425,7 @@ class PresetBuffer(ReplayBuffer):
         )
 
     @classmethod
-    def _full(cls, cfg: Mapping[str, Any]) -> dict[str, Any]:
+    def _full(cls, cfg: Config) -> Section:
         """Return a config with all keys: DI-engine's defaults of a class may lack some of the common ones.
 
         Raises ConfigError for a number out of bounds.
@@ -442,11 +443,11 @@ class PresetBuffer(ReplayBuffer):
 
     @classmethod
     @abstractmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         """Return the parts that a full config asks for. Raises ConfigError for settings that make no sense."""
 
 
-def common_settings(cfg: Mapping[str, Any]) -> dict[str, Any]:
+def common_settings(cfg: Config) -> Section:
     """Return the keyword arguments of `ReplayBuffer` that a full config gives."""
     monitor = cfg.get("monitor")  # of DI-engine's prioritised buffer
     report_every_s = cfg["periodic_thruput_seconds"] if monitor is None else monitor["periodic_thruput"]["seconds"]
@@ -459,7 +460,7 @@ def raise_fault(faults: Iterable[tuple[str, str]]) -> None:
         raise ConfigError(f"replay_buffer.{path} {message}.")
 
 
-def refuse_frame_stack(cfg: Mapping[str, Any], *, what: str, instead: str = "") -> None:
+def refuse_frame_stack(cfg: Config, *, what: str, instead: str = "") -> None:
     """Raise ConfigError for a buffer that keeps no stacks of frames."""
     if cfg["frame_stack"]:
         raise ConfigError(
@@ -467,24 +468,24 @@ def refuse_frame_stack(cfg: Mapping[str, Any], *, what: str, instead: str = "") 
         )
 
 
-def create_buffer(cfg: Mapping[str, Any], *args: Any, **kwargs: Any) -> IBuffer:
+def create_buffer(cfg: Config, *args: Any, **kwargs: Any) -> IBuffer:
     """Build the buffer that `cfg.type` names, with the arguments. Raises RegistryError for an unknown name."""
     return get_buffer_cls(cfg)(cfg, *args, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
 
 
-def get_buffer_cls(cfg: Mapping[str, Any]) -> type[IBuffer]:
+def get_buffer_cls(cfg: Config) -> type[IBuffer]:
     """Return the class that `cfg.type` names. Raises RegistryError for an unknown name."""
     cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
     return cls
 
 
-def create_pipeline_buffer(cfg: Mapping[str, Any], **kwargs: Any) -> IBuffer:  # those of the class's constructor
+def create_pipeline_buffer(cfg: Config, **kwargs: Any) -> IBuffer:  # those of the class's constructor
     """Build the buffer that `cfg.type` names, to be sampled by `sample(size, train_iter)` whatever its unit is."""
     return get_buffer_cls(cfg).for_pipeline(cfg, **kwargs)
 
 
 def check_sample_unit(
-    buffer_cfg: Mapping[str, Any],
+    buffer_cfg: Config,
     unit: SampleUnit,
     *,
     policy: str,

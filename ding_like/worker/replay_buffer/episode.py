@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,12 @@ from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
-from ding_like.types import Array, SampleUnit
+from ding_like.types import Array, Config, SampleUnit
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.buffer import Parts, refuse_frame_stack
 from ding_like.worker.replay_buffer.presets import NaiveReplayBuffer
 from ding_like.worker.replay_buffer.sampler import UniformSampler
-from ding_like.worker.replay_buffer.storage import ObjectStorage, RingStorage
+from ding_like.worker.replay_buffer.storage import ObjectStorage, Pushed, RingStorage, Rows
 from ding_like.worker.replay_buffer.store import Dump, Store
 
 _PREFIX, _OFFSETS = "column/", "offsets"  # how a saved buffer names its parts
@@ -55,7 +55,7 @@ class EpisodeStorage(RingStorage):
         assert episode is not None, "only places of stored episodes are asked for"
         return episode
 
-    def _accept(self, data: Sequence[Any]) -> list[TransitionBatch]:
+    def _accept(self, data: Rows) -> list[TransitionBatch]:
         accepted = []
         for episode in data:
             columns = {name: np.array(column) for name, column in episode.columns.items()}  # copies
@@ -73,14 +73,14 @@ class EpisodeStorage(RingStorage):
 class EpisodeStore(Store[RingStorage]):
     """Store of whole episodes: in columns of their own, or as objects where their rows do not stack."""
 
-    def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
+    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
         storage, episodes = self.storage, _episodes_of(data)
         stacked = [as_batch(episode) for episode in episodes]
         if as_objects or isinstance(storage, ObjectStorage) or any(episode is None for episode in stacked):
             return self._objects(list(episodes), storage.schema if isinstance(storage, EpisodeStorage) else None)
         return stacked
 
-    def make(self, rows: Sequence[Any]) -> RingStorage:
+    def make(self, rows: Rows) -> RingStorage:
         if not isinstance(rows[0], TransitionBatch):
             return ObjectStorage(self.capacity)
         columns = {name: np.asarray(column) for name, column in rows[0].columns.items()}
@@ -112,7 +112,7 @@ class EpisodeSampler(UniformSampler):
     def __init__(self, *, padding: bool) -> None:
         self._padding = padding
 
-    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Sequence[Any]:
+    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Rows:
         data = storage.gather(places)
         return _padded(data) if self._padding and isinstance(data, EpisodeBatch) and len(data) else data
 
@@ -136,25 +136,25 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
     _parts_rows = False
 
     @classmethod
-    def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> EpisodeReplayBuffer:  # those of the constructor
+    def for_pipeline(cls, cfg: Config, **kwargs: Any) -> EpisodeReplayBuffer:  # those of the constructor
         """Return a buffer whose `push` parts the rows of a batch into their episodes."""
         buffer = cls(cfg, **kwargs)
         buffer._parts_rows = True
         return buffer
 
-    def push(self, data: Any, cur_collector_envstep: int) -> None:
+    def push(self, data: Pushed, cur_collector_envstep: int) -> None:
         """Copy episodes in. Raises SchemaError if they do not fit, or if rows to be parted lack `episode_id`."""
         if self._parts_rows and isinstance(data, TransitionBatch) and len(data):
             data = _parted(data)
         super().push(data, cur_collector_envstep)
 
     @classmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         refuse_frame_stack(cfg, what="an episode")
         return Parts(EpisodeStore(int(cfg["replay_buffer_size"])), EpisodeSampler(padding=bool(cfg["padding"])))
 
 
-def _episodes_of(data: Any) -> Sequence[Any]:
+def _episodes_of(data: Pushed) -> Rows:
     """Return what was pushed as a sequence of episodes."""
     if isinstance(data, EpisodeBatch):
         return data

@@ -8,12 +8,12 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.types import State
+from ding_like.types import Config, State
 from ding_like.utils.timing import Interval
+from ding_like.worker.replay_buffer.storage import Rows
 
 _LEFT_AFTER_WINDOW = 0.01
 _SLACK = 0.1  # rows: those of a request have not faded yet, and would not pass exactly at a limit
@@ -44,7 +44,7 @@ class RateLimiter:
         self.clear()
 
     @classmethod
-    def from_cfg(cls, cfg: Mapping[str, Any]) -> RateLimiter | None:
+    def from_cfg(cls, cfg: Config) -> RateLimiter | None:
         """Return the limiter that `thruput_controller` describes; None if it limits nothing."""
         limit = cfg["push_sample_rate_limit"]
         limiter = cls(limit["min"], limit["max"], cfg["window_seconds"])
@@ -138,7 +138,7 @@ class UsedDataRemover:
         self._thread: threading.Thread | None = None
 
     @staticmethod
-    def paths_of(data: Sequence[Any]) -> list[str]:
+    def paths_of(data: Rows) -> list[str]:
         """Return the file of each datum. Raises SchemaError for one that is not a dict with a 'data_id'."""
         for item in data:
             if not isinstance(item, Mapping) or "data_id" not in item:

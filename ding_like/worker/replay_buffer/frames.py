@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from ding_like.data.schema import Field, Schema
 from ding_like.errors import ConfigError
 from ding_like.types import Array
 from ding_like.utils.machine import check_buffer_memory
-from ding_like.worker.replay_buffer.storage import ColumnStorage, StreamStorage
+from ding_like.worker.replay_buffer.storage import ColumnStorage, Rows, StreamStorage
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +181,7 @@ class FrameStorage(ColumnStorage):
         frames = sum(ring.frames.nbytes for ring in self._rings.values())
         return self.count * self.schema.row_bytes + frames * self.count // max(self.capacity, 1)
 
-    def append(self, data: Sequence[Any]) -> None:
+    def append(self, data: Rows) -> None:
         """Copy rows in; of more than `capacity`, only the last stay. Raises SchemaError if they do not fit."""
         assert isinstance(data, TransitionBatch), "frames come in columns"
         columns, schema = self._fit({name: np.asarray(column) for name, column in data.columns.items()})

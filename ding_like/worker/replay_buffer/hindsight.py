@@ -8,7 +8,7 @@ with every sample, and nothing is stored twice.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,12 +19,12 @@ from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.types import Array, State
+from ding_like.types import Array, Config, EnvObs, State
 from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, raise_fault, refuse_frame_stack
 from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform, places_of_ages
-from ding_like.worker.replay_buffer.storage import STREAM, StreamStorage
+from ding_like.worker.replay_buffer.storage import STREAM, Pushed, Rows, StreamStorage
 from ding_like.worker.replay_buffer.store import StreamStore
 
 STRATEGIES = ("future", "final", "episode")
@@ -50,7 +50,7 @@ class GoalPlace(NamedTuple):
         """Return the goals [B, G] of rows, a view."""
         return columns[self.column(prefix)][:, self.part]
 
-    def of_obs(self, obs: Any) -> Array:
+    def of_obs(self, obs: EnvObs) -> Array:
         """Return the goal [G] of one observation of the env."""
         return np.asarray(obs if self.key is None else obs[self.key])[self.part]
 
@@ -264,7 +264,7 @@ class HindsightStore(StreamStore):
         self._is_loading = False
         self.longest = 1  # steps of an episode, at most, in what was pushed
 
-    def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
+    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
         """Return what was pushed as rows; whole episodes, one or a list of them, are taken apart."""
         if isinstance(data, EpisodeBatch):
             return data.batch
@@ -274,7 +274,7 @@ class HindsightStore(StreamStore):
                 return TransitionBatch.concat([part for part in parts if part is not None])
         return super().as_rows(data, as_objects=as_objects)
 
-    def make(self, rows: Sequence[Any]) -> StreamStorage:
+    def make(self, rows: Rows) -> StreamStorage:
         """Return an empty storage. Raises SchemaError for rows that are no single transitions."""
         if not isinstance(rows, TransitionBatch):
             raise SchemaError("buffer 'her' keeps rows that stack to columns: give all rows equal keys and shapes.")
@@ -291,7 +291,7 @@ class HindsightStore(StreamStore):
         num_streams = self._num_streams or int(StreamStorage.streams_of(columns).max()) + 1
         return StreamStorage(self.capacity, Schema.of(columns), num_streams, may_widen=True)
 
-    def append(self, rows: Sequence[Any]) -> StreamStorage:
+    def append(self, rows: Rows) -> StreamStorage:
         """Copy rows in, those of a lane in their order."""
         if not isinstance(rows, TransitionBatch):
             self.make(rows)  # says what is wrong
@@ -453,8 +453,8 @@ class HindsightReplayBuffer(PresetBuffer):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
-        tb_logger: Any = None,  # a MetricsSink, a SummaryWriter or None
+        cfg: Config,
+        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "buffer",
         *,
@@ -472,7 +472,7 @@ class HindsightReplayBuffer(PresetBuffer):
             self._rules = self._sampler.rules = GoalRules(make_env)
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the buffer's section."""
         if cfg["strategy"] not in STRATEGIES:
             yield "strategy", f"is {cfg['strategy']!r}, expected {', '.join(map(repr, STRATEGIES))}"
@@ -480,7 +480,7 @@ class HindsightReplayBuffer(PresetBuffer):
             yield "size_unit", f"is {cfg['size_unit']!r}, expected 'rows' or 'episodes'"
 
     @classmethod
-    def check_policy(cls, policy: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    def check_policy(cls, policy: Config) -> Iterator[tuple[str, str]]:
         """Yield (path, message) for each setting of a policy section that this buffer cannot serve."""
         section = "other.replay_buffer.type"
         if policy.get("on_policy"):
@@ -499,7 +499,7 @@ class HindsightReplayBuffer(PresetBuffer):
             yield "priority", "is True, but buffer 'her' draws rows evenly: set it to False, or choose 'advanced'"
 
     @classmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         """Return the parts that a full config asks for. Raises ConfigError for settings that make no sense."""
         raise_fault(cls.check_config(cfg))
         refuse_frame_stack(cfg, what="a hindsight")

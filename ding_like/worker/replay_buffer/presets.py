@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as changed
 from typing import Any, ClassVar
 
 from ding_like.data.batch import SequenceBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.types import SampleUnit, State
+from ding_like.types import Config, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.buffer import (
@@ -29,6 +29,7 @@ from ding_like.worker.replay_buffer.sampler import (
     WindowSampler,
     WindowShape,
 )
+from ding_like.worker.replay_buffer.storage import Rows
 from ding_like.worker.replay_buffer.store import RowStore, StreamStore
 
 
@@ -39,7 +40,7 @@ class NaiveReplayBuffer(PresetBuffer):
     config: dict[str, Any] = {"type": "naive", **PresetBuffer.config}
 
     @classmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         store = RowStore(int(cfg["replay_buffer_size"]), frame_stack=int(cfg["frame_stack"]))
         return Parts(store, UniformSampler())
 
@@ -114,7 +115,7 @@ class AdvancedReplayBuffer(PresetBuffer):
     clear_resets_push_count = False  # as in DI-engine: ids go on as well
 
     @classmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         store = RowStore(int(cfg["replay_buffer_size"]), frame_stack=int(cfg["frame_stack"]))
         sampler = PrioritisedSampler(store.capacity, cfg)
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
@@ -143,7 +144,7 @@ class AdvancedReplayBuffer(PresetBuffer):
 
     def sample(  # type: ignore[override]  # DI-engine's signature has no `replace`: draws by priority know none
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None
-    ) -> Sequence[Any] | None:
+    ) -> Rows | None:
         """Return `size` rows by priority, each in memory of its own: a TransitionBatch, or a list of dicts.
 
         Each also has `replay_unique_id`, `replay_buffer_idx`, `priority`, `weight` (DI-engine's `IS`), `use` (this time
@@ -186,16 +187,16 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     unit: SampleUnit = "window"
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the buffer's section."""
         return _faults_of(cfg)
 
     @classmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         return Parts(_make_store(cfg), WindowSampler(_shape_of(cfg)))
 
     @classmethod
-    def for_pipeline(cls, cfg: Mapping[str, Any], **kwargs: Any) -> ReplayBuffer:  # those of the constructor
+    def for_pipeline(cls, cfg: Config, **kwargs: Any) -> ReplayBuffer:  # those of the constructor
         """Return a buffer of the same parts: `sample(size, train_iter)` gives windows of `sequence_length` rows."""
         cfg = cls._full(cfg)
         raise_fault(cls.check_config(cfg))
@@ -242,19 +243,19 @@ class PrioritisedSequenceReplayBuffer(AdvancedReplayBuffer):
     unit: SampleUnit = "window"
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the buffer's section."""
         return _faults_of(cfg)
 
     @classmethod
-    def make_parts(cls, cfg: Mapping[str, Any]) -> Parts:
+    def make_parts(cls, cfg: Config) -> Parts:
         raise_fault(cls.check_config(cfg))
         store = _make_store(cfg)
         sampler = PrioritisedWindowSampler(store.capacity, cfg, _shape_of(cfg))
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
 
 
-def _faults_of(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _faults_of(cfg: Config) -> Iterator[tuple[str, str]]:
     """Yield (path, message) where pipelines could learn nothing from windows."""
     length, burn_in = cfg["sequence_length"], cfg["burn_in"]
     if length < 1 or length <= burn_in:
@@ -264,14 +265,14 @@ def _faults_of(cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
 
 
-def _make_store(cfg: Mapping[str, Any]) -> StreamStore:
+def _make_store(cfg: Config) -> StreamStore:
     refuse_frame_stack(cfg, what="a sequence", instead=", or push single frames: a window of them is a stack")
     return StreamStore(
         int(cfg["replay_buffer_size"]), num_streams=cfg["num_streams"], needed=tuple(cfg["initial_columns"])
     )
 
 
-def _shape_of(cfg: Mapping[str, Any]) -> WindowShape:
+def _shape_of(cfg: Config) -> WindowShape:
     return WindowShape(
         int(cfg["sequence_length"]), bool(cfg["padding"]), int(cfg["burn_in"]), tuple(cfg["initial_columns"])
     )

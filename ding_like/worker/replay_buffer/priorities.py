@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
+import numpy.typing as npt
 
 from ding_like.data.batch import ROW_ID, TransitionBatch
 from ding_like.data.compiled import compiled_part
 from ding_like.data.sum_tree import SumTree, as_leaves
 from ding_like.errors import SchemaError
-from ding_like.types import Array
+from ding_like.types import Array, Config, Report
 from ding_like.utils.machine import check_buffer_memory
 
 NO_ITER = int(np.iinfo(np.int64).max)  # of a row without a learner iteration: it never gets stale
@@ -29,7 +30,7 @@ class Priorities:
     `cfg` is a full config of `AdvancedReplayBuffer`.
     """
 
-    def __init__(self, capacity: int, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, capacity: int, cfg: Config) -> None:
         check_buffer_memory(capacity, row_bytes=33)  # 20 of columns, 5 of SumTree, 8 of a row at least
         self.alpha, self.beta = float(cfg["alpha"]), min(float(cfg["beta"]), 1.0)
         self._beta_step = (1.0 - self.beta) / cfg["anneal_step"] if cfg["anneal_step"] else 0.0
@@ -175,7 +176,7 @@ class Priorities:
             self._tree.set_powers(places, priorities.astype(np.float64) ** self.alpha, priorities)
             self.raise_largest(priorities)
 
-    def update_current(self, info: Mapping[str, Any], *, next_id: int, next_row: int) -> bool:
+    def update_current(self, info: Report, *, next_id: int, next_row: int) -> bool:
         """Update places of a ring in C, for arrays as samples have them; return False for anything else."""
         part = compiled_part()
         places, ids, given = (info.get(name) for name in ("replay_buffer_idx", ROW_ID, "priority"))
@@ -235,14 +236,14 @@ def ids_of(places: Array, capacity: int, *, next_id: int, next_row: int) -> Arra
     return next_id - capacity + (places - next_row) % capacity
 
 
-def _is_vector(values: Any) -> TypeGuard[Array]:
+def _is_vector(values: object) -> TypeGuard[Array]:
     """Return whether values are int64 [B] in one piece."""
     return (
         isinstance(values, np.ndarray) and values.dtype == np.int64 and values.ndim == 1 and values.flags.c_contiguous
     )
 
 
-def given_priorities(rows: TransitionBatch | Sequence[Mapping[str, Any]]) -> Array | None:
+def given_priorities(rows: TransitionBatch | Sequence[Report]) -> Array | None:
     """Return the priorities of pushed rows and a little more, float32 [B]: NaN where a row has none, None if all.
 
     Raises SchemaError as `checked_priorities` does.
@@ -263,7 +264,7 @@ def _one_number(value: Any) -> Any:
     return value.item() if getattr(value, "ndim", 0) and getattr(value, "shape", None) == (1,) else value
 
 
-def checked_priorities(values: Any) -> Array:
+def checked_priorities(values: npt.ArrayLike) -> Array:
     """Return priorities to store, float32 [B]: the given ones and a little more.
 
     Raises SchemaError for one that is negative or not finite, or if they are no vector of numbers.
@@ -284,7 +285,7 @@ def checked_priorities(values: Any) -> Array:
     return (given + _EPSILON).astype(np.float32)
 
 
-def collect_iters_of(rows: TransitionBatch | Sequence[Mapping[str, Any]]) -> Array | None:
+def collect_iters_of(rows: TransitionBatch | Sequence[Report]) -> Array | None:
     """Return the learner iteration in which each row was collected, int64 [B]; None if no row has one."""
     if isinstance(rows, TransitionBatch):
         column = rows.columns.get("collect_iter", rows.columns.get("policy_version"))
@@ -296,7 +297,7 @@ def collect_iters_of(rows: TransitionBatch | Sequence[Mapping[str, Any]]) -> Arr
     return np.array([int(np.min(value)) for value in given], np.int64)
 
 
-def checked_update(info: Mapping[str, Any], capacity: int) -> tuple[Array, Array, Array]:
+def checked_update(info: Report, capacity: int) -> tuple[Array, Array, Array]:
     """Return (places int64, ids int64, priorities float32), [B] each, of an update; only of places that there are.
 
     Raises SchemaError for a priority that is negative or not finite, or a wrong shape.
@@ -322,6 +323,6 @@ def checked_update(info: Mapping[str, Any], capacity: int) -> tuple[Array, Array
     return places[inside], ids[inside], priorities[inside]
 
 
-def _on_host(values: Any) -> Any:
+def _on_host(values: npt.ArrayLike) -> Any:
     """Return a tensor as an array, anything else as it is."""
     return values.detach().cpu().numpy() if hasattr(values, "detach") else values

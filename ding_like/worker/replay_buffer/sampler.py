@@ -6,7 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -14,7 +14,7 @@ from numpy.random import Generator
 from ding_like.data.batch import ROW_ID, SequenceBatch, TransitionBatch, as_numbers, as_text
 from ding_like.data.compiled import first_distinct
 from ding_like.errors import SchemaError
-from ding_like.types import Array, SampleUnit, State
+from ding_like.types import Array, Config, Report, SampleUnit, State
 from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.priorities import (
     NO_ITER,
@@ -24,10 +24,13 @@ from ding_like.worker.replay_buffer.priorities import (
     given_priorities,
     ids_of,
 )
-from ding_like.worker.replay_buffer.storage import RingStorage, StreamStorage
+from ding_like.worker.replay_buffer.storage import Pushed, RingStorage, Rows, StreamStorage
 from ding_like.worker.replay_buffer.store import Dump, StorageT
 
 logger = logging.getLogger(__name__)
+
+# The part of pushed data, or of a data file, that a sampler keeps itself: priorities, for instance.
+OwnPart: TypeAlias = Any
 
 _SPARE = 8  # draws beyond a sample's size: less than one is drawn twice where samples are small beside the buffer
 _NOWHERE = np.arange(0)
@@ -44,14 +47,14 @@ class Sampler(ABC, Generic[StorageT]):
     # Averages of the last samples for the log, when they are due.
     averages: Mapping[str, float] | None = None
 
-    def split(self, data: Any) -> tuple[Any, Any]:
+    def split(self, data: Pushed) -> tuple[Pushed, OwnPart]:
         """Return (pushed data as the store keeps them, the part that the sampler keeps, for `added`).
 
         Raises SchemaError for invalid data.
         """
         return data, None
 
-    def added(self, storage: StorageT, num_rows: int, own: Any) -> None:
+    def added(self, storage: StorageT, num_rows: int, own: OwnPart) -> None:
         """Record the newest rows of the storage; `own` is the second value of `split`."""
 
     def count(self, storage: StorageT) -> int:
@@ -71,10 +74,10 @@ class Sampler(ABC, Generic[StorageT]):
         """
 
     @abstractmethod
-    def gather(self, storage: StorageT, places: Array, train_iter: int) -> Sequence[Any]:
+    def gather(self, storage: StorageT, places: Array, train_iter: int) -> Rows:
         """Return the data at places that were drawn, in fresh memory, and count them as sampled."""
 
-    def update(self, storage: StorageT | None, info: Mapping[str, Any]) -> bool:
+    def update(self, storage: StorageT | None, info: Report) -> bool:
         """Use the learner's report on its data; return False if no draw depends on it."""
         return False
 
@@ -85,11 +88,11 @@ class Sampler(ABC, Generic[StorageT]):
         """Return the storage's dump with the sampler's part of a data file."""
         return data
 
-    def split_dump(self, data: Dump) -> tuple[Dump, Any]:
+    def split_dump(self, data: Dump) -> tuple[Dump, OwnPart]:
         """Return (the storage's part of what `dump` returned, the sampler's part or None)."""
         return data, None
 
-    def restore(self, storage: StorageT, own: Any) -> None:
+    def restore(self, storage: StorageT, own: OwnPart) -> None:
         """Restore the sampler's part of a dump, whose rows are the newest of the storage."""
 
     def state_dict(self, storage: StorageT | None) -> State:
@@ -116,7 +119,7 @@ class UniformSampler(Sampler[RingStorage]):
             return num_ages
         return storage.rows(draw_uniform(rng, drawn, size, replace=replace))
 
-    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Sequence[Any]:
+    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Rows:
         return storage.gather(places)
 
 
@@ -165,12 +168,12 @@ class ByPriority(Sampler[StorageT]):
     `cfg` is a full config of `AdvancedReplayBuffer`.
     """
 
-    def __init__(self, capacity: int, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, capacity: int, cfg: Config) -> None:
         self.priorities = Priorities(capacity, cfg)
         self._next_id = 0  # never falls, so that an id means one row for ever
         self._strays = Interval(_REPORT_STRAYS_S, starts_due=True)
 
-    def split(self, data: Any) -> tuple[Any, _Own]:
+    def split(self, data: Pushed) -> tuple[Pushed, _Own]:
         """Return rows without the buffer's own columns, and their priorities and learner iterations.
 
         Items of a list that are not mappings are left out, with a warning. Raises SchemaError if none is a mapping.
@@ -194,7 +197,7 @@ class ByPriority(Sampler[StorageT]):
                 logger.warning(text, len(items) - len(kept), len(items), stray)
         return _without_own(kept), (given_priorities(kept), collect_iters_of(kept))
 
-    def _with_numbers(self, info: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_numbers(self, info: Report) -> Mapping[str, Any]:
         """Return an update whose ids are numbers."""
         ids = info.get(ROW_ID)
         numbers = as_numbers(ids, self.buffer_name)
@@ -244,7 +247,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
     def _of_ages(self, storage: RingStorage, ages: slice) -> Array:
         return storage.rows(np.arange(storage.count)[ages]) % storage.capacity
 
-    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Sequence[Any]:
+    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Rows:
         """Return rows with `replay_unique_id`, `replay_buffer_idx`, `priority`, `weight` (DI-engine's `IS`), and more.
 
         Of objects, the rows are dicts. `use` counts this time too, `staleness` is -1 if it is not known.
@@ -254,7 +257,7 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         self.averages = self.priorities.count_sample(places, own)
         return data
 
-    def update(self, storage: RingStorage | None, info: Mapping[str, Any]) -> bool:
+    def update(self, storage: RingStorage | None, info: Report) -> bool:
         where: dict[str, int] = {"next_id": self._next_id, "next_row": 0 if storage is None else storage.next_row}
         if storage is not None and self.priorities.update_current(info, **where):
             return True
@@ -275,13 +278,13 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         rows: list[Any] = _join(data, {"priority": priorities}, self.buffer_name)
         return rows
 
-    def split_dump(self, data: Dump) -> tuple[Dump, Any]:
+    def split_dump(self, data: Dump) -> tuple[Dump, OwnPart]:
         if isinstance(data, dict):
             return {name: column for name, column in data.items() if name != "priority"}, data.get("priority")
         given = [np.nan if row.get("priority") is None else row["priority"] for row in data]
         return [{name: value for name, value in row.items() if name != "priority"} for row in data], given or None
 
-    def restore(self, storage: RingStorage, own: Any) -> None:
+    def restore(self, storage: RingStorage, own: OwnPart) -> None:
         """Give the newest rows the priorities that they were saved with: 0 if they had left, NaN for none."""
         given, now = np.asarray(own, np.float32)[-storage.capacity :], self.priorities
         for places, part in _newest(storage, len(given)):
@@ -331,7 +334,7 @@ def _without_own(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in row.items() if key not in _OWN_COLUMNS} for row in rows]
 
 
-def _join(data: Sequence[Any], own: dict[str, Array], buffer_name: str) -> Any:
+def _join(data: Rows, own: dict[str, Array], buffer_name: str) -> Any:
     """Return rows with the buffer's own columns; dicts get DI-engine's name of the weight, and its ids."""
     if isinstance(data, TransitionBatch):
         batch = TransitionBatch.of_length(len(data), {**data.columns, **own})
@@ -429,7 +432,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
 
     unit: SampleUnit = "window"
 
-    def __init__(self, capacity: int, cfg: Mapping[str, Any], shape: WindowShape) -> None:
+    def __init__(self, capacity: int, cfg: Config, shape: WindowShape) -> None:
         super().__init__(capacity, cfg)
         self.shape = shape
         self._ids = np.full(capacity, -1, np.int64)
@@ -437,7 +440,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self._given = np.full(capacity, np.nan, np.float32)
         self._since = np.full(capacity, NO_ITER, np.int64)
 
-    def added(self, storage: StreamStorage, num_rows: int, own: Any) -> None:
+    def added(self, storage: StreamStorage, num_rows: int, own: OwnPart) -> None:
         given, since = own
         if storage.moved is not None:
             self._move(*storage.moved)
@@ -480,7 +483,7 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self.averages = self.priorities.count_sample(places, own)
         return data
 
-    def update(self, storage: StreamStorage | None, info: Mapping[str, Any]) -> bool:
+    def update(self, storage: StreamStorage | None, info: Report) -> bool:
         places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
         still = (self._ids[places] == ids) & self.priorities.is_live(places)
         self.priorities.update(places[still], priorities[still])

@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,6 +19,11 @@ from ding_like.data.schema import Field, Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.machine import check_buffer_memory
+
+# What a user pushes: a TransitionBatch, episodes, a list, one mapping, or one object of any kind.
+Pushed: TypeAlias = Any
+# One item for each place: a TransitionBatch, episodes, or objects.
+Rows: TypeAlias = Sequence[Any]
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +59,7 @@ class RingStorage(ABC):
         oldest = self.next_row - self.count
         return ages if oldest == 0 else ages + oldest
 
-    def append(self, data: Sequence[Any]) -> None:
+    def append(self, data: Rows) -> None:
         """Copy rows in; of more than `capacity`, only the last stay.
 
         Raises SchemaError, and changes nothing, if they do not fit what is stored.
@@ -75,7 +80,7 @@ class RingStorage(ABC):
         self._write(source, slice(start, start + first), slice(skipped, skipped + first))
         self._write(source, slice(0, size - skipped - first), slice(skipped + first, size))
 
-    def dump(self) -> Sequence[Any]:
+    def dump(self) -> Rows:
         """Return all data, oldest first, in fresh memory."""
         return self.gather(self.rows(np.arange(self.count)))
 
@@ -85,11 +90,11 @@ class RingStorage(ABC):
         """Return about how much memory the data take."""
 
     @abstractmethod
-    def gather(self, rows: Array) -> Sequence[Any]:
+    def gather(self, rows: Array) -> Rows:
         """Return the data at these places, in fresh memory."""
 
     @abstractmethod
-    def _accept(self, data: Sequence[Any]) -> Any:
+    def _accept(self, data: Rows) -> Any:
         """Return `data` as `_write` takes it. Raises SchemaError if it does not fit."""
 
     @abstractmethod
@@ -117,7 +122,7 @@ class ColumnStorage(RingStorage):
     def gather(self, rows: Array) -> TransitionBatch:
         return TransitionBatch.of_length(len(rows), take_rows(self._columns, rows, self.capacity))
 
-    def _accept(self, data: Any) -> Mapping[str, Array]:
+    def _accept(self, data: Pushed) -> Mapping[str, Array]:
         columns: Mapping[str, Array] = data.columns
         fits = len(columns) == len(self._columns)
         for name, own in self._columns.items():
@@ -179,7 +184,7 @@ class ObjectStorage(RingStorage):
         # One by one: an object that is drawn twice must not come back as one.
         return [deepcopy(self._objects[row]) for row in rows.tolist()]
 
-    def _accept(self, data: Sequence[Any]) -> list[Any]:
+    def _accept(self, data: Rows) -> list[Any]:
         return deepcopy(list(data))
 
     def _write(self, source: list[Any], places: slice, part: slice | None) -> None:

@@ -15,7 +15,14 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
 from ding_like.utils.machine import check_buffer_memory
 from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
-from ding_like.worker.replay_buffer.storage import ColumnStorage, ObjectStorage, RingStorage, StreamStorage
+from ding_like.worker.replay_buffer.storage import (
+    ColumnStorage,
+    ObjectStorage,
+    Pushed,
+    RingStorage,
+    Rows,
+    StreamStorage,
+)
 
 # Columns by name, or objects; oldest first.
 Dump = dict[str, Any] | list[Any]
@@ -31,7 +38,7 @@ class Storage(Protocol):
     def num_bytes(self) -> int: ...
 
     # Any: each kind takes data of its own.
-    def append(self, data: Any) -> None: ...
+    def append(self, data: Pushed) -> None: ...
 
     def dump(self) -> Any: ...
 
@@ -50,17 +57,17 @@ class Store(ABC, Generic[StorageT]):
         self.storage: StorageT | None = None
 
     @abstractmethod
-    def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
+    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
         """Return what was pushed as one item for each place. Raises SchemaError for what can never fit.
 
         `as_objects` keeps what would stack to columns as it is.
         """
 
     @abstractmethod
-    def make(self, rows: Sequence[Any]) -> StorageT:
+    def make(self, rows: Rows) -> StorageT:
         """Return an empty storage of the kind that these rows need."""
 
-    def append(self, rows: Sequence[Any]) -> StorageT:
+    def append(self, rows: Rows) -> StorageT:
         """Copy rows in and return the storage. Raises SchemaError, and changes nothing, if they do not fit."""
         storage = self.make(rows) if self.storage is None else self.storage
         storage.append(rows)
@@ -96,7 +103,7 @@ class Store(ABC, Generic[StorageT]):
     def end_load(self, state: State) -> None:
         """Restore what `state_dict` returned; the data are back already."""
 
-    def _objects(self, data: Any, kept: Schema | None) -> list[Any]:
+    def _objects(self, data: Pushed, kept: Schema | None) -> list[Any]:
         """Return data that does not stack as a list. Raises SchemaError where columns are `kept`."""
         rows: list[Any] = data if isinstance(data, list) else [data]
         if rows and kept is not None:
@@ -114,7 +121,7 @@ class RowStore(Store[RingStorage]):
         super().__init__(capacity)
         self._frame_stack = frame_stack
 
-    def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
+    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
         storage = self.storage
         is_of_objects = isinstance(storage, ObjectStorage)
         if not as_objects and not is_of_objects:
@@ -123,7 +130,7 @@ class RowStore(Store[RingStorage]):
                 return batch
         return self._objects(data, storage.schema if isinstance(storage, ColumnStorage) else None)
 
-    def make(self, rows: Sequence[Any]) -> RingStorage:
+    def make(self, rows: Rows) -> RingStorage:
         if not isinstance(rows, TransitionBatch):
             return ObjectStorage(self.capacity)
         schema = _schema_of(rows)
@@ -169,11 +176,11 @@ class StreamStore(Store[StreamStorage]):
         self._may_widen = num_streams is None
         self._needed = tuple(needed)
 
-    def as_rows(self, data: Any, *, as_objects: bool) -> Sequence[Any]:
+    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
         batch = None if as_objects else as_batch(data)
         return self._objects(data, None if self.storage is None else self.storage.schema) if batch is None else batch
 
-    def make(self, rows: Sequence[Any]) -> StreamStorage:
+    def make(self, rows: Rows) -> StreamStorage:
         if not isinstance(rows, TransitionBatch):
             raise SchemaError(
                 "a sequence buffer keeps rows that stack to columns; give all rows equal keys and shapes, or use "

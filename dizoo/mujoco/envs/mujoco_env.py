@@ -6,8 +6,9 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ding_like.envs.di_engine_gym import AnyEnv, DiEngineGymEnv
+from ding_like.envs.di_engine_gym import DiEngineGymEnv
 from ding_like.envs.gymnasium_env import draw_without_display
+from ding_like.envs.spaces import AnyEnv
 from ding_like.utils.registries import ENV_REGISTRY
 
 # The tasks of gym's versions 2 and 3. Version 4 is the same task on today's bindings: observations, rewards and models.
