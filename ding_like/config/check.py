@@ -18,6 +18,7 @@ from ding_like.config.report import Fault, NoEffect, suggestion
 from ding_like.config.schema import Schema
 from ding_like.config.tree import Tree, get_path, items, join, literal, set_path
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 
 # An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).
 _RESERVED = frozenset(dir(EasyDict))
@@ -44,7 +45,7 @@ class Checker:
         self._reserved = reserved
         self._renamed: Tree = {}  # path of a key that stands elsewhere here -> its value
 
-    def check(self, user: Mapping[str, Any]) -> Tree:
+    def check(self, user: Config) -> Tree:
         """Return the values that are in order, as plain Python and of the types that the defaults have."""
         clean = self._section(user, self._schema.defaults, "")
         for path, value in self._renamed.items():
@@ -69,7 +70,7 @@ class Checker:
                 fitted = given
         set_path(clean, target, fitted)
 
-    def _section(self, user: Mapping[str, Any], defaults: Tree, path: str) -> Tree:
+    def _section(self, user: Config, defaults: Tree, path: str) -> Tree:
         clean: Tree = {}
         for key, value in items(user):
             here = join(path, str(key))

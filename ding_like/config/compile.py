@@ -21,6 +21,7 @@ from ding_like.config.schema import Schema, build_schema
 from ding_like.config.translate import read_her, translate
 from ding_like.config.tree import FrozenConfig, Tree, deep_merge, get_path, literal, set_path, to_plain
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 from ding_like.utils.bounds import FROM_0
 from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
@@ -43,8 +44,8 @@ _NO_CREATE_CONFIG = (
 
 
 def compile_config(
-    cfg: Mapping[str, Any],
-    env_manager: type[Any] | Mapping[str, Any] | None = None,
+    cfg: Config,
+    env_manager: type[Any] | Config | None = None,
     policy: type[Any] | None = None,
     learner: type[Any] | None = None,
     collector: type[Any] | None = None,
@@ -55,7 +56,7 @@ def compile_config(
     world_model: type[Any] | None = None,
     seed: int | None = None,
     auto: bool = False,  # a place of DI-engine's signature: what is given says which form is meant
-    create_cfg: Mapping[str, Any] | None = None,
+    create_cfg: Config | None = None,
     save_cfg: bool = True,
     save_path: str = "total_config.py",
     renew_dir: bool = True,
@@ -117,8 +118,8 @@ def _section_of(name: str, cls: Any) -> Tree:
 
 
 def _compiled(
-    main_config: Mapping[str, Any],
-    create_config: Mapping[str, Any],
+    main_config: Config,
+    create_config: Config,
     *,
     seed: int | None,
     renew_dir: bool,
@@ -199,7 +200,7 @@ def _schema_of(main: Tree, create: Tree, faults: list[Fault], source: str) -> Sc
     return schema
 
 
-def _inputs(main_config: Mapping[str, Any], create_config: Mapping[str, Any], seed: Any) -> tuple[Tree, Tree]:
+def _inputs(main_config: Config, create_config: Config, seed: Any) -> tuple[Tree, Tree]:
     """Return both configs as plain dicts. Raises ConfigError for what is none, and for what is no seed."""
     for name, config in (("main_config", main_config), ("create_config", create_config)):
         if not isinstance(config, Mapping):

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ding_like.config.legacy import NOT_HERE, reason_of
 from ding_like.config.tree import Tree, get_path, items, set_path
+from ding_like.types import Config
 
 SWITCH = "defaults"  # its key in create_config
 CHOICES = ("ding_like", "di_engine")
@@ -215,7 +216,7 @@ _KEYS_OF_METHODS: Mapping[str, str] = {
 }
 
 
-def switch_fault(create: Mapping[str, Any]) -> str | None:
+def switch_fault(create: Config) -> str | None:
     """Return what is wrong with the switch of a create_config, or None."""
     chosen = create.get(SWITCH, CHOICES[0])
     if chosen in CHOICES:
@@ -225,12 +226,12 @@ def switch_fault(create: Mapping[str, Any]) -> str | None:
     return f"is {chosen!r}, expected one of {', '.join(map(repr, CHOICES))}{hint}"
 
 
-def is_switched(create: Mapping[str, Any]) -> bool:
+def is_switched(create: Config) -> bool:
     """Tell whether a create_config asks for the defaults of DI-engine."""
     return create.get(SWITCH) == CHOICES[1]
 
 
-def is_di_engine(create: Mapping[str, Any]) -> bool:
+def is_di_engine(create: Config) -> bool:
     """Tell whether a config is one of DI-engine's: the switch says so, or its import_names are of `ding` or `dizoo`."""
     return is_switched(create) or any(_names_its_modules(section) for _, section in items(create))
 
@@ -241,7 +242,7 @@ def _names_its_modules(section: Any) -> bool:  # Any: what a user wrote
     return isinstance(names, (list, tuple)) and any(str(name).split(".")[0] in ("ding", "dizoo") for name in names)
 
 
-def set_defaults(defaults: Tree, found: Defaults, user: Mapping[str, Any]) -> None:
+def set_defaults(defaults: Tree, found: Defaults, user: Config) -> None:
     """Put DI-engine's defaults into ours, but for those that `user` says in another place."""
     for path, default in found.items():
         if all(get_path(user, place, _ABSENT) is _ABSENT for place in default.unless):
@@ -266,7 +267,7 @@ def missing(part: str, name: object) -> str | None:
     return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(repr(each) for each in closest)}"
 
 
-def missing_method(main: Mapping[str, Any], create: Mapping[str, Any], source: str) -> str | None:
+def missing_method(main: Config, create: Config, source: str) -> str | None:
     """Return which method of DI-engine a config is of and how that shows, if the method is not here; else None.
 
     The function that the file `source` calls counts first, then keys of `main`, then the file's name.

@@ -9,9 +9,9 @@ import fnmatch
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from ding_like.config.tree import get_path, join
+from ding_like.types import Config
 
 # Path pattern ("*" matches any text, dots included) -> why it is not needed, or what to use instead.
 LEGACY_KEYS: dict[str, str] = {
@@ -233,7 +233,7 @@ PARALLEL_COLLECTOR: Mapping[str, str] = {
 }
 
 
-def of_buffer(cfg: Mapping[str, Any]) -> Mapping[str, str]:
+def of_buffer(cfg: Config) -> Mapping[str, str]:
     """Return what the replay buffer of a config makes of no effect."""
     if get_path(cfg, "policy.other.replay_buffer.type") != "naive":
         return {}
@@ -241,8 +241,8 @@ def of_buffer(cfg: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def log_without_effect(
-    user: Mapping[str, Any],
-    defaults: Mapping[str, Any],
+    user: Config,
+    defaults: Config,
     reasons: Mapping[str, str],
     *,
     source: str,

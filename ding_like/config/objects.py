@@ -14,24 +14,25 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from ding_like.config.tree import items, literal
+from ding_like.config.tree import Tree, items, literal
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 
 _PREFIX = "import:"
 _NO_VALUE = object()
 
 
-def is_object(value: Any) -> bool:
+def is_object(value: object) -> bool:
     """Tell whether a value is a class, a function, or a layer of torch."""
     return isinstance(value, type) or inspect.isroutine(value) or _is_layer(value)
 
 
-def is_object_text(value: Any) -> bool:
+def is_object_text(value: object) -> bool:
     """Tell whether a value is a text that stands for an object."""
     return isinstance(value, str) and value.startswith(_PREFIX)
 
 
-def object_text(value: Any) -> str:
+def object_text(value: object) -> str:
     """Return the text that stands for a class, function or layer; it is read by `with_objects`.
 
     Raises ConfigError if nothing that can be imported is like it.
@@ -41,7 +42,7 @@ def object_text(value: Any) -> str:
     return _PREFIX + _import_path(value)
 
 
-def with_objects(section: Mapping[str, Any]) -> dict[str, Any]:
+def with_objects(section: Config) -> Tree:
     """Return a section of a compiled config with objects in place of the texts that stand for them.
 
     A text is called only where it names a layer, as a config may come from elsewhere; what it names alone is a class of
@@ -93,7 +94,7 @@ def _checked(found: Any, *, is_called: bool) -> Any:
     raise ValueError(f"{found!r} is no layer of torch" + ("" if is_called else ", and none of its functions"))
 
 
-def _is_layer(value: Any) -> bool:
+def _is_layer(value: object) -> bool:
     torch = sys.modules.get("torch")  # without it there is no layer; reading a config does not import it
     return torch is not None and isinstance(value, torch.nn.Module)
 

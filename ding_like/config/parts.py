@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ding_like.config.tree import Tree, get_path, items, to_plain
+from ding_like.types import Config
 from ding_like.utils import registries
 from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import Registry
@@ -20,17 +21,17 @@ class Part(NamedTuple):
     default_type: str | None = None  # None: create_config must name one, unless the part is optional
     is_optional: bool = False
     is_open: bool = False  # a class that declares nothing may read anything
-    template: Mapping[str, Any] = {}  # what the section has, whatever the class
+    template: Config = {}  # what the section has, whatever the class
     bounds: Mapping[str, Bounds] = {}  # of the numbers among that
     # main_config and the defaults known so far -> the type, where neither create_config nor those defaults say one.
-    choose_default: Callable[[Mapping[str, Any], Tree], str] | None = None
+    choose_default: Callable[[Config, Tree], str] | None = None
 
 
 # Keys that DI-engine's configs give to its default buffer, whose class they leave out.
 _OF_ADVANCED = ("max_use", "max_staleness", "alpha", "beta", "anneal_step", "thruput_controller", "monitor")
 
 
-def _buffer_type(main: Mapping[str, Any], defaults: Tree) -> str:
+def _buffer_type(main: Config, defaults: Tree) -> str:
     """Return "advanced", DI-engine's default, where its priorities or a key of its own are asked for, else "naive"."""
     priority = get_path(main, "policy.priority", get_path(defaults, "policy.priority"))
     own = get_path(main, "policy.other.replay_buffer", {})
@@ -39,7 +40,7 @@ def _buffer_type(main: Mapping[str, Any], defaults: Tree) -> str:
 
 
 # What a config has beside the sections of its classes.
-TOP_TEMPLATE: Mapping[str, Any] = {
+TOP_TEMPLATE: Config = {
     # Folder of the run.
     "exp_name": "default_experiment",
     # Seed of all random numbers of the run; `-s` replaces it.
@@ -73,7 +74,7 @@ TOP_BOUNDS: Mapping[str, Bounds] = {
     "learners.timeout_s": ABOVE_0,
 }
 
-ENV_TEMPLATE: Mapping[str, Any] = {
+ENV_TEMPLATE: Config = {
     "manager": {},
     "import_names": [],
     # Mean return of an evaluation that ends the run.
@@ -121,7 +122,7 @@ PARTS = (
 OTHER_SECTIONS = ("commander", "comm_learner", "comm_collector")
 
 
-def create_config_of(cfg: Mapping[str, Any]) -> Tree:
+def create_config_of(cfg: Config) -> Tree:
     """Return the create_config that names the classes of a compiled config."""
     create: Tree = {}
     for part in PARTS:
@@ -131,7 +132,7 @@ def create_config_of(cfg: Mapping[str, Any]) -> Tree:
     return create
 
 
-def class_defaults(cls: type[Any]) -> Tree:
+def class_defaults(cls: type[object]) -> Tree:
     """Return the defaults of a class: its `default_config()`, else its `config`, else nothing."""
     make = getattr(cls, "default_config", None)
     found = make() if callable(make) else getattr(cls, "config", None)

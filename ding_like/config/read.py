@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from ding_like.config.parts import OTHER_SECTIONS, PARTS
 from ding_like.config.tree import Tree, get_path, to_plain
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 from ding_like.utils.imports import run_file
 from ding_like.utils.registries import REGISTRIES
 
@@ -32,8 +33,8 @@ _NAMES = ("main_config", "create_config", "system_config")
 
 
 class _Configs(NamedTuple):
-    main_config: dict[str, Any]
-    create_config: dict[str, Any]
+    main_config: Config
+    create_config: Config
 
 
 class ConfigFile(_Configs):
@@ -42,9 +43,9 @@ class ConfigFile(_Configs):
     `system_config` is None where there is none: only parallel pipelines have one.
     """
 
-    system_config: dict[str, Any] | None
+    system_config: Config | None
 
-    def __new__(cls, main: dict[str, Any], create: dict[str, Any], system: dict[str, Any] | None = None) -> ConfigFile:
+    def __new__(cls, main: Config, create: Config, system: Config | None = None) -> ConfigFile:
         """Return the configs of one file."""
         file = super().__new__(cls, main, create)
         file.system_config = system
@@ -66,7 +67,7 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
         if fix := _fix(error.__cause__):
             raise ConfigError(f"{error}; {fix}") from error.__cause__
         raise
-    found = {name: getattr(module, name, None) for name in _NAMES}
+    found: Tree = {name: getattr(module, name, None) for name in _NAMES}
     if found["main_config"] is None or found["create_config"] is None:
         found |= _named_otherwise(module, found)
     for name, value in found.items():
@@ -78,8 +79,8 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
             raise ConfigError(
                 f"{file}: {name} must be a dict or an EasyDict, got {type(value).__name__} {value!r}{fix}"
             )
-    create = with_own_code(found["main_config"], found["create_config"] or {}, file, sections)
-    return ConfigFile(found["main_config"] or {}, create, found["system_config"])
+    create = with_own_code(found["main_config"], found["create_config"], file, sections)
+    return ConfigFile(found["main_config"], create, found["system_config"])
 
 
 def _fix(cause: BaseException | None) -> str:
@@ -93,7 +94,7 @@ def _fix(cause: BaseException | None) -> str:
     return ""
 
 
-def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:
+def given_configs(configs: object, *, has_system: bool = False) -> tuple[Config, ...]:
     """Return what stands in place of a config file: (main_config, create_config), or those and a system_config.
 
     Raises ConfigError for anything else.
@@ -111,7 +112,7 @@ def given_configs(configs: Any, *, has_system: bool = False) -> tuple[Any, ...]:
     raise ConfigError(f"a config is a .py file or {wanted}; got {got}.")
 
 
-def _named_otherwise(module: ModuleType, found: Mapping[str, Any]) -> dict[str, Any]:
+def _named_otherwise(module: ModuleType, found: Config) -> dict[str, Any]:
     """Return the configs that stand in a file of DI-engine's under names of their own, where each can be only one.
 
     Its files call them `<x>_config` and `<x>_create_config`, and give them the names that are looked for below.
@@ -192,14 +193,11 @@ def run_config(file: Path) -> tuple[ModuleType, set[str]]:
     return module, sections
 
 
-def with_own_code(main: Any, create: Any, file: Path, sections: Iterable[str]) -> Any:
+def with_own_code(main: Config, create: Config, file: Path, sections: Iterable[str]) -> Config:
     """Return create_config with the file among the `import_names` of `sections`.
 
-    The file's folder joins those of parts that name a module which lies in it. The inputs may be anything that a file
-    can hold, and are not changed.
+    The file's folder joins those of parts that name a module which lies in it. The inputs are not changed.
     """
-    if not isinstance(main, Mapping) or not isinstance(create, Mapping):
-        return create
     path = file.resolve()
     added: Tree = {}
     for name in dict.fromkeys([*(part.name for part in PARTS), *sections]):
@@ -222,7 +220,7 @@ def with_own_code(main: Any, create: Any, file: Path, sections: Iterable[str]) -
     return {**to_plain(create), **to_plain(added)} if added else create
 
 
-def _named_modules(part: str, section: Mapping[str, Any], in_main: Mapping[str, Any], own: list[Any]) -> Iterator[str]:
+def _named_modules(part: str, section: Config, in_main: Config, own: list[Any]) -> Iterator[str]:
     """Yield the modules that a part names: its import_names, and before the colon of "module:Class" and "module:Id"."""
     named = [section.get("type"), in_main.get("type")]
     if part == "env":

@@ -8,11 +8,12 @@ import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ding_like.config.legacy import OTHER_NAMES
 from ding_like.config.tree import get_path, join, leaves, literal
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 
 _MAX_LISTED = 12  # keys that a message lists before it says how many more there are
 _MISSING = object()
@@ -50,7 +51,7 @@ def config_error(faults: Iterable[Fault], source: str, overrides: Mapping[str, s
     return ConfigError(f"{count} in {os.path.basename(source)}\n" + "\n".join(rows))
 
 
-def suggestion(key: str, known: Mapping[str, Any], tree: Mapping[str, Any]) -> str:
+def suggestion(key: str, known: Config, tree: Config) -> str:
     """Return what may have been meant by an unknown key.
 
     That is a key with another name in other libraries, a close key of its section, or that key elsewhere in `tree`.
@@ -169,7 +170,7 @@ def _keys(node: ast.expr) -> list[str]:
 _CUTOFF = 0.75  # of difflib: how alike a name and an id must be; "frozen_lake" and "FrozenLake-v1" are the same
 
 
-def suggest_gymnasium(name: Any, modules: Iterable[str], main: Mapping[str, Any]) -> str:
+def suggest_gymnasium(name: object, modules: Iterable[str], main: Config) -> str:
     """Return a line that names env type 'gymnasium', and an id where one is near; empty if no dizoo module is missing.
 
     `name` is the env type that a config asks for, and `modules` its import_names; an `env.env_id` in `main` is taken
@@ -192,7 +193,7 @@ def suggest_gymnasium(name: Any, modules: Iterable[str], main: Mapping[str, Any]
     )
 
 
-def suggest_shipped(name: Any, modules: Iterable[str]) -> str:
+def suggest_shipped(name: object, modules: Iterable[str]) -> str:
     """Return how to import the env of dizoo that registers a name, in place of `modules`; empty if there is none."""
     spec = importlib.util.find_spec("dizoo")
     roots = spec.submodule_search_locations if spec else None

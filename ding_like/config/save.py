@@ -13,14 +13,15 @@ from ding_like.config.parts import create_config_of
 from ding_like.config.read import ConfigFile
 from ding_like.config.tree import Tree, block, leaves, literal
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 from ding_like.utils.files import atomic_write
 
 
 def save_config(
-    cfg: Mapping[str, Any],
+    cfg: Config,
     exp_dir: str | os.PathLike[str],
     *,
-    defaults: Mapping[str, Any],
+    defaults: Config,
     overrides: Mapping[str, str] | None = None,
 ) -> None:
     """Write `total_config.py`, `formatted_total_config.py` and `config_diff.txt`.
@@ -44,7 +45,7 @@ def save_config(
             ) from error
 
 
-def save_system(exp_dir: str | os.PathLike[str], system: Mapping[str, Any], *, mode: str) -> None:
+def save_system(exp_dir: str | os.PathLike[str], system: Config, *, mode: str) -> None:
     """Add a `system_config` to the files of `save_config`, which then run again in that mode.
 
     Raises ConfigError if they cannot be written.
@@ -97,14 +98,14 @@ def _header(name: str, mode: str = "serial") -> str:
     return f"# Written by ding_like {ding_like.__version__}; to run it again: ding -m {mode} -c {name}\n"
 
 
-def _total(cfg: Mapping[str, Any], create: Tree) -> str:
+def _total(cfg: Config, create: Tree) -> str:
     return (
         f"{_header('total_config.py')}exp_config = {block(cfg)}\n"
         f"main_config = exp_config\ncreate_config = {block(create)}\n"
     )
 
 
-def _formatted(cfg: Mapping[str, Any], create: Tree, overrides: Mapping[str, str]) -> str:
+def _formatted(cfg: Config, create: Tree, overrides: Mapping[str, str]) -> str:
     prefix = "create_config."
     all_notes = {path: f"override: {literal(text)}" for path, text in overrides.items()}
     notes = {path: note for path, note in all_notes.items() if not path.startswith(prefix)}
@@ -116,7 +117,7 @@ def _formatted(cfg: Mapping[str, Any], create: Tree, overrides: Mapping[str, str
     )
 
 
-def _diff(cfg: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
+def _diff(cfg: Config, defaults: Config) -> str:
     """Return a table of the keys whose value is not the default; "-" stands for a key without one."""
     default_texts = {path: literal(value) for path, value in leaves(defaults)}
     rows = [("key", "default", "value")]

@@ -14,6 +14,7 @@ from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_BOUNDS, TOP_TEMPLA
 from ding_like.config.report import Fault, suggest_gymnasium, suggest_shipped, suggestion
 from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
 from ding_like.errors import RegistryError
+from ding_like.types import Config
 from ding_like.utils import registries
 from ding_like.utils.bounds import Bounds, bounds_of
 
@@ -48,7 +49,7 @@ class Schema:
     checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
     check_model: CheckConfig | None = None  # of the policy: what of its section the model does not take
     # Type of a collector -> what the policy, which is mounted before, changes of its defaults.
-    collector_config: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    collector_config: Mapping[str, Config] = field(default_factory=dict)
     settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
     without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
@@ -68,7 +69,7 @@ class Schema:
         """Tell whether a key has a default or at least a type."""
         return path in self.types or get_path(self.defaults, path, _MISSING) is not _MISSING
 
-    def mount(self, part: Part, cls: type[Any]) -> None:
+    def mount(self, part: Part, cls: type[object]) -> None:
         """Add the defaults of a class, under those that its parent has for it, and what it says about them."""
         self.types[f"{part.path}.type"] = (str,)
         self.types[f"{part.path}.import_names"] = (list, str)
@@ -95,7 +96,7 @@ class Schema:
             self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
 
 
-def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: list[Fault]) -> Schema:
+def build_schema(main: Config, create: Config, faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
     schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS), bounds=dict(TOP_BOUNDS))
     schema.is_di_engine = di_engine.is_di_engine(create)
@@ -114,7 +115,7 @@ def build_schema(main: Mapping[str, Any], create: Mapping[str, Any], faults: lis
     return schema
 
 
-def _add_trackers(main: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> None:
+def _add_trackers(main: Config, schema: Schema, faults: list[Fault]) -> None:
     """Mount the trackers that a config names: their settings lie beside each other."""
     given = main.get("trackers")
     for name, settings in items(given) if isinstance(given, dict) else ():
@@ -132,7 +133,7 @@ def _add_trackers(main: Mapping[str, Any], schema: Schema, faults: list[Fault]) 
             schema.mount(Part("tracker", path, registries.TRACKER_REGISTRY), cls)
 
 
-def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> dict[str, Tree]:
+def _sections(create: Config, schema: Schema, faults: list[Fault]) -> dict[str, Tree]:
     """Return the sections of create_config that are in order."""
     known: Tree = {part.name: {} for part in PARTS} | {name: {} for name in OTHER_SECTIONS}
     sections: dict[str, Tree] = {}
@@ -152,7 +153,7 @@ def _sections(create: Mapping[str, Any], schema: Schema, faults: list[Fault]) ->
     return sections
 
 
-def _add_di_engine(part: Part, main: Mapping[str, Any], schema: Schema) -> None:
+def _add_di_engine(part: Part, main: Config, schema: Schema) -> None:
     """Put DI-engine's defaults for a part that has just been mounted over ours; its children are mounted on them."""
     name = schema.classes.get(f"{part.path}.type")
     if part.name == "policy" and name is not None:
@@ -163,7 +164,7 @@ def _add_di_engine(part: Part, main: Mapping[str, Any], schema: Schema) -> None:
             set_path(schema.defaults, join(part.path, key), value)
 
 
-def _add_part(part: Part, section: Tree, main: Mapping[str, Any], schema: Schema, faults: list[Fault]) -> None:
+def _add_part(part: Part, section: Tree, main: Config, schema: Schema, faults: list[Fault]) -> None:
     """Find the class of a part and mount it; a class that is not found makes its section opaque."""
     for key, value in items(section):
         if key not in ("type", "import_names"):
@@ -211,7 +212,7 @@ def _joined(first: Any, second: Any) -> Any:
     return list(dict.fromkeys(itertools.chain(*lists)))
 
 
-def _find_class(part: Part, kind: Any, modules: Any, main: Mapping[str, Any], place: str) -> type[Any] | Fault:
+def _find_class(part: Part, kind: Any, modules: Any, main: Config, place: str) -> type[Any] | Fault:
     """Return the class that a config names at `place`, or what is wrong with its name or its import_names."""
     path = f"{place}.type"
     if kind is None:

@@ -19,6 +19,7 @@ from ding_like.config.report import Fault, config_error
 from ding_like.config.schema import Schema
 from ding_like.config.tree import Tree, deep_merge, get_path, join, leaves, literal, set_path
 from ding_like.errors import ConfigError, RegistryError
+from ding_like.types import Config
 from ding_like.utils.registries import Registry
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ DEVICE = Rule("'cpu', 'cuda' or 'cuda:0'", lambda it: re.fullmatch(r"cpu|cuda(:\
 
 
 def check_section(
-    kind: type[Any], path: str, given: Any, overrides: Mapping[str, Override] | None = None
+    kind: type[object], path: str, given: Tree, overrides: Mapping[str, Override] | None = None
 ) -> tuple[Tree, list[Fault]]:
     """Return (the section at `path` with the defaults of a dataclass filled in, every fault of what was given).
 
@@ -70,7 +71,7 @@ def check_section(
 
 
 def check_mode(
-    kind: type[Any], system: Mapping[str, Any], mode: str, overrides: Mapping[str, Override] | None
+    kind: type[object], system: Config, mode: str, overrides: Mapping[str, Override] | None
 ) -> tuple[Tree, list[Fault]]:
     """Return (the section of a `system_config` that one mode reads, its faults and the sections of other modes)."""
     values, faults = check_section(kind, f"system.{mode}", system.get(mode) or {}, overrides)

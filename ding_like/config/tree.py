@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from easydict import EasyDict
 
 from ding_like.errors import ConfigError
+from ding_like.types import Config
 
 _WIDTH = 100
 _INDENT = "    "
@@ -21,7 +22,7 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
 
 
-def items(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def items(tree: Config) -> Iterator[tuple[str, Any]]:
     """Yield the entries of a mapping, also of an EasyDict in which a key named `items` hides the method."""
     return iter(dict.items(tree) if isinstance(tree, dict) else tree.items())
 
@@ -42,7 +43,7 @@ def to_plain(value: Any, path: str = "", around: tuple[Any, ...] = ()) -> Any:
     return plain if isinstance(value, list) else tuple(plain)
 
 
-def deep_merge(default: Mapping[str, Any], user: Mapping[str, Any]) -> Tree:
+def deep_merge(default: Config, user: Config) -> Tree:
     """Return a new plain dict with the keys of both; where both have a value, `user` wins, and two dicts are merged."""
     merged = to_plain(default)
     for key, value in items(user):
@@ -52,7 +53,7 @@ def deep_merge(default: Mapping[str, Any], user: Mapping[str, Any]) -> Tree:
     return merged  # type: ignore[no-any-return]
 
 
-def get_path(tree: Mapping[str, Any], path: str, default: Any = None) -> Any:
+def get_path(tree: Config, path: str, default: Any = None) -> Any:
     """Return the value at a path, or `default` where there is none; the empty path is the tree itself."""
     value: Any = tree
     for key in path.split(".") if path else ():
@@ -62,7 +63,7 @@ def get_path(tree: Mapping[str, Any], path: str, default: Any = None) -> Any:
     return value
 
 
-def set_path(tree: Tree, path: str, value: Any) -> None:
+def set_path(tree: Tree, path: str, value: object) -> None:
     """Put a value at a path, making the sections above it; what stands in a section's place is replaced."""
     *sections, last = path.split(".")
     for key in sections:
@@ -72,7 +73,7 @@ def set_path(tree: Tree, path: str, value: Any) -> None:
     tree[last] = value
 
 
-def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Config, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (path, value) of everything that is not a section; an empty dict counts as a value."""
     for key, value in items(tree):
         if isinstance(value, Mapping) and value:
@@ -81,7 +82,7 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
             yield join(path, key), value
 
 
-def literal(value: Any) -> str:
+def literal(value: object) -> str:
     """Return a value as one line of Python; infinite floats and NaN as `float("inf")`."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
@@ -96,7 +97,7 @@ def literal(value: Any) -> str:
     return repr(value)
 
 
-def block(tree: Mapping[str, Any], comments: Mapping[str, str] | None = None, *, path: str = "", depth: int = 0) -> str:
+def block(tree: Config, comments: Mapping[str, str] | None = None, *, path: str = "", depth: int = 0) -> str:
     """Return nested dicts as indented Python, one key a line; `comments` maps a path to what its line ends with.
 
     Sections that fit in a line and carry no comment stay in one.
@@ -155,7 +156,7 @@ class FrozenConfig(EasyDict):  # type: ignore[misc]  # easydict has no annotatio
     frozen.
     """
 
-    def __init__(self, tree: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, tree: Config | None = None) -> None:
         for key, value in items(tree or {}):
             frozen = _freeze(value)
             dict.__setitem__(self, key, frozen)

@@ -142,7 +142,7 @@ class TransitionBatch(Sequence[Mapping[str, Any]]):
         """Return a batch of tensors on `device`; on the CPU they share memory with the arrays."""
         return TransitionBatch.of_length(self._length, columns_to(device, self._columns))
 
-    def to_list(self) -> list[dict[str, Any]]:
+    def to_list(self) -> list[dict[str, Column]]:
         """Return real dicts, one a row, with DI-engine's keys; of flat keys "obs/a" there is a dict "obs"."""
         return [nest(row) for row in self]
 
@@ -170,7 +170,7 @@ class Row(Mapping[str, Any]):
         self._batch = batch
         self._index = index
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Column:
         try:
             value = self._batch[key][self._index]
         except KeyError:
@@ -319,7 +319,7 @@ def number_of(text: str) -> int:
     return int(number)
 
 
-def as_numbers(ids: Any, instance_name: str) -> Any:
+def as_numbers(ids: Column, instance_name: str) -> Column:
     """Return ids with texts as numbers, -2^63 for those of another buffer; anything without texts as it is.
 
     Raises SchemaError for a text that is no id.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class EpisodeMetrics:
         self._asked = [name for name in names if name not in ALWAYS]
         self._is_checked = not self._asked
 
-    def of(self, info: Mapping[str, Any]) -> dict[str, float]:
+    def of(self, info: Mapping[str, object]) -> dict[str, float]:
         """Return the metrics of an episode whose last `info` this is; those that are no finite number are left out."""
         inner = info.get("episode_info")
         found: dict[str, float] = {}
@@ -53,7 +52,7 @@ class EpisodeMetrics:
             self._check(found, info, inner if isinstance(inner, Mapping) else {})
         return found
 
-    def _check(self, found: Mapping[str, float], info: Mapping[str, Any], inner: Mapping[str, Any]) -> None:
+    def _check(self, found: Mapping[str, float], info: Mapping[str, object], inner: Mapping[str, object]) -> None:
         self._is_checked = True
         missing = [name for name in self._asked if name not in found]
         if missing:
@@ -98,7 +97,7 @@ def as_stats(metrics: Mapping[str, float]) -> dict[str, float]:
     return {PREFIX + name: value for name, value in metrics.items()}
 
 
-def of_stats(stats: Mapping[str, Any]) -> dict[str, float]:
+def of_stats(stats: Mapping[str, object]) -> dict[str, float]:
     """Return the metrics among the numbers of a worker, by their own names."""
     return {
         name.removeprefix(PREFIX): float(value)
@@ -107,7 +106,7 @@ def of_stats(stats: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _number(value: Any) -> float | None:  # Any: whatever an env says
+def _number(value: object) -> float | None:
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(()).item()
     if not isinstance(value, (bool, int, float, np.number, np.bool_)) or isinstance(value, np.complexfloating):

@@ -68,7 +68,7 @@ class HybridSpace(spaces.Box):
         row[0] = self.np_random.integers(self.num_choices)
         return row
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         """Tell whether `x` is a row of this space: a whole number, and parameters within their bounds."""
         return super().contains(x) and bool(np.asarray(x)[0] == np.floor(np.asarray(x)[0]))
 

@@ -18,6 +18,8 @@ OUR_FIELDS = frozenset(
 
 # What DI-engine's functions take and give: rows as dicts of anything, by env id or in lists.
 Row: TypeAlias = Mapping[str, Any]
+# A mode of a policy in DI-engine's style: a named tuple with its fields, of which some may be missing.
+DiEngineMode: TypeAlias = Any
 # By name: an attribute of any type.
 GetAttribute: TypeAlias = Callable[[str], Any]
 SetAttribute: TypeAlias = Callable[[str, Any], None]

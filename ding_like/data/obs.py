@@ -25,7 +25,7 @@ def columns_to_obs(prefix: str, columns: Mapping[str, Any]) -> Any:
     return {name[len(start) :]: column for name, column in columns.items() if name.startswith(start)}
 
 
-def nest(row: Mapping[str, Any]) -> dict[str, Any]:
+def nest(row: Mapping[str, object]) -> dict[str, Any]:
     """Return what flat keys stand for: `{"obs/arm/angle": x}` is `{"obs": {"arm": {"angle": x}}}`.
 
     A name that would lie inside another one, which has a value of its own, stays as it is.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding_like.data.batch import ROW_ID, TransitionBatch, number_of
-from ding_like.data.modes import OUR_FIELDS, CollectMode, EvalMode, LearnMode
+from ding_like.data.modes import OUR_FIELDS, CollectMode, DiEngineMode, EvalMode, LearnMode, Row
 from ding_like.data.obs import nest
 from ding_like.data.rollout import Rollout
 from ding_like.errors import SchemaError
@@ -34,7 +34,7 @@ class Timestep(NamedTuple):
     info: Mapping[str, Any]
 
 
-def as_batch(data: Any) -> TransitionBatch | None:
+def as_batch(data: object) -> TransitionBatch | None:
     """Return rows as columns: a batch as it is, mappings stacked once, None for what does not stack.
 
     DI-engine's keys become ours: `done` without `terminated` means terminated; `IS` is `weight`, `collect_iter` is
@@ -105,7 +105,7 @@ def _narrowed(column: Array, values: list[Any]) -> Array:
     return narrow if all(float(np.float32(value)) == value for value in wholes) else column
 
 
-def to_tensor_transitions(data: list[dict[str, Any]], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
+def to_tensor_transitions(data: Sequence[Row], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
     """Turn the arrays of transitions into tensors; scalars stay what they are.
 
     With `shallow_copy_next_obs`, each `next_obs` is the next transition's `obs` (the same tensor) where the two belong
@@ -159,12 +159,12 @@ def _own_copy(value: Any) -> Any:
 class DiEngineStyleActor:
     """Actor through `forward({id: obs}) -> {id: {"action": ...}}`; with `as_float32`, observations are cast to that."""
 
-    def __init__(self, mode: Any, *, as_float32: bool = False) -> None:
-        self._mode = mode  # any named tuple with DI-engine's fields
+    def __init__(self, mode: DiEngineMode, *, as_float32: bool = False) -> None:
+        self._mode = mode
         self._as_float32 = as_float32
 
     def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: Any
+        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
     ) -> dict[str, Array]:
         first = lanes[is_first]
         if len(first):
@@ -215,7 +215,7 @@ class DiEngineStyleSegment:
     get what there is.
     """
 
-    def __init__(self, mode: Any) -> None:
+    def __init__(self, mode: DiEngineMode) -> None:
         self._mode = mode
         self._looks_ahead = max(self._attribute("unroll_len", 1), self._attribute("nstep", 1)) > 1
 
@@ -287,7 +287,7 @@ _LOOP_COLUMNS = frozenset(
 )
 
 
-def adapt_collect_mode(mode: Any) -> CollectMode:
+def adapt_collect_mode(mode: DiEngineMode) -> CollectMode:
     """Return a collect mode with our fields; `mode` is any named tuple with DI-engine's."""
     if hasattr(mode, "segment"):
         return mode  # type: ignore[no-any-return]
@@ -302,7 +302,7 @@ def adapt_collect_mode(mode: Any) -> CollectMode:
     )
 
 
-def adapt_eval_mode(mode: Any) -> EvalMode:
+def adapt_eval_mode(mode: DiEngineMode) -> EvalMode:
     """Return an eval mode with our fields; `mode` is any named tuple with DI-engine's."""
     if hasattr(mode, "actor"):
         return mode  # type: ignore[no-any-return]
@@ -310,7 +310,7 @@ def adapt_eval_mode(mode: Any) -> EvalMode:
     return EvalMode(**_seed_fields(mode, EvalMode), actor=DiEngineStyleActor(mode, as_float32=True))
 
 
-def adapt_learn_mode(mode: Any) -> LearnMode:
+def adapt_learn_mode(mode: DiEngineMode) -> LearnMode:
     """Return a learn mode with our fields; `mode` is any named tuple with DI-engine's.
 
     `forward(list of rows)` has done the whole update when it returns, so each result dict is handed on by `grad` and
@@ -338,7 +338,7 @@ def adapt_learn_mode(mode: Any) -> LearnMode:
     return LearnMode(**_seed_fields(mode, LearnMode), minibatches=minibatches, grad=grad, apply=apply)
 
 
-def check_logged(info: Any, method: str, names: Iterable[str]) -> None:
+def check_logged(info: object, method: str, names: Iterable[str]) -> None:
     """Raise SchemaError unless what a method of the user's own returned is a dict, with numbers under `names`."""
     if not isinstance(info, Mapping):
         raise SchemaError(
@@ -355,7 +355,7 @@ def check_logged(info: Any, method: str, names: Iterable[str]) -> None:
                 )
 
 
-def method_name(function: Callable[..., Any]) -> str:
+def method_name(function: Callable[..., object]) -> str:
     """Return "Class.method()" of a bound method."""
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "forward")
@@ -379,7 +379,7 @@ def _learn_row(row: Any) -> Any:
 _FLAGS = ("done", "terminated", "truncated")
 
 
-def _seed_fields(mode: Any, target: Any) -> dict[str, Any]:
+def _seed_fields(mode: DiEngineMode, target: Any) -> dict[str, Any]:
     """Return DI-engine's fields of `mode`; one that it lacks does nothing and returns None."""
     return {name: getattr(mode, name, _absent) for name in target._fields if name not in OUR_FIELDS}
 
@@ -391,7 +391,7 @@ def _absent(*_args: Any, **_kwargs: Any) -> None:
 _logged: set[str] = set()
 
 
-def _log_adapter(mode: Any, which: str) -> None:
+def _log_adapter(mode: DiEngineMode, which: str) -> None:
     if which not in _logged:
         _logged.add(which)
         logger.info(

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ding_like.errors import SchemaError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 
 class Field(NamedTuple):
@@ -78,12 +78,12 @@ class Schema(Mapping[str, Field]):
         if faults:
             raise SchemaError(f"{where} refuses a batch: " + "; ".join(faults) + ".")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Return plain data from which `from_json` makes an equal schema."""
         return {name: [list(field.shape), field.dtype.str] for name, field in self._fields.items()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Schema:
+    def from_json(cls, data: Mapping[str, Json]) -> Schema:
         """Rebuild a schema that `to_json` wrote."""
         return cls({name: Field(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in data.items()})
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
-from ding_like.league.payoff import RESULTS, BattleSharedPayoff, Ratings
+from ding_like.league.payoff import RESULTS, BattleSharedPayoff, Job, Ratings
 from ding_like.league.player import ActivePlayer, HistoricalPlayer, Player
-from ding_like.types import State
+from ding_like.types import Config, State
 from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds, Configurable
 from ding_like.utils.files import atomic_write
 from ding_like.utils.registries import LEAGUE_REGISTRY, PLAYER_REGISTRY
@@ -60,7 +60,7 @@ class BaseLeague(Configurable):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any] | None = None,
+        cfg: Config | None = None,
         *,
         rng: np.random.Generator | None = None,
         save_checkpoint: Callable[[str, str], None] = copy_file,
@@ -88,7 +88,7 @@ class BaseLeague(Configurable):
         if not self.active_players:
             raise ConfigError("league.active_players is empty: at least one player must learn.")
 
-    def _add_active(self, cls: type[ActivePlayer], player_id: str, cfg: Mapping[str, Any]) -> None:
+    def _add_active(self, cls: type[ActivePlayer], player_id: str, cfg: Config) -> None:
         path = f"{self._cfg['path_policy']}/{player_id}.pth.tar"
         self.active_players.append(cls(cfg, player_id, checkpoint_path=path, payoff=self.payoff))
         self.ratings.add(player_id)
@@ -115,7 +115,7 @@ class BaseLeague(Configurable):
             for player in self.active_players:
                 self._snapshot(player)
 
-    def get_job_info(self, player_id: str | None = None, eval_flag: bool = False) -> dict[str, Any]:
+    def get_job_info(self, player_id: str | None = None, eval_flag: bool = False) -> Job:
         """Return which games a player (None: any that learns) is to play next.
 
         `player_id` [2] are the player and its opponent, with `checkpoint_path` [2] and `player_active_flag` [2]: who
@@ -149,11 +149,11 @@ class BaseLeague(Configurable):
         player.last_snapshot_step = player.total_agent_step
         return past
 
-    def update_active_player(self, player_info: Mapping[str, Any]) -> None:
+    def update_active_player(self, player_info: Job) -> None:
         """Take news of an active player: `player_id` and `train_iteration`, its steps so far."""
         self._active(player_info["player_id"]).total_agent_step = int(player_info["train_iteration"])
 
-    def finish_job(self, job_info: Mapping[str, Any]) -> None:
+    def finish_job(self, job_info: Job) -> None:
         """Count the games of a job: `player_id` [home, away] and `result`, home's, as BattleSharedPayoff takes it."""
         home, away = (self.player(each).player_id for each in job_info["player_id"])
         self.payoff.update(job_info)
@@ -210,11 +210,11 @@ class OneVsOneLeague(BaseLeague):
 
     config: dict[str, Any] = {**BaseLeague.config, "type": "one_vs_one"}
 
-    def get_job_info(self, player_id: str | None = None, eval_flag: bool = False) -> dict[str, Any]:
+    def get_job_info(self, player_id: str | None = None, eval_flag: bool = False) -> Job:
         if player_id is None:
             player_id = self.active_players_ids[int(self._rng.integers(len(self.active_players)))]
         player = self._active(player_id)
-        job: dict[str, Any] = {"agent_num": 2, "launch_player": player_id}
+        job: dict[str, object] = {"agent_num": 2, "launch_player": player_id}
         pair: list[Player] = [player]
         if eval_flag:
             job.update(agent_num=1, eval_opponent=self._eval_opponent)
@@ -228,7 +228,7 @@ class OneVsOneLeague(BaseLeague):
         }
 
 
-def create_league(cfg: Mapping[str, Any], **kwargs: Any) -> BaseLeague:
+def create_league(cfg: Config, **kwargs: object) -> BaseLeague:
     """Build the league that `cfg.type` (or DI-engine's `league_type`) names; raises RegistryError if it is unknown."""
     name = cfg.get("league_type") or cfg.get("type") or "one_vs_one"
     league: BaseLeague = LEAGUE_REGISTRY.get(name, cfg.get("import_names") or ())(cfg, **kwargs)

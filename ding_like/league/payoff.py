@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.types import Array, State
+from ding_like.types import Array, Config, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.imports import pip_line
 
 _ELO_START, _ELO_K, _ELO_SCALE = 1000.0, 32.0, 400.0
+# Games of two players: which are to be played, and how they ended.
+Job: TypeAlias = dict[str, Any]
 # Value of a game for the home player.
 WIN, DRAW, LOSS = 1, 0, -1
 RESULTS = {"wins": WIN, "draws": DRAW, "losses": LOSS, WIN: WIN, DRAW: DRAW, LOSS: LOSS}
@@ -32,7 +34,7 @@ class BattleSharedPayoff(Configurable):
         min_win_rate_games=8,
     )
 
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, cfg: Config | None = None) -> None:
         merged = {**self.config, **(cfg or {})}
         self._decay, self._min_games = float(merged["decay"]), int(merged["min_win_rate_games"])
         if not 0.0 < self._decay <= 1.0:
@@ -41,7 +43,7 @@ class BattleSharedPayoff(Configurable):
         self._games: dict[tuple[str, str], int] = {}
         self._results: dict[tuple[str, str], Array] = {}
 
-    def update(self, job_info: Mapping[str, Any]) -> None:
+    def update(self, job_info: Job) -> None:
         """Count the games of a finished job: `player_id` [home, away] and `result`, home's, in order.
 
         A result is 'wins', 'draws' or 'losses', or 1, 0 or -1. Raises SchemaError for anything else. A player's games
@@ -91,7 +93,7 @@ class BattleSharedPayoff(Configurable):
         self._results = {(first, second): np.array(results) for first, second, _, *results in state["pairs"]}
 
 
-def _is_result(given: Any) -> bool:
+def _is_result(given: object) -> bool:
     return isinstance(given, (str, int)) and given in RESULTS
 
 

@@ -5,7 +5,7 @@ The kinds and their matchmaking follow Vinyals et al. 2019, "Grandmaster level i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError
 from ding_like.league.payoff import BattleSharedPayoff
-from ding_like.types import Array, State
+from ding_like.types import Array, Config, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import PLAYER_REGISTRY
 
@@ -69,9 +69,7 @@ class ActivePlayer(Player):
     )
     config_free = ("branch_probs",)
 
-    def __init__(
-        self, cfg: Mapping[str, Any], player_id: str, *, checkpoint_path: str, payoff: BattleSharedPayoff
-    ) -> None:
+    def __init__(self, cfg: Config, player_id: str, *, checkpoint_path: str, payoff: BattleSharedPayoff) -> None:
         super().__init__(player_id, checkpoint_path=checkpoint_path)
         self._cfg = deep_merge({**self.config, "branch_probs": {}}, cfg)
         self._branches = dict(cfg.get("branch_probs") or self.config["branch_probs"])
@@ -111,7 +109,7 @@ class ActivePlayer(Player):
         """Tell whether the player begins from its first weights again after a snapshot."""
         return False
 
-    def _rivals(self, players: Sequence[Player]) -> list[Player]:
+    def _rivals(self, players: Sequence[Player]) -> Sequence[Player]:
         """Return whom the player must beat to be trained enough."""
         return _historical(players)
 
@@ -187,7 +185,7 @@ class MainExploiter(ActivePlayer):
     def is_to_reset(self, rng: np.random.Generator) -> bool:
         return True
 
-    def _rivals(self, players: Sequence[Player]) -> list[Player]:
+    def _rivals(self, players: Sequence[Player]) -> Sequence[Player]:
         return [each for each in players if isinstance(each, MainPlayer)]
 
     def _choose_main_players(self, players: Sequence[Player], rng: np.random.Generator) -> Player:
@@ -218,7 +216,7 @@ class LeagueExploiter(ActivePlayer):
         return bool(rng.random() < self._cfg["mutate_prob"])
 
 
-def _historical(players: Sequence[Player]) -> list[Any]:
+def _historical(players: Sequence[Player]) -> list[HistoricalPlayer]:
     return [each for each in players if isinstance(each, HistoricalPlayer)]
 
 

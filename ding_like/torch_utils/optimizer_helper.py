@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
 import torch
+from torch.optim.optimizer import ParamsT
 
 from ding_like.errors import ConfigError
 
@@ -21,7 +21,7 @@ class Adam(torch.optim.Adam):
 
     def __init__(
         self,
-        params: Iterable[Any],
+        params: ParamsT,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,

@@ -34,7 +34,7 @@ class Bounds(NamedTuple):
     may_be_infinite: bool = False
     also: tuple[float, ...] = ()  # numbers outside that mean something
 
-    def hold(self, value: Any) -> bool:
+    def hold(self, value: object) -> bool:
         """Return whether a setting may have a value; values that are no numbers are checked elsewhere."""
         if isinstance(value, bool) or not isinstance(value, (int, float)) or value in self.also:
             return True
@@ -63,7 +63,7 @@ FINITE = Bounds()
 ANY_NUMBER = Bounds(may_be_infinite=True)
 
 
-def bounds_of(cls: type[Any]) -> Iterator[tuple[str, Bounds]]:
+def bounds_of(cls: type[object]) -> Iterator[tuple[str, Bounds]]:
     """Yield (path, bounds) of a class's settings; the bounds of a sub-class replace those of its bases."""
     merged: dict[str, Bounds] = {}
     for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions

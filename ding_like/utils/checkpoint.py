@@ -61,7 +61,7 @@ _COUNTERS = ("last_iter", "last_step")
 _NETWORKS = ("model", "target_model")
 
 
-def save_state(path: str | os.PathLike[str], state: Mapping[str, Any], *, durable: bool = False) -> None:
+def save_state(path: str | os.PathLike[str], state: Mapping[str, object], *, durable: bool = False) -> None:
     """Write `state` to `path`, whole or not at all; `durable` waits for the disk.
 
     Raises CheckpointError, and writes nothing, if a value is of a type that `encode_state` does not take, and the
@@ -132,11 +132,8 @@ def _load(path: Path, what: str) -> Any:
     return decode_state(state)
 
 
-def check_model_state(expected: Mapping[str, torch.Tensor], got: Any, *, path: str | os.PathLike[str]) -> None:
-    """Raise one CheckpointError that names every way in which `got`, read from `path`, does not fit a model's state.
-
-    `got` is Any because it comes from a file.
-    """
+def check_model_state(expected: Mapping[str, torch.Tensor], got: object, *, path: str | os.PathLike[str]) -> None:
+    """Raise one CheckpointError that names every way in which `got`, read from `path`, does not fit a model's state."""
     if not isinstance(got, Mapping):
         raise CheckpointError(f"{path} holds a {type(got).__name__} where a model's state belongs; {_EXPECTED}")
     faults = []
@@ -167,7 +164,7 @@ def _model_fix(shapes: Mapping[str, tuple[Any, tuple[int, ...]]], missing: Seque
     return "Give policy.model the values it was trained with (total_config.py of its experiment has them)"
 
 
-def encode_state(state: Any, *, where: str = "state") -> Any:  # Any: a tree of many types, checked here
+def encode_state(state: object, *, where: str = "state") -> Any:  # Any: a tree of many types
     """Return `state` with numpy arrays, numpy scalars and bytes as dicts of tensors.
 
     Sub-classes of dict, list and tuple (EasyDict, named tuples) become those. Tensors leave their graph and device,
@@ -337,7 +334,7 @@ def from_di_engine(state: State, own: Callable[[], State]) -> State:
     return read
 
 
-def renamed(theirs: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def renamed(theirs: State, own: State) -> State:
     """Return the state of a network of DI-engine with the names of ours, whose state is `own`.
 
     Layers of a stack correspond by their order. The values are tensors.

@@ -155,7 +155,7 @@ class MetricsSink:
         self.flush()
         return {"num_bytes": self._num_bytes(), "time_s": self._time_s()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Cut the file back to where `state` was taken and start a new TensorBoard file.
 
         Raises CheckpointError if the file is shorter than it was then.
@@ -208,7 +208,7 @@ class MetricsSink:
         return time.monotonic() - self._started_s
 
 
-def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: of a caller of DI-engine's API
+def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: MetricsSink, or any kind of SummaryWriter
     """Return a writer for a part's argument `tb_logger`: a MetricsSink, a SummaryWriter or None."""
     if tb_logger is None:
         return _NoMetrics()
@@ -220,7 +220,7 @@ def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: of a caller of D
     raise TypeError(f"tb_logger is a {type(tb_logger).__name__}, expected a MetricsSink, a SummaryWriter or None")
 
 
-def close_writer(tb_logger: Any) -> None:  # Any: as in `as_metrics_writer`
+def close_writer(tb_logger: object) -> None:
     """Flush and close a part's argument `tb_logger`, if it has such methods; another part may write to it again."""
     for name in ("flush", "close"):
         method = getattr(tb_logger, name, None)

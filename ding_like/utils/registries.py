@@ -117,11 +117,11 @@ class Registry(Generic[T]):
         """Return the registered name that `name` stands for, or `name` itself while there is none."""
         return next((key for key in self._spellings(name) if key in self._classes), name)
 
-    def name_of(self, cls: Callable[..., Any]) -> str | None:
+    def name_of(self, cls: object) -> str | None:
         """Return the name that a class is registered under, None if it is not; its module has been imported."""
         return next((name for name, known in self._classes.items() if known is cls), None)
 
-    def build(self, name: str, /, *args: Any, import_names: str | Iterable[str] = (), **kwargs: Any) -> T:
+    def build(self, name: str, /, *args: object, import_names: str | Iterable[str] = (), **kwargs: object) -> T:
         """Construct the class of `name`; exceptions of its constructor come through unchanged."""
         return self.get(name, import_names)(*args, **kwargs)
 

@@ -16,10 +16,10 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ding_like.errors import CheckpointError
-from ding_like.types import State
+from ding_like.types import Json, State
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.files import sync_folder
 
@@ -35,7 +35,7 @@ class Saved(NamedTuple):
 
     step: int
     parts: dict[str, State]
-    meta: dict[str, Any]
+    meta: dict[str, Json]
 
 
 class ResumeStore:
@@ -46,7 +46,7 @@ class ResumeStore:
         self._keep = keep
         self._durable = durable
 
-    def save(self, step: int, parts: Mapping[str, State], meta: Mapping[str, Any]) -> Path:
+    def save(self, step: int, parts: Mapping[str, State], meta: Mapping[str, Json]) -> Path:
         """Write a step and delete all but the newest `keep`; `meta` is JSON-like. Returns the folder.
 
         A step that is there already is replaced. What a killed process left half-written is removed.
@@ -114,7 +114,7 @@ class ResumeStore:
         files, meta = self._checked(step)
         return Saved(step, {path.stem: load_state(path, what="saved state") for path in files}, meta)
 
-    def newest_meta(self) -> dict[str, Any]:
+    def newest_meta(self) -> dict[str, Json]:
         """Return the `meta` of the newest step whose manifest can be read; its other files are not read.
 
         Raises CheckpointError if there is none.
@@ -139,7 +139,7 @@ class ResumeStore:
             if newer > step:
                 shutil.rmtree(self.folder / str(newer), ignore_errors=True)
 
-    def _checked(self, step: int) -> tuple[list[Path], dict[str, Any]]:
+    def _checked(self, step: int) -> tuple[list[Path], dict[str, Json]]:
         """Return (the files, `meta`) of a step. Raises CheckpointError if a file does not fit the manifest."""
         folder = self.folder / str(step)
         manifest = _read_manifest(folder / _MANIFEST)
@@ -160,9 +160,9 @@ class ResumeStore:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def _read_manifest(path: Path) -> dict[str, Json]:
     try:
-        manifest: dict[str, Any] = json.loads(path.read_bytes())
+        manifest: dict[str, Json] = json.loads(path.read_bytes())
         is_ours = isinstance(manifest["files"], dict) and isinstance(manifest["meta"], dict)
         version = manifest["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:

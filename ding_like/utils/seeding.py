@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import random
 import zlib
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -49,7 +47,7 @@ def rng_state(rng: np.random.Generator) -> State:
     return copy.deepcopy(dict(rng.bit_generator.state))
 
 
-def set_rng_state(rng: np.random.Generator, state: Mapping[str, Any]) -> None:
+def set_rng_state(rng: np.random.Generator, state: State) -> None:
     """Continue `rng` where `rng_state` was taken; CheckpointError if the state is of another kind of generator."""
     kind = type(rng.bit_generator).__name__
     if state.get("bit_generator") != kind:
@@ -67,7 +65,7 @@ def global_rng_state() -> State:
     return {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
 
 
-def set_global_rng_state(state: Mapping[str, Any]) -> None:
+def set_global_rng_state(state: State) -> None:
     """Continue the global generators where `global_rng_state` was taken."""
     import torch
 
