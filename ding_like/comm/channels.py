@@ -66,8 +66,8 @@ class Segment:
     observed: Mapping[str, Array] = field(default_factory=dict)
 
 
-class Order(NamedTuple):
-    """Say what a collector is to do next."""
+class CollectRequest(NamedTuple):
+    """Request of rows to a collector, or to finish."""
 
     finish: bool  # end the task
     rows: int  # that may be collected now; 0: ask again
@@ -102,10 +102,10 @@ class WeightReader(Protocol):
 class RowSink(Protocol):
     """Take a collector's rows, and tell it what to do next."""
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         """Hand a segment over, once, and return what is to be done next. Raises CommError if it cannot be."""
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         """Return what is to be done next; wait for at most `timeout_s` while there is nothing."""
 
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from ding_like.comm.channels import Batch, Order, Rows, Segment, Version, Weights
+from ding_like.comm.channels import Batch, CollectRequest, Rows, Segment, Version, Weights
 from ding_like.data.rows import as_batch
 from ding_like.types import Array
 from ding_like.utils.log import one_time_warning
@@ -90,7 +90,7 @@ class LocalRows:
         self._drawn: Batch | None = None
         self._lock = threading.RLock()
 
-    def put(self, segment: Segment, *, asked: int | None = None) -> Order:
+    def put(self, segment: Segment, *, asked: int | None = None) -> CollectRequest:
         """Store a segment's rows, and return the next order.
 
         `asked` is how many episodes it was to have where episodes are counted, by default those of an order.
@@ -118,11 +118,11 @@ class LocalRows:
         with self._lock:
             self.env_step += segment.env_steps
 
-    def order(self, *, timeout_s: float = 0.0) -> Order:
+    def order(self, *, timeout_s: float = 0.0) -> CollectRequest:
         """Return how many rows may be collected now; 0 while updates are behind."""
         with self._lock:
             rows = self._segment_rows if self._ratio.credit(self._collected, self._granted) > 0 else 0
-            return Order(False, rows, self.env_step, self._newest())
+            return CollectRequest(False, rows, self.env_step, self._newest())
 
     def next(self, *, timeout_s: float = 0.0) -> Batch | None:
         """Draw a batch if the ratio allows an update and the store has as many rows, else return None."""

@@ -28,7 +28,7 @@ from ding_like.entry.learners import report_error
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, plan_system
 from ding_like.entry.serial_entry import run_scheme
 from ding_like.errors import ConfigError
-from ding_like.pipeline.collect import CollectEnd
+from ding_like.pipeline.collect import RolloutWorker
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.learner_side import LearnerSide, build_driver
@@ -187,13 +187,13 @@ def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arg
     start = group.broadcast_json()
     cfg = FrozenConfig(deep_merge(cfg, {"exp_name": start["exp_name"]}))
 
-    def make_end(rank: int) -> CollectEnd:
+    def make_end(rank: int) -> RolloutWorker:
         made = SchemeFactories.of(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
         # made_in: not by the process of the run itself, whose generators would stay as they are.
         factories = replace(made, begun_at=start["begun_at"], made_in="")
         policy, envs = factories.actor("cpu"), factories.train_envs("cpu", rank, 0)
         try:
-            return factories.algo("cpu", policy).collect_end(envs, rank, 0)
+            return factories.algo("cpu", policy).rollout_worker(envs, rank, 0)
         except BaseException:
             envs.close()
             raise

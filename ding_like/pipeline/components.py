@@ -318,6 +318,16 @@ def build_evaluator(
     return evaluator
 
 
+# Number of the final evaluation of a run: no stop rule has seen its episodes.
+FINAL_NUMBER = -1
+_FINAL_EPISODES = 20
+
+
+def final_episodes(env: EnvManager) -> int:
+    """Return the number of episodes of a run's final evaluation, one in each lane at least."""
+    return max(_FINAL_EPISODES, env.num_lanes)
+
+
 def build_learner(
     cfg: FrozenConfig,
     policy: Policy,

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import Order, RowSink, Segment, Version, Weights
+from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, Weights
 from ding_like.comm.local import BatchOnce, LocalRows, NewestWeights
 from ding_like.comm.ray.packing import pack_state, unpack_state
 from ding_like.comm.weights.encode import Encoded, encode
@@ -26,11 +26,11 @@ from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import warmup_steps
-from ding_like.pipeline.collect import CollectEnd, PolicyWeights, collector_name, segment_of
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker, collector_name, segment_of
 from ding_like.pipeline.components import Opponents, build_buffer, build_policy, evaluated_env
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, seeded_collect_env
 from ding_like.pipeline.learners.joined import pack_learn_state, restored
-from ding_like.pipeline.remote_collectors import Collected, Intake, RemoteCollectors
+from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, RowReceiver
 from ding_like.pipeline.runner import local_rows
 from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
 from ding_like.policy import Policy
@@ -65,14 +65,14 @@ class SegmentStorage:
         """Number of rows that are still to be taken."""
         return 0 if self._segment is None else len(self._segment.batch)
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         """Keep a segment, in place of one that was not taken."""
         self._segment = segment
-        return Order(False, 0, 0, None)
+        return CollectRequest(False, 0, 0, None)
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         """Return that nothing is wanted: the caller of the collector gives the orders."""
-        return Order(False, 0, 0, None)
+        return CollectRequest(False, 0, 0, None)
 
     def take(self) -> Segment:
         """Return the segment, once. Raises ConfigError where there is none."""
@@ -89,7 +89,7 @@ class LearnRows:
     """
 
     def __init__(
-        self, rows: LocalRows, algo: Algorithm, *, intake: Intake | None = None, with_priority: bool = False,
+        self, rows: LocalRows, algo: Algorithm, *, intake: RowReceiver | None = None, with_priority: bool = False,
         close: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.rows, self.close = rows, close
@@ -99,7 +99,7 @@ class LearnRows:
 
     # --- rows in
 
-    def order_round(self) -> Order:
+    def order_round(self) -> CollectRequest:
         """Return how many rows a round of collecting is to bring; 0: updates are behind."""
         order = self.rows.order(timeout_s=0.0)
         return order._replace(env_step=max(order.env_step, self.run_env_step))
@@ -372,10 +372,10 @@ class Algorithm:
         """Return what keeps the weights that the actor is sent."""
         return PolicyWeights(actor, NewestWeights())
 
-    def collect_end(
+    def rollout_worker(
         self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
         storage: RowSink | None = None,
-    ) -> CollectEnd:  # fmt: skip
+    ) -> RolloutWorker:  # fmt: skip
         """Return what a worker collects with, in `envs`, which are closed with it; joined to weights and a storage."""
         own, seed = self.factories, self.factories.lane_seed(index_worker, index_parent)
         is_first = index_worker <= 1 and index_parent == 0
@@ -387,7 +387,7 @@ class Algorithm:
         if not own.is_at_home and not Path(cfg.exp_name).is_dir():  # on another machine the run has no folder
             folder = TemporaryDirectory(prefix="ding-like-")
             cfg = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
-        end = CollectEnd(
+        end = RolloutWorker(
             cfg,
             envs,
             self.policy,
@@ -399,7 +399,6 @@ class Algorithm:
         )
         if weights is not None and storage is not None:
             end.connect(weights, storage)
-            weights.use_statistics(end.statistics.use)
         return end
 
     # --- what a gradient worker computes with
@@ -423,7 +422,7 @@ class Algorithm:
         store = BatchOnce() if buffer is None else buffer
         rows = local_rows(cfg, store, newest=newest, counts_rows=True, batch_size=cfg.policy.learn.batch_size)
         self._rng = make_rng(own.seed, "learner", str(index_worker), *own.resumed)
-        intake = Intake(
+        intake = RowReceiver(
             rows, RemoteCollectors(), newest=newest, max_policy_lag=max_policy_lag,
             follows_episodes=buffer is not None and buffer.needs_env,
         )  # fmt: skip

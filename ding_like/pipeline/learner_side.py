@@ -7,23 +7,23 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import Order, RowSink, Version, Weights
+from ding_like.comm.channels import CollectRequest, RowSink, Version, Weights
 from ding_like.comm.local import BatchOnce
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import plays_episodes, steps_per_row
-from ding_like.pipeline.collect import CollectEnd, CollectRole, PolicyWeights
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import ATTEMPT, Algorithm, LearnRows, SchemeFactories
-from ding_like.pipeline.remote_collectors import Intake, RemoteCollectors
+from ding_like.pipeline.remote_collectors import RemoteCollectors, RowReceiver
 from ding_like.pipeline.runner import TrainRole, collect_at_random, has_priorities, local_rows
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.policy.base import device_named
-from ding_like.types import Array, EnvManager, Info, State
+from ding_like.types import Array, EnvManager, Info, Setting, State
 from ding_like.worker.collector.stop_rule import StopRule
 
 
@@ -112,11 +112,11 @@ class LearnerSide:
         collect_at_random(self.cfg, self.parts)
         self.rows.env_step = self.parts.collector.envstep
 
-    def intake(self, *, max_policy_lag: int | None) -> Intake:
+    def intake(self, *, max_policy_lag: int | None) -> RowReceiver:
         """Return the receiver of the rows of remote collectors."""
         report, statistics = self.parts.collector, self.parts.statistics
         assert isinstance(report, RemoteCollectors), "the parts were built for remote collectors"
-        return Intake(
+        return RowReceiver(
             self.rows,
             report,
             newest=self.newest,
@@ -187,13 +187,13 @@ class RunAlgorithm(Algorithm):
         """Divide a batch as the policy wants it."""
         return self._end.parts.learner.minibatches(batch, env_step)
 
-    def collect_end(
+    def rollout_worker(
         self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
         storage: RowSink | None = None,
-    ) -> CollectEnd:  # fmt: skip
+    ) -> RolloutWorker:  # fmt: skip
         """Return the run's own collector, which acts with the learner's policy."""
         assert storage is not None, "a worker collects into its storage"
-        return RunCollectEnd(self.factories, self._end, storage)
+        return RunRolloutWorker(self.factories, self._end, storage)
 
     def compute_gradients(self, minibatch: Any) -> tuple[None, Info]:
         """Compute the gradient of a minibatch, which stays in the policy."""
@@ -232,21 +232,26 @@ class RunAlgorithm(Algorithm):
         self._end.parts.learner.save_checkpoint(name)
 
 
-class RunCollectEnd(CollectEnd):
+class RunRolloutWorker(RolloutWorker):
     """Run's own collector, whose segments go to a worker's storage."""
 
     def __init__(self, factories: SchemeFactories, end: LearnerSide, storage: RowSink) -> None:
         parts = end.parts
-        self._cfg, self._folder, self._fitted = factories.cfg, None, factories.fitted
+        self._cfg, self._fitted = factories.cfg, factories.fitted
         self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
-        self._role = CollectRole(
-            parts.own_collector, PolicyWeights(parts.policy), sink=storage, stats=self._stats,
-            settings=lambda _: parts.commander.step(),
-        )  # fmt: skip
+        self.weights, self.sink = PolicyWeights(parts.policy), storage
+        self._commander = parts.commander
+        self.random_steps, self.setting, self._acts_at_random = 0, {}, False
 
-    def collect(self, order: Order, *, stop: StopRule | None = None) -> Order:
-        """Collect what an order wants."""
-        return self.role.collect(order, stop=stop)
+    def collect(self, request: CollectRequest, *, stop: StopRule | None = None) -> CollectRequest:
+        return self.collect_segment(request, stop=stop)
+
+    def collect_setting(self, request: CollectRequest) -> Setting:
+        setting: Setting = self._commander.step()
+        return setting
+
+    def _observed(self) -> Mapping[str, Array]:
+        return {}  # the envs normalise by what they observe themselves
 
     def close(self) -> None:
         """Do nothing: the collector is the run's."""

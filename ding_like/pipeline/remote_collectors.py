@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.local import LocalRows
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import PREFIX, mean_metrics, of_stats
@@ -174,7 +174,7 @@ class Collected(NamedTuple):
     asked: int
 
 
-class Intake:
+class RowReceiver:
     """Receiver of segments, which it puts into `rows` and counts in `report`; wrappers' statistics are merged.
 
     Rows that were collected with weights more than `max_policy_lag` updates older than the learner's, which `newest`
@@ -199,7 +199,7 @@ class Intake:
         self.report = report
         self.newest = newest
 
-    def put(self, parts: Sequence[Collected], order: Order) -> Order:
+    def put(self, parts: Sequence[Collected], order: CollectRequest) -> CollectRequest:
         """Put what came as one segment and return the next order, or `order` where there is nothing to learn from."""
         update = self.newest().update
         fresh = [part for part in parts if update - part.segment.version.update <= self._max_policy_lag]

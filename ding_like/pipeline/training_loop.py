@@ -7,14 +7,13 @@ import math
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.checkpoint import Checkpointer
-from ding_like.pipeline.collect import EvaluateRole, Evaluation, PolicyWeights
-from ding_like.pipeline.components import Components
+from ding_like.pipeline.components import FINAL_NUMBER, Components, final_episodes
 from ding_like.pipeline.learners.lock_step import Alone, Turn
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import Origin, RunRecord, RunResult, forget_earlier_best, put_best_back, set_best_aside
@@ -22,9 +21,10 @@ from ding_like.pipeline.runner import Runner, RunnerLostError, SerialRunner
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.progress import Limits, Progress
 from ding_like.report.run_console import RunConsole
-from ding_like.types import State
+from ding_like.types import EnvManager, State
 from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.resume import Saved
+from ding_like.worker import InteractionSerialEvaluator
 from ding_like.worker.evaluator.base import EvaluationStoppedError
 
 logger = logging.getLogger(__name__)
@@ -82,6 +82,8 @@ class TrainingLoop:
         parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
         with StopSignal(self._say_stopping) as signals, ExitStack() as opened:
             self._signals = signals
+            if parts.evaluator is not None:
+                parts.evaluator.is_leaving = lambda: signals.received is not None
             with self._phase("starting" if self._saved is None else "loading the saved point"):
                 state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
@@ -89,7 +91,6 @@ class TrainingLoop:
             try:
                 with self._phase(self._first_phase):
                     self._start_runner(state)
-                self._evaluate = self._evaluate_role()
                 self._console.start(self._progress())
                 stop = self._loop(signals)
                 self._runner.flush()
@@ -103,13 +104,11 @@ class TrainingLoop:
                 logger.info("interrupted %s", self._saved_at())
                 signals.leave()
         parts.learner.call_hook("after_run")
-        if self._evaluate is None:
-            return None
-        return self._conclude(self._evaluate, stop=stop)
+        return None if parts.evaluator is None else self._conclude(parts.evaluator, stop=stop)
 
-    def _conclude(self, evaluate: EvaluateRole, *, stop: bool) -> RunResult:
+    def _conclude(self, evaluator: InteractionSerialEvaluator, *, stop: bool) -> RunResult:
         """Evaluate the last model afresh, keep it if it is the best, and write the result."""
-        parts = self._parts
+        parts, began_s = self._parts, time.perf_counter()
         train_iter, env_step = parts.learner.train_iter, parts.collector.envstep
 
         def save(name: str) -> None:
@@ -117,11 +116,15 @@ class TrainingLoop:
             parts.learner.save_checkpoint(name)
 
         with self._console.phase("evaluating the last model"):
-            found = evaluate.conclude(train_iter, env_step, save_checkpoint=save)
-        self._note(found)
+            self._share_statistics()
+            final = evaluator.eval_last(
+                final_episodes(self._eval_env), number=FINAL_NUMBER, train_iter=train_iter, envstep=env_step,
+                save_ckpt_fn=save,
+            )  # fmt: skip
+        self._note(evaluator, final.returns, final.metrics, began_s)
         self._console.update(self._progress())
-        result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": found.metrics}
-        return when_there_is_room(lambda: self._record.conclude(found.returns, **result), tell=logger.warning)
+        result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": final.metrics}
+        return when_there_is_room(lambda: self._record.conclude(final.returns, **result), tell=logger.warning)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the runner; return a saved point's state, if any."""
@@ -221,19 +224,18 @@ class TrainingLoop:
         again = f"go on from env step {newest:,}, saved before, with  {self._resume_command}"
         return f"{torn}; {again}"
 
-    def _evaluate_role(self) -> EvaluateRole | None:
-        parts, evaluator, env = self._parts, self._parts.evaluator, self._parts.evaluator_env
-        if evaluator is None or env is None:
-            return None
+    @property
+    def _eval_env(self) -> EnvManager:
+        assert self._parts.evaluator_env is not None, "the first learner evaluates, and has envs for it"
+        return self._parts.evaluator_env
 
-        def share() -> None:
-            if parts.statistics is None:
-                share_statistics(parts.own_env, env)
-            else:
-                parts.statistics.evaluate_with(env)
-
-        evaluator.is_leaving = lambda: self._signals.received is not None
-        return EvaluateRole(evaluator, PolicyWeights(parts.policy), before=share)
+    def _share_statistics(self) -> None:
+        """Have the envs of evaluations normalise by what the collector's wrappers have learned."""
+        statistics = self._parts.statistics
+        if statistics is None:
+            share_statistics(self._parts.own_env, self._eval_env)
+        else:
+            statistics.evaluate_with(self._eval_env)
 
     def _loop(self, signals: StopSignal) -> bool:
         """Return whether an evaluation reached `stop_value`."""
@@ -249,7 +251,7 @@ class TrainingLoop:
                 self._runner.flush()
             if turn.saves:
                 self._save_between()
-            if turn.evaluates and self._lock_step.evaluate(None if self._evaluate is None else self._evaluate_now):
+            if turn.evaluates and self._lock_step.evaluate(None if parts.evaluator is None else self._evaluate):
                 return True
             if signals.received is not None and parts.share.num_learners == 1:
                 continue  # an evaluation was broken off; several learners agree after the next step
@@ -263,38 +265,46 @@ class TrainingLoop:
 
     def _due(self, signals: StopSignal) -> Turn:
         """Return what is due before the next rows are collected; of several learners, the first decides for all."""
-        if signals.received is not None or self._evaluate is None:
+        evaluator = self._parts.evaluator
+        if signals.received is not None or evaluator is None:
             return Turn(signals.received or 0)
         saves = self._checkpointer is not None and self._checkpointer.is_due()
         is_timed = self._limits.max_duration_s < math.inf
-        return Turn(0, saves, not is_timed and self._evaluate.is_due(self._parts.learner.train_iter))
+        return Turn(0, saves, not is_timed and evaluator.should_eval(self._parts.learner.train_iter))
 
     @property
     def _is_out_of_time(self) -> bool:
         return time.monotonic() >= self._end_s
 
-    def _evaluate_now(self) -> bool:
+    def _evaluate(self) -> bool:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
-        parts, env_step = self._parts, self._parts.collector.envstep
-        assert self._evaluate is not None, "only a learner that evaluates is asked to"
+        parts, evaluator, began_s = self._parts, self._parts.evaluator, time.perf_counter()
+        assert evaluator is not None, "the first learner evaluates"
         try:
             with self._phase("evaluating"):
-                found = self._evaluate.evaluate(
-                    parts.learner.train_iter, env_step, save_checkpoint=parts.learner.save_checkpoint
+                self._share_statistics()
+                stop, info = evaluator.eval(
+                    parts.learner.save_checkpoint, parts.learner.train_iter, parts.collector.envstep
                 )
-        except EvaluationStoppedError:  # it is due when the run goes on
+        except EvaluationStoppedError:  # it is due when the run resumes
             return False
-        self._note(found)
-        return found.stop
+        self._note(evaluator, info["eval_episode_return"], info.get("metrics", {}), began_s)
+        return stop
 
-    def _note(self, found: Evaluation) -> None:
+    def _note(
+        self,
+        evaluator: InteractionSerialEvaluator,
+        returns: Sequence[float],
+        metrics: Mapping[str, float],
+        began_s: float,
+    ) -> None:
         self._record.note_evaluation(
-            found.returns,
-            best=found.best_return,
+            returns,
+            best=evaluator.best_return,
             env_step=self._parts.collector.envstep,
-            duration_s=found.duration_s,
+            duration_s=time.perf_counter() - began_s,
             console=self._console,
-            metrics=found.metrics,
+            metrics=metrics,
         )
 
     def _progress(self) -> Progress:

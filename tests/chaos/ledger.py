@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ding_like.comm.channels import Order, Segment, Version, Weights
+from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.collect import UNTRAINED
@@ -67,7 +67,7 @@ class LedgerCollector(FlaskFileSystemCollector):
         )  # fmt: skip
         return super().send_stepdata(path, stepdata)
 
-    def send_metadata(self, metadata: m.SegmentInfo) -> Order:
+    def send_metadata(self, metadata: m.SegmentInfo) -> CollectRequest:
         waiting = [*self.deal_with_collector_data(), metadata]
         order = super().send_metadata(metadata)
         task = self._sink.task

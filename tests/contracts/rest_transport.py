@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Batch, Order, Segment, Version, Weights
+from ding_like.comm.channels import Batch, CollectRequest, Segment, Version, Weights
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_server import CoordinatorServer
@@ -114,12 +114,12 @@ class FreshSink:
     def __init__(self, sink: RestRowSink) -> None:
         self._sink = sink
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         newest = self.order(timeout_s=0.0).newest
         assert newest is not None
         return self._sink.put(replace(segment, version=newest))
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         return self._sink.order(timeout_s=timeout_s)
 
 

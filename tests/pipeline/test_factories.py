@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.channels import Order
+from ding_like.comm.channels import CollectRequest
 from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.envs import get_vec_env_setting
@@ -153,7 +153,7 @@ def test_the_next_update_takes_a_step_of_the_learning_rate_that_was_set(name: st
     algo = factories.algo("cpu", policy)
     worker = make_worker(factories)
 
-    rows, _ = worker.collect_data(order=Order(False, 256, 0, None))
+    rows, _ = worker.collect_data(order=CollectRequest(False, 256, 0, None))
     worker.stop()
     batch = TransitionBatch(rows)
 

@@ -1,4 +1,4 @@
-"""The switch from random actions to the policy's, by a role in a run of many: no row says what nobody played."""
+"""Switch from random actions to the policy's in a rollout worker: each row has the action that was played."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.comm.channels import Order, Segment
-from ding_like.pipeline.collect import CollectRole, PolicyWeights
+from ding_like.comm.channels import CollectRequest, Segment
+from ding_like.config import FrozenConfig
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.worker import SampleSerialCollector
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import ScriptedManager
 
 
 class Deliberate:
-    """Act by a running number from 1000 on, so that no random action is like one of these."""
+    """Actor that counts from 1000 on, so that no random action is like one of these."""
 
     def __init__(self) -> None:
         self._next = 1000
@@ -31,25 +32,28 @@ class Deliberate:
 
 
 class Sink:
-    """Take segments, and order four rows until `rows` have come."""
+    """Sink that requests four rows until `rows` have come."""
 
     def __init__(self, rows: int) -> None:
         self.segments: list[Segment] = []
         self._rows = rows
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         self.segments.append(segment)
         return self.order(timeout_s=0.0)
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         steps = sum(each.env_steps for each in self.segments)
-        return Order(sum(len(each.batch) for each in self.segments) >= self._rows, 4, steps, None)
+        return CollectRequest(sum(len(each.batch) for each in self.segments) >= self._rows, 4, steps, None)
 
 
 class Watched(ScriptedManager):
-    """Keep what was played: lane, episode, step -> action."""
+    """Manager that records what was played: lane, episode, step -> action."""
 
     played: dict[tuple[int, ...], int]
+
+    def wrapper_states(self) -> list[Any]:
+        return []
 
     def step(self, lanes: Any, actions: Any, *, timeout_s: Any = None) -> Any:
         for lane, action in zip(lanes.tolist(), actions.tolist(), strict=True):
@@ -66,12 +70,14 @@ def test_rows_that_are_open_when_the_policy_takes_over_keep_their_random_actions
     manager.played = {}
     mode = Rows(nstep=nstep).collect_mode._replace(actor=Deliberate())
     command = SimpleNamespace(get_setting_collect=lambda info: {})
-    collector = SampleSerialCollector(SampleSerialCollector.default_config(), manager, mode, exp_name=str(tmp_path))
-    weights = PolicyWeights(SimpleNamespace(collect_mode=mode, command_mode=command))  # type: ignore[arg-type]
-    sink = Sink(60)
+    policy: Any = SimpleNamespace(collect_mode=mode, command_mode=command)
+    collect = {"collector": SampleSerialCollector.default_config()}
+    cfg = FrozenConfig(dict(exp_name=str(tmp_path), policy=dict(random_collect_size=30, collect=collect)))
+    worker, sink = RolloutWorker(cfg, manager, policy, fitted={}, seed=0), Sink(60)
+    worker.connect(PolicyWeights(policy), sink)
 
-    CollectRole(collector, weights, sink=sink, random_steps=30, action_space=manager.action_space).run()
-    collector.close()
+    worker.run()
+    worker.close()
 
     logged = defaultdict(list)
     for segment in sink.segments:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import Space, spaces
 
-from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.files import SharedFiles
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, CoordinatorService, NewSegment
@@ -591,7 +591,7 @@ class RestRowSink(TaskUser):
         self._waiting.clear()
         remove_segments(self._link.files.segments, names)
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         """Write a segment, announce it, and return what is to be done next.
 
         Raises SegmentError where the disk stays full for ten minutes, CommError if the coordinator refuses it.
@@ -637,7 +637,7 @@ class RestRowSink(TaskUser):
         """Queue what is announced of a segment; a failed `send` leaves it in the queue."""
         self._waiting.append(info)
 
-    def send(self, infos: Sequence[m.SegmentInfo]) -> Order:
+    def send(self, infos: Sequence[m.SegmentInfo]) -> CollectRequest:
         """Announce segments, which empties the queue, and return the next order."""
         task, _ = self._begun()
         message = m.SendData(task.attempt, tuple(infos))
@@ -647,7 +647,7 @@ class RestRowSink(TaskUser):
             raise CommError(f"the coordinator refuses segment {rejected.name}: {rejected.code}.")
         return self._order(reply)
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         """Return what is to be done next, after a wait of `timeout_s` at most for rows that may be collected."""
         _, handle = self._begun()
         reply = self._link.ask_task(self.task, wait_s=timeout_s)
@@ -655,10 +655,10 @@ class RestRowSink(TaskUser):
             handle.pause()  # the coordinator may be too busy to let anyone wait
         return self._order(reply)
 
-    def _order(self, reply: m.TaskInfoReply | m.SendDataReply) -> Order:
+    def _order(self, reply: m.TaskInfoReply | m.SendDataReply) -> CollectRequest:
         """Return the order in an answer; a heartbeat may have brought the wish to end the task."""
         _, handle = self._begun()
         handle.note(reply.policy)
         finish = reply.finish or handle.finish_asked
         newest = None if reply.policy is None else Version(reply.policy.attempt, reply.policy.version)
-        return Order(finish, 0 if finish else reply.credit, reply.env_step, newest)
+        return CollectRequest(finish, 0 if finish else reply.credit, reply.env_step, newest)

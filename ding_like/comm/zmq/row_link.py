@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.json_fields import MAX_TEXT, count_of, plain_of, text_of
 from ding_like.comm.json_version import version_of
 from ding_like.comm.zmq.frames import Frame, Message, decode, encode
@@ -232,7 +232,7 @@ class _Given(NamedTuple):
     """Order as it came."""
 
     id: int
-    order: Order
+    order: CollectRequest
     extra: dict[str, Any]  # Any: of JSON
     statistics: dict[str, Array] | None
 
@@ -255,10 +255,10 @@ class ZmqRowSink(DataLink):
         self._under_way: _Given | None = None  # the order that was returned
         self._seq = 0
         self._unacknowledged: dict[int, tuple[int, list[Frame]]] = {}  # rows and frames by seq
-        self._last = Order(False, 0, 0, None)
+        self._last = CollectRequest(False, 0, 0, None)
         self._statistics: dict[str, Array] | None = None
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         """Return the next order; wait for at most `timeout_s` while there is none.
 
         Raises CommError where the driver refuses this source or a segment of it, or does not answer for too long.
@@ -272,7 +272,7 @@ class ZmqRowSink(DataLink):
             self._statistics = given.statistics if given.statistics is not None else self._statistics
         return given.order
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         """Send a segment for the order that was returned last, and return the next one, without a wait.
 
         Without such an order it waits for one. Raises ConfigError for rows that do not stack, CommError as `order`.
@@ -335,7 +335,7 @@ class ZmqRowSink(DataLink):
         statistics = None
         if head.get("has_statistics") is True:  # copied: the arrays of a message are read-only
             statistics = {name: array.copy() for name, array in message.arrays.items()}
-        order = Order(False, count_of(head, "rows"), count_of(head, "env_step"), newest)
+        order = CollectRequest(False, count_of(head, "rows"), count_of(head, "env_step"), newest)
         self._orders.append(_Given(count_of(head, "id"), order, plain_of(head, "extra"), statistics))
 
     def _forget(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Order, Segment, Version, Weights
+from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import CoordinatorService
 from ding_like.comm.rest.rows import RestRowSink
@@ -165,11 +165,11 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     # --- the collector's side: this is its RowSink and its WeightReader
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         """Write a segment, send its metadata, and return what is to be done next; see `RestRowSink`."""
         return self.send_metadata(self.send_stepdata(self._sink.next_name(), segment))
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         """Return what is to be done next, after a wait of `timeout_s` at most for rows that may be collected."""
         return self._sink.order(timeout_s=timeout_s)
 
@@ -183,7 +183,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         """Write rows as the segment file `path`; return its metadata."""
         return self._sink.write(path, stepdata)
 
-    def send_metadata(self, metadata: m.SegmentInfo) -> Order:
+    def send_metadata(self, metadata: m.SegmentInfo) -> CollectRequest:
         """Queue a segment's metadata, send what `deal_with_collector_data` returns, and return the next order."""
         self._sink.queue(metadata)
         return self._sink.send(self.deal_with_collector_data())

@@ -27,8 +27,15 @@ from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError
-from ding_like.pipeline.collect import EvaluateRole, PolicyWeights
-from ding_like.pipeline.components import Opponents, build_evaluator, build_learner, build_policy, rows_schema
+from ding_like.pipeline.components import (
+    FINAL_NUMBER,
+    Opponents,
+    build_evaluator,
+    build_learner,
+    build_policy,
+    final_episodes,
+    rows_schema,
+)
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, one_player_sees
 from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
@@ -602,7 +609,7 @@ class FinalEvaluation:
         self._versus = one_player_sees(cfg, self.manager, seed=seed, name="judge")
         self.env: EnvManager = self.manager if self._versus is None else self._versus  # as the policy sees it
         self._evaluator = build_evaluator(cfg, self.env, None, seed=seed)
-        self._role: EvaluateRole | None = None
+        self._before: Callable[[], None] | None = None
 
     def judge(self, policy: Policy, opponents: Opponents, *, before: Callable[[], None] | None = None) -> None:
         """Choose the policy to evaluate, and in games its opponent; before the first `play`.
@@ -612,12 +619,13 @@ class FinalEvaluation:
         if self._versus is not None:
             opponents.face(self._versus, str(self._cfg.env.manager.opponent))
         self._evaluator.reset_policy(policy.eval_mode)
-        self._role = EvaluateRole(self._evaluator, PolicyWeights(policy), before=before)
+        self._before = before
 
     def play(self) -> dict[str, Any]:
         """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
-        assert self._role is not None, "judge() was called"
-        final = self._role.final()
+        if self._before is not None:
+            self._before()
+        final = self._evaluator.play(final_episodes(self.env), number=FINAL_NUMBER)
         return {
             "eval_value": final.mean,
             "eval_value_raw": final.returns,

@@ -16,7 +16,7 @@ from ding_like.data.records import EpisodeRecord
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError
-from ding_like.pipeline.collect import CollectEnd, CollectRole, EvaluateRole, PolicyWeights
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.pipeline.envs import EnvSetting, build_eval_env
 from ding_like.pipeline.self_play import versus
 from ding_like.policy import Policy
@@ -140,6 +140,18 @@ class BaseParallelCollector(ABC, Configurable):
         self._logger.debug(s)
 
 
+class _Worker(RolloutWorker):
+    """Rollout worker that calls the hooks of a parallel collector."""
+
+    owner: ZerglingParallelCollector
+
+    def update_policy(self) -> None:
+        self.owner._update_policy()
+
+    def after_segment(self, segment: Segment) -> None:
+        self.owner._iter_after_hook(segment)
+
+
 @PARALLEL_COLLECTOR_REGISTRY.register("zergling")
 class ZerglingParallelCollector(BaseParallelCollector):
     """Parallel collector of one policy in many envs; envs and open episodes stay from task to task.
@@ -167,26 +179,25 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._setting: EnvSetting = env_setting or get_vec_env_setting(self._main.env)
         # Lanes of all collectors have seeds of their own.
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
-        self._end = CollectEnd.build(
+        self._end = _Worker.build(
             self._main,
             seed=self._seed,
             env_setting=self._setting,
             name=f"collector{self._cfg.index}",
             seen=self._as_seen,
         )
+        self._end.owner = self
         self.policy = self._end.policy
         if isinstance(self._end.collector, LoopCollector):
             self._end.collector.step_by(self._step)
-        self._weights: PolicyWeights | None = None  # of the task to collect
-        self._evaluate_role: EvaluateRole | None = None  # from the first evaluation on
+        self._weights: PolicyWeights | None = None  # from the first task on
+        self._evaluates = False  # from the first evaluation on
 
     def _run(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
         return self._evaluate(task_info) if task_info["eval_flag"] else self._collect(task_info)
 
     def close(self) -> None:
         self._end.close()
-        if self._evaluate_role is not None:
-            self._evaluate_role.close()
         super().close()
 
     # --- collecting
@@ -194,29 +205,24 @@ class ZerglingParallelCollector(BaseParallelCollector):
     def _collect(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
         if task_info.get("segment_episodes"):  # this collector's share of what one would collect at a time
             self.policy.collect_mode.set_attribute("n_episode", int(task_info["segment_episodes"]))
-        role = self._role(str(task_info["policy_id"]))
-        return {"segments": role.run(is_done=lambda: self._is_done(task_info))}
+        if self._sink is None:
+            raise ConfigError("the collector has nowhere to put rows: give it the channels `sink` and `reader`.")
+        self._end.connect(self._loaded(str(task_info["policy_id"])), self._sink)
+        return {"segments": self._end.run(is_done=lambda: self._is_done(task_info))}
 
     def _is_done(self, task_info: Mapping[str, Any]) -> bool:
         """Return whether a task to collect is done before the coordinator ends it."""
         return False
 
-    def _role(self, policy_id: str) -> CollectRole:
-        if self._sink is None:
-            raise ConfigError("the collector has nowhere to put rows: give it the channels `sink` and `reader`.")
-        self._weights = self._loaded(policy_id)
-        role = self._end.connect(self._weights, self._sink, after_segment=self._iter_after_hook)
-        role.update_policy = self._update_policy
-        return role
-
     def _update_policy(self) -> None:
-        assert self._weights is not None, "a task to collect has weights"
-        self._weights.take_newest()
+        self._end.weights.take_newest()
 
     def _loaded(self, policy_id: str) -> PolicyWeights:
         if self._reader is None:
             raise ConfigError("the collector has no weights to act with: give it the channels `sink` and `reader`.")
-        return self._end.loaded(self._reader, policy_id=policy_id)
+        if self._weights is None:
+            self._weights = PolicyWeights(self.policy, self._reader, policy_id=policy_id)
+        return self._weights
 
     def _iter_after_hook(self, segment: Segment) -> None:
         if self._timer.pass_s():
@@ -226,14 +232,14 @@ class ZerglingParallelCollector(BaseParallelCollector):
     # --- evaluating
 
     def _evaluate(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
-        if self._evaluate_role is None:
-            weights = self._loaded(str(task_info["policy_id"]))
+        weights = self._loaded(str(task_info["policy_id"]))
+        if not self._evaluates:
             seed = int(self._cfg.seed)
-            envs = build_eval_env(self._main, seed=seed, env_setting=self._setting)
-            self._evaluate_role = self._end.evaluate_role(envs, weights, seed=seed)
+            self._end.use_eval_envs(build_eval_env(self._main, seed=seed, env_setting=self._setting), seed=seed)
+            self._evaluates = True
         number = int(task_info["number"])
-        result = self._evaluate_role.play(int(task_info["n_episode"]), number=number)
-        iteration = self._evaluate_role.weights.version.update
+        result = self._end.evaluate(int(task_info["n_episode"]), number=number, weights=weights)
+        iteration = weights.version.update
         self.info(f"evaluation {number} of iteration {iteration}: mean {result.mean:g}")
         return {
             "returns": result.returns,

@@ -11,14 +11,14 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Order, Segment, Version, Weights
+from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.comm.learner_group import LearnerGroup, Pair
 from ding_like.comm.local import NewestWeights
 from ding_like.comm.weights.encode import from_bytes, to_bytes
 from ding_like.comm.weights.update_worker import SHUTDOWN, WeightUpdateWorker, key_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from ding_like.pipeline.collect import CollectEnd
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.types import Array
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY
 
@@ -37,15 +37,15 @@ class RankCollector(WeightUpdateWorker):
     may take then, in seconds.
     """
 
-    def __init__(self, group: LearnerGroup, make_end: Callable[[int], CollectEnd], *, timeout_s: float) -> None:
+    def __init__(self, group: LearnerGroup, make_end: Callable[[int], RolloutWorker], *, timeout_s: float) -> None:
         super().__init__(group.store, group.rank, timeout_s=timeout_s)
         self._group = group
         self._end = make_end(group.rank)
         self._received = NewestWeights()
         self._state: Weights | None = None
-        self._order = Order(False, 0, 0, None)
+        self._order = CollectRequest(False, 0, 0, None)
         self._rows: Pair | None = None
-        self._role = self._end.connect(self._end.loaded(self._received), self)
+        self._end.connect(PolicyWeights(self._end.policy, self._received), self)
         group.announce(f"ready/{group.rank}")
 
     def serve(self) -> None:
@@ -65,7 +65,7 @@ class RankCollector(WeightUpdateWorker):
         text = self._store.get(key_of(self.rank, "order"), timeout_s=self._timeout_s)
         said = json.loads(text or "{}")
         version = Version(*said["newest"])
-        self._order = Order(False, int(said["rows"]), int(said["env_step"]), version)
+        self._order = CollectRequest(False, int(said["rows"]), int(said["env_step"]), version)
         if said.get("statistics"):
             self._end.statistics.use_flat({name: np.array(each) for name, each in said["statistics"].items()})
         if self._state is not None:
@@ -80,7 +80,7 @@ class RankCollector(WeightUpdateWorker):
 
     # --- where its rows go: a RowSink
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         """Send a segment to the trainer; return the order it was collected for."""
         body = torch.from_numpy(encode_segment(segment))
         number = self._group.store.add("num_rows", 1)
@@ -92,7 +92,7 @@ class RankCollector(WeightUpdateWorker):
         self._rows.send(body, timeout_s=self._timeout_s)
         return self._order
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         """Return the newest order."""
         return self._order
 

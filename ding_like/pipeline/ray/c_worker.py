@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ding_like.comm.channels import Order, Segment
+from ding_like.comm.channels import CollectRequest, Segment
 from ding_like.comm.ray.needs import Need, resources_of
 from ding_like.comm.ray.packing import pack_rows
 from ding_like.data.batch import TransitionBatch
@@ -64,7 +64,7 @@ class CWorker(Worker):
         self.device = device_named(device or "cpu")
         self.iter = self.samples_collected = self._num_evals = 0
         self._signals = StopSignals()
-        self._end: Any = None  # what steps the train envs: a CollectEnd or a StepCollector
+        self._end: Any = None  # what steps the train envs: a RolloutWorker or a StepCollector
         self.envs_train = self.envs_test = None
         try:
             self.actor = actor_factory(self.device)
@@ -87,8 +87,10 @@ class CWorker(Worker):
             before.close()
         if envs is None:
             return
-        if hasattr(self.algo, "collect_end"):
-            self._end = self.algo.collect_end(envs, self.index_worker, self.index_parent, self._weights, self.storage)
+        if hasattr(self.algo, "rollout_worker"):
+            self._end = self.algo.rollout_worker(
+                envs, self.index_worker, self.index_parent, self._weights, self.storage
+            )
         else:
             seed = 10_000 * self.index_parent + 100 * self.index_worker
             self._end = StepCollector(envs, self.algo, self.storage, self._weights, seed=seed)
@@ -110,7 +112,11 @@ class CWorker(Worker):
         return int(algo.num_mini_batch * algo.num_epochs if own is None else own)
 
     def collect_data(
-        self, listen_to: Iterable[str | tuple[str, int]] = (), data_to_cpu: bool = True, *, order: Order | None = None
+        self,
+        listen_to: Iterable[str | tuple[str, int]] = (),
+        data_to_cpu: bool = True,
+        *,
+        order: CollectRequest | None = None,
     ) -> tuple[Any, Info]:
         """Collect what `order` asks for, by default `update_every` rows; return (rows, info).
 
@@ -145,12 +151,12 @@ class CWorker(Worker):
 
     def collect_train_data(
         self, num_steps: int | None = None, listen_to: Iterable[str | tuple[str, int]] = (), *,
-        order: Order | None = None,
+        order: CollectRequest | None = None,
     ) -> CollectionResult:  # fmt: skip
         """Collect `num_steps` rows, or what `order` asks for, into `storage`; open episodes continue between calls."""
         end, started = self._collecting(), time.perf_counter()
         rows = whole_number("num_steps", self.update_every if num_steps is None else num_steps)
-        order = order or Order(False, rows, end.envstep, None)
+        order = order or CollectRequest(False, rows, end.envstep, None)
         order = order._replace(rows=min(order.rows, self.storage.max_size or order.rows))
         signalled, stop = self._signals.rule(listen_to, self.iter), None
         with self._weights.in_use():

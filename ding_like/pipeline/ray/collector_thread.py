@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ding_like.comm.channels import Order
+from ding_like.comm.channels import CollectRequest
 from ding_like.errors import CommError
 from ding_like.pipeline.ray.c_worker import CWorkerSet
 from ding_like.pipeline.ray.worker_set import Reply
@@ -47,11 +47,13 @@ class CollectorThread(threading.Thread):
         self._is_asynchronous = col_communication == "asynchronous"
         self._get_weights, self._interval = get_weights, broadcast_interval
         self._segment_rows, self._least_rows = segment_rows, least_rows
-        self._order: Order | None = None  # the newest
+        self._order: CollectRequest | None = None  # the newest
         self._version: int | None = None  # that was broadcast last
         self._round_id = 0
 
-    def step(self, order: Order | None = None, *, listen_to: tuple[tuple[str, int], ...] = ()) -> list[Collected]:
+    def step(
+        self, order: CollectRequest | None = None, *, listen_to: tuple[tuple[str, int], ...] = ()
+    ) -> list[Collected]:
         """Return what was collected: of a round, or what came first; empty if nothing came in time.
 
         `order` says how many rows a round has in all, None: each collector's `update_every`. `listen_to` has further
@@ -82,7 +84,9 @@ class CollectorThread(threading.Thread):
             self._version = version
             self._c_workers.broadcast("set_weights", weights() if callable(weights) else weights)
 
-    def collect_round(self, order: Order | None, *, listen_to: tuple[tuple[str, int], ...] = ()) -> list[Collected]:
+    def collect_round(
+        self, order: CollectRequest | None, *, listen_to: tuple[tuple[str, int], ...] = ()
+    ) -> list[Collected]:
         """Have all collectors collect their shares of an order with the newest weights; return what came, in order."""
         self._broadcast()
         self._round_id += 1
@@ -100,7 +104,7 @@ class CollectorThread(threading.Thread):
         )  # fmt: skip
         return [self._collected(reply, order) for reply in replies]
 
-    def _collected(self, reply: Reply, order: Order | None) -> Collected:
+    def _collected(self, reply: Reply, order: CollectRequest | None) -> Collected:
         (data, info), worker = reply.value, reply.worker
         name, rows = (
             (f"{self._c_workers.kind}1", order.rows if order else 0) if worker is None else (worker.name, worker.rows)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.types import Array
@@ -95,7 +95,7 @@ class StepCollector:
         last = self.envstep + least
         return lambda: self.envstep >= last
 
-    def collect(self, order: Order, *, stop: StopRule | None = None) -> None:
+    def collect(self, order: CollectRequest, *, stop: StopRule | None = None) -> None:
         """Collect an order's rows into the storage, one of each env a step, or fewer if `stop` is met before."""
         first = self.envstep
         while self.envstep - first < order.rows and not (stop is not None and stop()):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.workers.child import ChildProcess, describe_error
 from ding_like.comm.workers.failures import FailurePolicy, RestartBudget
 from ding_like.comm.zmq.inference import InferenceClient
@@ -358,7 +358,7 @@ class _Collection:
         self._collector = agent.collector(self._number, self._envs, self._mode, folder=folder)
         self._opened.callback(self._collector.close)
 
-    def collect(self, order: Order) -> Segment:
+    def collect(self, order: CollectRequest) -> Segment:
         """Collect as many rows as are ordered (of whole episodes: episodes, one in each lane at least)."""
         extra, collector = self._sink.extra, self._collector
         least = extra.get("least")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.channels import Order, Segment
+from ding_like.comm.channels import CollectRequest, Segment
 from ding_like.config import compile_config
 from ding_like.worker import BaseParallelCollector, ZerglingParallelCollector
 from tests.pipeline.parallel.runs import small_dqn
@@ -27,11 +27,11 @@ class Sink:
     def __init__(self) -> None:
         self.segments: list[Segment] = []
 
-    def order(self, *, timeout_s: float) -> Order:
+    def order(self, *, timeout_s: float) -> CollectRequest:
         done = len(self.segments) == 3
-        return Order(done, 0 if done else 8, 100, None)
+        return CollectRequest(done, 0 if done else 8, 100, None)
 
-    def put(self, segment: Segment) -> Order:
+    def put(self, segment: Segment) -> CollectRequest:
         self.segments.append(segment)
         return self.order(timeout_s=0.0)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.channels import Order, Version, Weights
+from ding_like.comm.channels import CollectRequest, Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.ray.packing import unpack_rows
 from ding_like.comm.weights.encode import encode
@@ -102,12 +102,14 @@ def test_a_synchronous_worker_gives_the_rows_of_a_serial_collector_bit_for_bit(n
     try:
         env_step = 0
         if cfg.policy.random_collect_size:
-            env_step += worker.collect_data(order=Order(False, cfg.policy.random_collect_size, 0, None))[1]["EnvSteps"]
+            env_step += worker.collect_data(order=CollectRequest(False, cfg.policy.random_collect_size, 0, None))[1][
+                "EnvSteps"
+            ]
         state = flatten_state(factories.actor().collect_mode.state_dict())
         worker.set_weights(Weights("policy", LEARNED, state))
         for turn in range(3):
             assert env_step >= warmup_steps(cfg.policy)
-            rows, info = worker.collect_data(order=Order(False, worker.update_every, env_step, LEARNED))
+            rows, info = worker.collect_data(order=CollectRequest(False, worker.update_every, env_step, LEARNED))
             env_step += info["EnvSteps"]
             columns_equal(rows, expected[turn].columns)
             assert info["NumberSamples"] == len(expected[turn]) and info["Segment"].version == LEARNED
@@ -129,7 +131,7 @@ def test_workers_play_apart_from_one_another(factories: SchemeFactories) -> None
     for index, parent in ((1, 0), (2, 0), (3, 0), (1, 1)):
         worker = make_worker(factories, index=index, parent=parent)
         starts.append(worker.obs)
-        rows, _ = worker.collect_data(order=Order(False, 200, 0, None))  # at random
+        rows, _ = worker.collect_data(order=CollectRequest(False, 200, 0, None))  # at random
         actions.append(rows["action"])
         worker.stop()
     for other in range(4):
@@ -153,8 +155,8 @@ def test_the_generators_of_the_run_are_as_they_were_after_a_worker_is_made_in_it
 def test_actions_are_random_until_the_run_has_had_its_start_steps(worker: CWorker) -> None:
     assert worker.algo.start_steps == 40
 
-    at_random, _ = worker.collect_data(order=Order(False, 400, 39, None))
-    greedy, info = worker.collect_data(order=Order(False, 40, 10**9, None))
+    at_random, _ = worker.collect_data(order=CollectRequest(False, 400, 39, None))
+    greedy, info = worker.collect_data(order=CollectRequest(False, 40, 10**9, None))
 
     q = worker.actor.get_attribute("model")(torch.from_numpy(greedy["obs"]))["logit"].argmax(1).numpy()
     assert 0.3 < at_random["action"].mean() < 0.7
@@ -220,7 +222,7 @@ def test_recurrent_state_is_seen_and_begins_anew_with_other_envs(tmp_path: Path)
     factories = SchemeFactories.of(shipped_config("r2d2", tmp_path), seed=0)
     worker = make_worker(factories)
     try:
-        worker.collect_data(order=Order(False, 2, 10**6, None))
+        worker.collect_data(order=CollectRequest(False, 2, 10**6, None))
         before = worker.envs_train
         assert worker.rhs and any((state != 0).any() for state in worker.rhs.values())
 
@@ -414,7 +416,7 @@ def test_parameters_of_the_algorithm_are_those_that_the_next_collection_goes_by(
     for name, value in dict(update_every=12, start_steps=0, gamma=0.5, num_mini_batch=3, mini_batch_size=9).items():
         assert worker.update_algorithm_parameter(name, value), name
 
-    rows, info = worker.collect_data(order=Order(False, worker.update_every, 0, None))
+    rows, info = worker.collect_data(order=CollectRequest(False, worker.update_every, 0, None))
 
     assert info["NumberSamples"] == worker.update_every == 12 and worker.updates_per_iter == 3
     assert set(np.round(rows["discount"], 6)) == {0.125}  # three steps on at 0.5
@@ -469,7 +471,7 @@ def test_a_storage_of_ones_own_gets_the_segments(factories: SchemeFactories) -> 
     class Counting(SegmentStorage):
         puts = 0
 
-        def put(self, segment: Any) -> Order:
+        def put(self, segment: Any) -> CollectRequest:
             Counting.puts += len(segment.batch)
             return super().put(segment)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.channels import Order
+from ding_like.comm.channels import CollectRequest
 from ding_like.comm.ray.actors import load_ray
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import segment_of
@@ -75,7 +75,7 @@ def test_envs_are_where_rows_are_collected(
 def test_remote_workers_are_1_to_n_and_play_as_those_of_their_index(
     factories: SchemeFactories, make_set: MakeSet
 ) -> None:
-    order = Order(False, 24, 0, None)
+    order = CollectRequest(False, 24, 0, None)
     workers = make_set(2)
     names = [worker.name for worker in workers.remote_workers()]
     found = [segment_of(*each) for each in results(workers, "collect_data", order=order)]

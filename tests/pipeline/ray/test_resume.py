@@ -14,7 +14,7 @@ from ding_like.errors import CheckpointError
 from ding_like.pipeline import learner_side
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.remote_collectors import Intake
+from ding_like.pipeline.remote_collectors import RowReceiver
 from ding_like.worker import ReplayBuffer
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.collecting import small_config
@@ -67,16 +67,16 @@ def test_rows_follow_those_before_only_where_episodes_go_on(
 
 def at_random(number: int, act: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have something done once so many segments of random actions were put."""
-    put, count = Intake.put_random, [0]
+    put, count = RowReceiver.put_random, [0]
 
-    def counted(self: Intake, parts: Any) -> int:
+    def counted(self: RowReceiver, parts: Any) -> int:
         rows = put(self, parts)
         count[0] += 1
         if count[0] == number:
             act()
         return rows
 
-    monkeypatch.setattr(Intake, "put_random", counted)
+    monkeypatch.setattr(RowReceiver, "put_random", counted)
 
 
 def slow_start(rows: int) -> Any:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm.channels import Order, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
-from ding_like.pipeline.remote_collectors import Collected, Intake
+from ding_like.pipeline.remote_collectors import Collected, RowReceiver
 
 
 class Rows:
@@ -20,18 +20,18 @@ class Rows:
     def __init__(self) -> None:
         self.batches: list[Any] = []
 
-    def put(self, segment: Segment, *, asked: int) -> Order:
+    def put(self, segment: Segment, *, asked: int) -> CollectRequest:
         self.batches.append(segment.batch)
-        return Order(False, 8, 0, None)
+        return CollectRequest(False, 8, 0, None)
 
     def put_random(self, segment: Segment) -> None:
         self.batches.append(segment.batch)
 
 
-def intake(rows: Rows, *, follows_episodes: bool) -> Intake:
+def intake(rows: Rows, *, follows_episodes: bool) -> RowReceiver:
     report: Any = SimpleNamespace(note=lambda *_: None, note_put=lambda **_: None, envstep=0, dropped_rows=0)
     found: Any = rows
-    return Intake(found, report, newest=lambda: Version(0, 0), follows_episodes=follows_episodes)
+    return RowReceiver(found, report, newest=lambda: Version(0, 0), follows_episodes=follows_episodes)
 
 
 def part(worker: str, **columns: list[int]) -> Collected:
@@ -45,7 +45,7 @@ def episode_part(worker: str, episode: int, step: int) -> Collected:
 
 def joined(*parts: Collected) -> Any:
     rows = Rows()
-    intake(rows, follows_episodes=False).put(parts, Order(False, 8, 0, None))
+    intake(rows, follows_episodes=False).put(parts, CollectRequest(False, 8, 0, None))
     return rows.batches[0]
 
 
@@ -54,8 +54,8 @@ def test_a_worker_keeps_its_lanes_and_its_episodes_keep_their_numbers() -> None:
     taken = intake(rows, follows_episodes=True)
 
     taken.put_random([episode_part("a", 3, 0)])
-    taken.put([episode_part("a", 3, 2), episode_part("b", 3, 0)], Order(False, 8, 0, None))
-    taken.put([episode_part("b", 3, 2)], Order(False, 8, 0, None))
+    taken.put([episode_part("a", 3, 2), episode_part("b", 3, 0)], CollectRequest(False, 8, 0, None))
+    taken.put([episode_part("b", 3, 2)], CollectRequest(False, 8, 0, None))
 
     lanes = [batch["lane"].tolist() for batch in rows.batches]
     assert lanes[0] == lanes[1][:2] == [0, 0]
