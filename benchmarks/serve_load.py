@@ -123,7 +123,7 @@ def work(port: int, kinds: list[Kind], made: dict[int, tuple[Any, Any]], count: 
 
 def expectations(run: Run, train_iters: range) -> dict[int, tuple[np.ndarray, dict[int, np.ndarray]]]:
     """Return observations and, by iteration, the actions of its checkpoint for them, by number of rows."""
-    rng, blueprint = np.random.default_rng(0), Blueprint.of(run.folder)
+    rng, blueprint = np.random.default_rng(0), Blueprint(run.folder)
     paths = {train_iter: run.save(train_iter, name=f"copy_{train_iter}") for train_iter in train_iters}
     agents = {train_iter: blueprint.make(path) for train_iter, path in paths.items()}
     made = {}

@@ -1,7 +1,7 @@
-"""Describe what a run trains, in `agent.json` of its folder: enough to act without the env, its package or its config.
+"""Description of what a run trains, `agent.json` in its folder: enough to act without the env and its config.
 
-It holds the spaces of the env, the wrappers of `env.wrappers` with what each needs, and the policy's section with what
-the spaces say filled in. Weights, and the statistics of wrappers, are in the checkpoints beside it.
+It holds the spaces of the env, the wrappers of `env.wrappers` with what each needs, and the policy's section with the
+values that follow from the spaces. Weights, and the statistics of wrappers, are in the checkpoints beside it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import logging
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,9 @@ import numpy as np
 import torch
 
 import ding_like
-from ding_like.agent.layers import Spec, WrapperLayer, describe_wrappers
 from ding_like.agent.trust import allow_code, allow_saved_config, missing_wrappers
-from ding_like.agent.wrappers import WrapperSplit
-from ding_like.config import compile_config, to_plain
+from ding_like.agent.wrappers import Spec, WrapperLayer, WrapperSplit, describe_wrappers, layers_of
+from ding_like.config import FrozenConfig, compile_config, to_plain
 from ding_like.data.space_json import Space, space_from_json, space_to_json
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.factory import env_class
@@ -32,13 +31,14 @@ from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.pipeline.envs import EnvSetting, build_single_env, fit_policy_config
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.runs import refuse_seeds
+from ding_like.types import Config, Json
 from ding_like.utils.files import atomic_write, when_there_is_room
 from ding_like.utils.imports import describe_error, raised_at
 
 logger = logging.getLogger(__name__)
 
 AGENT_FILE = "agent.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class AgentDescription:
     action_space: Space
     render_mode: str | None
     layers: tuple[WrapperLayer, ...]  # env.wrappers, the innermost first
-    # Wrappers with a state that an env of `env_setting` brings: they are the caller's.
+    # Wrappers with a state inside an env of `env_setting`: they are the caller's.
     inner_wrappers: tuple[str, ...]
-    parameter_mask: list[list[float]] | None  # of hybrid actions, where the env says it
+    parameter_mask: list[list[float]] | None  # of hybrid actions, where the env declares one
     import_names: tuple[str, ...]  # modules that register what env.wrappers name
-    policy: Mapping[str, Any]  # the section as `fit_policy_config` returns it
+    policy: Config  # the section as `fit_policy_config` returns it
     has_own_model: bool  # the run was given a model as an object, which no file can hold
     written_by: Mapping[str, str]  # versions
 
@@ -70,16 +70,16 @@ class AgentDescription:
         cannot apply, unless `client_wraps`: then the client applies that one and those inside it.
         """
         can = ("nothing", "steps") if remembers else ("nothing",)
-        first = max((place + 1 for place, layer in enumerate(self.layers) if layer.needs not in can), default=0)
-        if first and not client_wraps:
-            named = "; ".join(f"{layer.name} {layer.why}" for layer in self.layers if layer.needs not in can)
-            inside = self.layers[first - 1]
+        unfit = [place for place, layer in enumerate(self.layers) if layer.needs not in can]
+        split = self.split_at(unfit[-1] + 1 if unfit else 0)
+        if unfit and not client_wraps:
+            named = "; ".join(f"{self.layers[place].name} {self.layers[place].why}" for place in unfit)
             raise ConfigError(
                 f"env.wrappers of this run cannot all be applied to a single observation: {named}. Start it with "
-                f"--client-wraps where clients send what {inside.name} observes, as {inside.observation_space}, "
-                "and step an env that has those wrappers."
+                f"--client-wraps where clients send what {split.client_wrappers[-1]} observes, as "
+                f"{split.observation_space}, and step an env that has those wrappers."
             )
-        return self.split_at(first)
+        return split
 
     def split_at(self, first: int) -> WrapperSplit:
         """Return the split whose client applies the first so many wrappers."""
@@ -88,69 +88,48 @@ class AgentDescription:
             client.observation_space,
             client.action_space,
             self.render_mode,
-            specs=tuple(layer.spec for layer in self.layers[first:]),
-            client_wrappers=tuple(layer.name for layer in self.layers[:first]),
-            parameter_mask=self.parameter_mask,
+            self.parameter_mask,
+            agent_layers=self.layers[first:],
+            client_layers=self.layers[:first],
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the description as a plain dict for JSON."""
-        return {
-            "format": _FORMAT,
-            "written_by": dict(self.written_by),
-            "env": {
-                "name": self.env_name,
-                "import_names": list(self.import_names),
-                "observation_space": space_to_json(self.observation_space),
-                "action_space": space_to_json(self.action_space),
-                "render_mode": self.render_mode,
-                "parameter_mask": self.parameter_mask,
-                "inner_wrappers": list(self.inner_wrappers),
-            },
-            "wrappers": [_layer_to_json(layer) for layer in self.layers],
-            "policy": to_plain(self.policy),
-            "has_own_model": self.has_own_model,
-        }
+        layers = [{**layer._asdict(), **_spaces_to_json(layer)} for layer in self.layers]
+        return to_plain({"format": _FORMAT, **vars(self), **_spaces_to_json(self), "layers": layers})
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> AgentDescription:
+    def from_json(cls, saved: Json) -> AgentDescription:
         """Return the description that `to_json` wrote. Raises CheckpointError for another format."""
-        if told.get("format") != _FORMAT:
+        if saved.get("format") != _FORMAT:
+            writer = (saved.get("written_by") or {}).get("ding_like", "unknown")
             raise CheckpointError(
-                f"{AGENT_FILE} has format {told.get('format')!r}, this version of ding_like reads {_FORMAT}: update "
-                "ding-like (pip install -U ding-like)."
+                f"{AGENT_FILE} has format {saved.get('format')!r} (written by ding_like {writer}), this version reads "
+                f"{_FORMAT}: load it with that version, or delete it, and total_config.py is read in its place."
             )
         try:
-            env = told["env"]
-            return cls(
-                env_name=env["name"],
-                observation_space=space_from_json(env["observation_space"]),
-                action_space=space_from_json(env["action_space"]),
-                render_mode=env["render_mode"],
-                layers=tuple(_layer_from_json(each) for each in told["wrappers"]),
-                inner_wrappers=tuple(env["inner_wrappers"]),
-                parameter_mask=env["parameter_mask"],
-                import_names=tuple(env["import_names"]),
-                policy=told["policy"],
-                has_own_model=bool(told["has_own_model"]),
-                written_by=told["written_by"],
-            )
+            layers = tuple(WrapperLayer(**{**each, **_spaces_from_json(each)}) for each in saved["layers"])
+            given = {each.name: saved[each.name] for each in fields(cls)}
+            names = {name: tuple(saved[name]) for name in ("inner_wrappers", "import_names")}
+            return cls(**{**given, **names, **_spaces_from_json(saved), "layers": layers})
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"{AGENT_FILE} is damaged ({type(error).__name__}: {error}).") from error
 
 
-def _layer_to_json(layer: WrapperLayer) -> dict[str, Any]:
-    spec = to_plain(layer.spec) if isinstance(layer.spec, Mapping) else layer.spec
-    observed, acted = map(space_to_json, (layer.observation_space, layer.action_space))
-    return {**layer._asdict(), "spec": spec, "observation_space": observed, "action_space": acted}
+_SPACES = ("observation_space", "action_space")
 
 
-def _layer_from_json(told: Mapping[str, Any]) -> WrapperLayer:
-    observed, acted = (space_from_json(told[name]) for name in ("observation_space", "action_space"))
-    return WrapperLayer(told["spec"], told["needs"], told["why"], observed, acted)
+def _spaces_to_json(owner: AgentDescription | WrapperLayer) -> Json:
+    return {name: space_to_json(getattr(owner, name)) for name in _SPACES}
 
 
-def describe_agent(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_model: bool = False) -> AgentDescription:
+def _spaces_from_json(saved: Json) -> dict[str, Space]:
+    return {name: space_from_json(saved[name]) for name in _SPACES}
+
+
+def describe_agent(
+    cfg: FrozenConfig, *, env_setting: EnvSetting | None = None, has_own_model: bool = False
+) -> AgentDescription:
     """Return the description of a compiled config's agent; an env is made to read its spaces, and closed again."""
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     plain = plain_section(env_cfgs[0]) if env_fn is make_env else {}
@@ -165,16 +144,20 @@ def describe_agent(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_m
         if not is_game:
             wrapped, layers = describe_wrappers(own, specs)
         mask = None if is_game else getattr(own.unwrapped, "parameter_mask", None)
-        manager = build_single_env(lambda: _one_player(as_lane_env(wrapped)))
+        inner = [] if is_game else [type(layer) for layer in layers_of(own)]
+        player: Any = as_lane_env(wrapped)  # a game is no gymnasium.Env
+        if is_game:
+            player = SoloEnv(player, RandomActor(player.action_space))
+        manager = build_single_env(lambda: player)
         return AgentDescription(
             env_name=str(cfg.env.get("env_id") or cfg.env.type),
             observation_space=own.observation_space,
             action_space=own.action_space,
             render_mode=getattr(own, "render_mode", None),
             layers=layers,
-            inner_wrappers=() if is_game else _remembering(own),
+            inner_wrappers=tuple(cls.__name__ for cls in inner if callable(getattr(cls, "state_dict", None))),
             parameter_mask=None if mask is None else np.asarray(mask).tolist(),
-            import_names=tuple(_as_list(cfg.env.get("import_names", ()))),
+            import_names=tuple(as_list(cfg.env.get("import_names"))),
             policy=fit_policy_config(cfg.policy, manager),
             has_own_model=has_own_model,
             written_by=_versions(),
@@ -183,7 +166,7 @@ def describe_agent(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_m
         wrapped.close()
 
 
-def write_description(cfg: Any, *, env_setting: EnvSetting | None = None, has_own_model: bool = False) -> None:
+def write_description(cfg: FrozenConfig, *, env_setting: EnvSetting | None = None, has_own_model: bool = False) -> None:
     """Write `agent.json` into the run's folder. What prevents that costs one line in the log and nothing else."""
     try:
         described = describe_agent(cfg, env_setting=env_setting, has_own_model=has_own_model)
@@ -212,13 +195,13 @@ def read_description(folder: str | Path, *, import_names: Sequence[str] = ()) ->
     if not path.is_file():
         return _described_anew(folder, import_names)
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        saved = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}. Copy it again; or delete it, and total_config.py is read in its place."
         ) from error
     try:
-        description = AgentDescription.from_json(told)
+        description = AgentDescription.from_json(saved)
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from error
     specs = [layer.spec for layer in description.layers]
@@ -230,12 +213,12 @@ def read_description(folder: str | Path, *, import_names: Sequence[str] = ()) ->
 
 
 def _described_anew(folder: Path, import_names: Sequence[str]) -> AgentDescription:
-    """Return the description of a run of an older version, made of its config, read as data, and of its env."""
+    """Return the description of a run without `agent.json`, made of its config, read as data, and of its env."""
     refuse_seeds(folder)
     config = folder / "total_config.py"
     if not config.is_file():
         raise ConfigError(_no_run(folder))
-    logger.info("%s has no %s, as an older version wrote it: its env is made to read the spaces", folder, AGENT_FILE)
+    logger.info("%s has no %s: its env is made to read the spaces", folder, AGENT_FILE)
     main, create = allow_saved_config(folder, import_names)
     return describe_agent(compile_config(main, create, source=str(config), renew_dir=False, save=False, quiet=True))
 
@@ -254,8 +237,8 @@ def _no_run(folder: Path) -> str:
     )
 
 
-def plain_section(env_cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section of an env in which all wrappers stand in `wrappers`, also those that other keys ask for."""
+def plain_section(env_cfg: Config) -> dict[str, Any]:
+    """Return the section of an env with all wrappers in `wrappers`, also those that other keys ask for."""
     section: dict[str, Any] = to_plain(env_cfg)
     plain_config = getattr(env_class(section), "plain_config", None)
     plain = None if plain_config is None else plain_config(section)
@@ -264,22 +247,9 @@ def plain_section(env_cfg: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "type": "gymnasium", "import_names": section.get("import_names", ())}
 
 
-def _remembering(env: Any) -> tuple[str, ...]:
-    """Return the wrappers of an env that have a state, the outermost first."""
-    found: list[str] = []
-    while isinstance(env, gymnasium.Wrapper):
-        if callable(getattr(type(env), "state_dict", None)):
-            found.append(type(env).__name__)
-        env = env.env
-    return tuple(found)
-
-
-def _one_player(env: Any) -> Any:  # Any: an env, or a game
-    return SoloEnv(env, RandomActor(env.action_space)) if hasattr(env, "num_players") else env
-
-
-def _as_list(names: str | Sequence[str]) -> list[str]:
-    return [names] if isinstance(names, str) else list(names)
+def as_list(names: str | Sequence[str] | None) -> list[str]:
+    """Return `import_names` of a config, which may be one name, as a list."""
+    return [names] if isinstance(names, str) else list(names or ())
 
 
 def _versions() -> dict[str, str]:

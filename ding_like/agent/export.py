@@ -21,13 +21,12 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
+from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import AgentDescription, plain_section, read_description
 from ding_like.agent.export_module import ExportedAgent, Port, can_be_exported, rows_of
-from ding_like.agent.layers import layers_of
 from ding_like.agent.loaded import Agent
 from ding_like.agent.trust import allow_saved_config
-from ding_like.agent.weights import find_checkpoint, run_folder
-from ding_like.agent.wrappers import AgentWrappers, rows_split, stack_obs
+from ding_like.agent.wrappers import layers_of, stack_obs
 from ding_like.config import compile_config
 from ding_like.data.obs import ACTION_MASK
 from ding_like.data.space_json import space_to_json
@@ -131,14 +130,14 @@ def exportable_agent(description: AgentDescription, checkpoint: Path) -> Agent:
     first = num_layers
     while first > 0 and description.layers[first - 1].needs == "nothing" and _is_exportable(description, first - 1):
         first -= 1
-    split = rows_split(description.split_at(first))
+    split = description.split_at(first).with_action_rows()
     return Agent(description, checkpoint, device="cpu", split=split)
 
 
 def _is_exportable(description: AgentDescription, place: int) -> bool:
-    split = rows_split(description.split_at(place))._replace(specs=(description.layers[place].spec,))
+    split = description.split_at(place)._replace(agent_layers=(description.layers[place],)).with_action_rows()
     try:
-        stack, _ = AgentWrappers.bare_stack(split)
+        stack, _ = split.bare_stack()
     except ConfigError:
         return False
     return all(can_be_exported(layer) for layer in layers_of(stack))

@@ -15,10 +15,9 @@ import torch
 from gymnasium import spaces, wrappers
 from torch import Tensor, nn
 
-from ding_like.agent.layers import NO_EFFECT, layers_of
 from ding_like.agent.loaded import Agent
-from ding_like.agent.messages import by_flat_name
-from ding_like.agent.observations import leaves_of
+from ding_like.agent.observations import by_flat_name, leaves_of
+from ding_like.agent.wrappers import NO_EFFECT, layers_of
 from ding_like.data.obs import split_mask
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction
@@ -62,7 +61,7 @@ class ExportedAgent(nn.Module):
         self._run, self._best = forward.run_tensors, choose.best
         self._leaves = leaves_of(agent.observation_space)
         self._is_dict = isinstance(agent.observation_space, spaces.Dict)
-        self._before = [step for layer in reversed(list(layers_of(agent.stack))) for step in _obs_steps(layer)]
+        self._before = [step for layer in reversed(list(layers_of(agent.wrapping.stack))) for step in _obs_steps(layer)]
         self._start = {name: _start_of(leaf) for name, leaf in self._leaves.items()}
         self._held = _held_dtypes(agent)
         self._behind = _action_steps(agent)
@@ -130,8 +129,8 @@ def _normalise(layer: ObsNorm) -> _Step:
 
 def _action_steps(agent: Agent) -> list[_Step]:
     """Return what turns the policy's actions into those of the client's env."""
-    layers = list(layers_of(agent.stack))
-    outermost = agent.stack.action_space
+    layers = list(layers_of(agent.wrapping.stack))
+    outermost = agent.wrapping.stack.action_space
     steps = [_in_env_numbers(outermost)]
     return steps + [_act(layer) for layer in layers if isinstance(layer, gymnasium.ActionWrapper)]
 
@@ -163,7 +162,7 @@ def _act(layer: Any) -> _Step:
 
 
 def _held_dtypes(agent: Agent) -> dict[str, torch.dtype]:
-    held = ObsLayout(agent.stack.observation_space).space
+    held = ObsLayout(agent.wrapping.stack.observation_space).space
     return {name: _torch_dtype(np.dtype(leaf.dtype)) for name, leaf in leaves_of(held).items()}
 
 

@@ -1,9 +1,10 @@
-"""Act by what a run trained: the agent that `ding_like.load` returns."""
+"""Agent that a run trained: `ding_like.load` returns it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,18 +12,16 @@ import gymnasium
 import numpy as np
 import torch
 
+from ding_like.agent.checkpoints import counter, find_checkpoint, load_weights, make_policy, run_folder
 from ding_like.agent.description import AgentDescription, read_description
-from ding_like.agent.layers import AnyEnv
-from ding_like.agent.messages import by_flat_name
-from ding_like.agent.observations import ObservationReader, Rows, Space
-from ding_like.agent.weights import counter, find_checkpoint, load_weights, make_policy, run_folder
-from ding_like.agent.wrappers import AgentWrappers, RowStacks, WrapperSplit
+from ding_like.agent.observations import ObservationReader, RawBatch, Rows, Space, by_flat_name
+from ding_like.agent.wrappers import AgentWrappers, AnyEnv, EnvAction, WrapperSplit
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.policy.forward import ForwardActor
-from ding_like.types import Array, Forward, Obs, State
+from ding_like.types import Actor, Array, Forward, Obs, Setting
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
 
@@ -50,8 +49,8 @@ class FiniteForward:
         return output, after
 
 
-def finite_actor(actor: Any) -> Any:
-    """Return an actor of a policy's mode; its network, where it can be seen, is a `FiniteForward` from now on."""
+def finite_actor(actor: Actor) -> Actor:
+    """Return an actor of a policy's mode; its network, if it is a `ForwardActor`, becomes a `FiniteForward`."""
     if isinstance(actor, ForwardActor):
         actor.forward = FiniteForward(actor.forward)
     return actor
@@ -72,15 +71,15 @@ class LoadedVersion(NamedTuple):
     """Weights that act."""
 
     path: Path
-    train_iter: int | None  # updates that the weights have had, None where the file does not say
+    train_iter: int | None  # updates that the weights have had, None where the file does not record it
     env_step: int | None
 
 
 class Agent:
-    """Choose actions for observations of the run's env, one or a batch of them.
+    """Agent of a run: chooses actions for observations of the run's env, one or a batch of them.
 
-    It keeps what it remembers of an episode: recurrent state, stacked frames. A row of a batch is an episode of its
-    own, by its place. One agent is for one thread; load one for each.
+    It keeps the recurrent state and the stacked frames of an episode. A row of a batch is an episode of its own, by its
+    place. One agent is for one thread; load one for each.
     """
 
     def __init__(
@@ -92,132 +91,111 @@ class Agent:
         model: torch.nn.Module | None = None,
         seed: int = 0,
         split: WrapperSplit | None = None,
+        modes: Sequence[str] = ("collect", "eval", "command"),
     ) -> None:
         """Load the weights of a checkpoint; `seed` is of the random numbers of actions that are sampled.
 
-        `split` says which wrappers the client applies; by default only those that need the env itself.
-
-        Raises CheckpointError for a file that is missing, torn or of another model.
+        `split` are the wrappers that the client applies, by default only those that need the env itself. An agent with
+        the mode "eval" alone samples no actions. Raises CheckpointError for a file that is missing, torn or of another
+        model.
         """
         state = load_state(path)
         self.description = description
-        self.policy = make_policy(description, modes=["collect", "eval", "command"], device=device, model=model)
+        self.policy = make_policy(description, modes=modes, device=device, model=model)
         mode = adapt_eval_mode(self.policy.eval_mode)
-        self._statistics: Sequence[Sequence[State]] = load_weights(mode, state, path)
-        self._eval_actor = self._last_actor = finite_actor(mode.actor)
+        self._statistics = load_weights(mode, state, path)
+        self.actor = self._last_actor = finite_actor(mode.actor)  # it chooses actions without exploring
         self.version = LoadedVersion(path, counter(state, "last_iter"), counter(state, "last_step"))
         self._split = split or description.split(remembers=True, client_wraps=True)
         try:
-            self._wrappers = AgentWrappers(self._split, self._statistics)
+            self.wrapping = AgentWrappers(self._split, self._statistics)
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from error
-        self._stacks = RowStacks(self._wrappers) if _remembers(description, len(self._split.client_wrappers)) else None
         self._reader = ObservationReader(self._split.observation_space, max_batch=_MAX_BATCH)
         self._rng = make_rng(seed, "agent")
-        self.last_actions: Any = None  # of the last call, by row
+        self.last_actions: EnvAction = None  # of the last call, by row
         self._begun = np.zeros(0, bool)  # rows whose episode has begun
-        self._is_recurrent = bool(self._eval_actor.state_dict()) or _keeps_state(self._eval_actor)
+        initial = getattr(getattr(self.actor, "forward", None), "initial_state", None)
+        has_state = bool(self.actor.state_dict() or initial)
+        self.keeps_state = has_state or self.wrapping.remembers  # whether it remembers anything of an episode
 
     @property
     def observation_space(self) -> Space:
-        """Return the space of what `act` takes."""
+        """Space of what `act` takes."""
         return self._split.observation_space
 
     @property
     def action_space(self) -> Space:
-        """Return the space of what `act` returns."""
+        """Space of what `act` returns."""
         return self._split.action_space
 
     @property
     def wrappers(self) -> list[str]:
-        """Return the wrappers that the agent applies to observations and actions."""
-        if self._stacks is None:
-            return self._wrappers.names
-        return [layer.name for layer in self.description.layers[len(self._split.client_wrappers) :]]
+        """Wrappers that the agent applies to observations and actions."""
+        return self.wrapping.names
 
     @property
     def client_wrappers(self) -> tuple[str, ...]:
-        """Return the wrappers of the run that need the env itself: `wrap` puts them around yours."""
+        """Wrappers of the run that need the env itself: `wrap` puts them around yours."""
         return (*self._split.client_wrappers, *self.description.inner_wrappers)
-
-    @property
-    def stack(self) -> AnyEnv:
-        """Return the wrappers that the agent applies, with their statistics, around a stand-in for an env."""
-        return self._wrappers.stack
-
-    @property
-    def actor(self) -> Any:
-        """Return what chooses actions without exploring: the policy's own."""
-        return self._eval_actor
-
-    @property
-    def keeps_state(self) -> bool:
-        """Tell whether the agent remembers anything of an episode."""
-        return self._is_recurrent or self._stacks is not None
 
     def wrap(self, env: AnyEnv) -> AnyEnv:
         """Return an env inside those wrappers of the run that need the env itself; without any it is the env."""
-        count = len(self._split.client_wrappers)
-        wrapped = wrap(env, [layer.spec for layer in self.description.layers[:count]])
-        own = len(wrapper_states(self._wrappers.stack))
+        wrapped = wrap(env, [layer.spec for layer in self._split.client_layers])
+        num_own = len(wrapper_states(self.wrapping.stack))
         if wrapper_states(wrapped) and any(self._statistics):
-            adopt_wrapper_states(wrapped, [lane[own:] for lane in self._statistics])
+            adopt_wrapper_states(wrapped, [lane[num_own:] for lane in self._statistics])
         return wrapped
 
     def reset(self) -> None:
         """Begin a new episode in every row with the next observations."""
         self._begun[:] = False
 
-    def act(self, obs: Any, *, deterministic: bool = True, is_first: Any = None) -> Any:
-        """Return the action for one observation, or those of a batch [B, ...]; which it is the space tells.
+    def act(
+        self, obs: RawBatch, *, deterministic: bool = True, is_first: bool | Array | Sequence[bool] | None = None
+    ) -> EnvAction:
+        """Return the action for one observation, or those of a batch [B, ...]; the space decides which it is.
 
-        `is_first`, one bool or one for each row [B], says where an episode begins; without it one goes on until
+        `is_first`, one bool or one for each row [B], marks where an episode begins; without it one goes on until
         `reset`. `deterministic=False` draws actions as the run's collector did behind its last step. An action has the
         env's form: an int, an array [A...], or of hybrid actions what the env's `step` takes (of a batch a list).
         Raises SchemaError for what is no observation of `observation_space`, or makes the network overflow.
         """
-        rows = self._read(obs)
+        try:
+            rows = self._reader.read(by_flat_name(obs))
+        except RefusedError as error:
+            raise SchemaError(f"{error}; the agent takes {self.observation_space}.") from error
         first = self._first(rows, is_first)
-        seen = self._wrappers.to_policy(rows) if self._stacks is None else self._stacks.to_policy(rows, first)
-        actor = self._eval_actor if deterministic else self._collect_actor()
+        seen = self.wrapping.to_policy(rows, first)
+        actor, setting = (self.actor, {}) if deterministic else self._collect
         if actor is not self._last_actor:
             actor.load_state_dict(self._last_actor.state_dict())
             self._last_actor = actor
-        setting = {} if deterministic else self._collect_setting
         try:
             chosen = actor.act(seen, lanes=np.arange(rows.num), is_first=first, rng=self._rng, **setting)["action"]
             check_finite("the policy chooses", {"action": chosen})
         except FloatingPointError as error:
             raise SchemaError(f"{error}; the agent takes {self.observation_space}.") from error
-        if self._stacks is not None:
-            self._stacks.note(chosen)
-        action = self.last_actions = self._wrappers.to_client(chosen)
+        action = self.last_actions = self.wrapping.to_client(chosen)
         if rows.is_batch:
             return action
         return action[0].item() if isinstance(self.action_space, gymnasium.spaces.Discrete) else action[0]
 
-    def _collect_actor(self) -> Any:
-        if not hasattr(self, "_collect"):
-            mode = adapt_collect_mode(self.policy.collect_mode)
-            mode.load_state_dict(self.policy.eval_mode.state_dict())
-            self._collect = finite_actor(mode.actor)
-            setting = self.policy.command_mode.get_setting_collect({"envstep": self.version.env_step or 0})
-            self._collect_setting = setting
-        return self._collect
+    @cached_property
+    def _collect(self) -> tuple[Actor, Setting]:
+        """Actor of the collect mode, and its setting at the step of the checkpoint."""
+        mode = adapt_collect_mode(self.policy.collect_mode)
+        mode.load_state_dict(self.policy.eval_mode.state_dict())
+        setting = self.policy.command_mode.get_setting_collect({"envstep": self.version.env_step or 0})
+        return finite_actor(mode.actor), setting
 
-    def _read(self, obs: Any) -> Rows:
-        try:
-            return self._reader.read(by_flat_name(obs))
-        except RefusedError as error:
-            raise SchemaError(f"{error}; the agent takes {self.observation_space}.") from error
-
-    def _first(self, rows: Rows, is_first: Any) -> Array:
+    def _first(self, rows: Rows, is_first: bool | Array | Sequence[bool] | None) -> Array:
         missing = rows.num - len(self._begun)
         num_begun = int(self._begun.sum())
         if is_first is None and self.keeps_state and num_begun not in (0, rows.num):
             raise SchemaError(
                 f"act() was given {rows.num} observations after {num_begun}, and this agent remembers the episodes of "
-                "its rows: call reset() before another number of rows, or say which begin: act(obs, is_first=[...])."
+                "its rows: call reset() before another number of rows, or mark which begin: act(obs, is_first=[...])."
             )
         if missing > 0:
             self._begun = np.concatenate([self._begun, np.zeros(missing, bool)])
@@ -269,13 +247,3 @@ def load(
             ", ".join(agent.client_wrappers),
         )
     return agent
-
-
-def _remembers(description: AgentDescription, num_client: int) -> bool:
-    return any(layer.needs == "steps" for layer in description.layers[num_client:])
-
-
-def _keeps_state(actor: Any) -> bool:
-    """Tell whether an actor keeps recurrent state, of which it has none yet."""
-    forward = getattr(actor, "forward", None)
-    return bool(getattr(forward, "initial_state", None))

@@ -1,26 +1,28 @@
-"""Check observations that a client sends against the observation space of its env, and make arrays of them."""
+"""Check observations of a client against the observation space of its env, and make arrays of them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.agent.messages import Sent, quoted
 from ding_like.comm.rest.refusal import RefusedError
 from ding_like.data.obs import ACTION_MASK
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 logger = logging.getLogger(__name__)
 
 # A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
-Space = spaces.Space[Any]
-# A batch of observations as envs give them: an array [R, O...], or dicts of those in dicts.
-RawBatch = Any
-_SHOWN = 5  # places in a message
+Space: TypeAlias = spaces.Space[Any]
+# Observations as envs give them: an array [O...] or [R, O...], or dicts of those in dicts.
+RawBatch: TypeAlias = Any
+# What a client sent under one name: an array, or what JSON had there.
+Sent: TypeAlias = Any
+_SHOWN = 5  # places, or names, in a message
+_MAX_DEPTH = 16  # of dicts in dicts
 
 
 class Rows(NamedTuple):
@@ -36,11 +38,13 @@ class ObservationReader:
 
     One observation is [O...], a batch [R, O...] with R at most `max_batch`. A NaN and an integer out of range are
     refused. Numbers outside a Box are taken, with one warning for each entry: some envs leave the Box they declare.
+    `name` is what messages call the observation.
     """
 
-    def __init__(self, space: Space, *, max_batch: int) -> None:
+    def __init__(self, space: Space, *, max_batch: int, name: str = "obs") -> None:
         self.space = space
         self.max_batch = max_batch
+        self._name = name
         self._leaves = leaves_of(space)
         self._is_dict = isinstance(space, spaces.Dict)
         boxes = {name: _box_bounds(leaf) for name, leaf in self._leaves.items() if isinstance(leaf, spaces.Box)}
@@ -54,16 +58,17 @@ class ObservationReader:
     def read(self, sent: Mapping[str, Sent]) -> Rows:
         """Return the observations as arrays of the space's dtypes. Raises RefusedError that says what was expected."""
         self._check_names(sent)
-        arrays = {name: _read_leaf(_called(name), sent[name], leaf) for name, leaf in self._leaves.items()}
-        counts = {name: _count(_called(name), arrays[name], leaf) for name, leaf in self._leaves.items()}
+        arrays = {name: _read_leaf(self._quoted(name), sent[name], leaf) for name, leaf in self._leaves.items()}
+        counts = {name: _count(self._quoted(name), arrays[name], leaf) for name, leaf in self._leaves.items()}
         for name, (low, high) in list(self._bounds.items()):
             outside = (arrays[name] < low) | (arrays[name] > high)
             if outside.any():
                 self._warn_outside(name, arrays[name], outside)
         count = next(iter(counts.values()))
         if len(set(counts.values())) > 1:
-            said = ", ".join(f"{_called(n)}: {'one' if c is None else f'{c} in a batch'}" for n, c in counts.items())
-            _refuse(f"the entries of the observation differ in batch size ({said}), expected one for all")
+            sizes = {name: "one" if size is None else f"{size} in a batch" for name, size in counts.items()}
+            listed = ", ".join(f"{self._quoted(name)}: {size}" for name, size in sizes.items())
+            _refuse(f"the entries of the observation differ in batch size ({listed}), expected one for all")
         if count is None:
             arrays = {name: array[None] for name, array in arrays.items()}
         elif not 0 < count <= self.max_batch:
@@ -80,60 +85,42 @@ class ObservationReader:
         low, high = (np.broadcast_to(bound, array.shape)[at] for bound in (space.low, space.high))
         logger.warning(
             "%s has %g at %s, expected numbers from %g to %g there, the bounds of the env's observation space: the "
-            "policy may not have seen such numbers. Give observations as the env gives them. (Said once.)",
-            *(_called(name), array[at], [int(i) for i in at], low, high),
+            "policy may not have seen such numbers. Give observations as the env gives them. (Logged once.)",
+            *(self._quoted(name), array[at], [int(i) for i in at], low, high),
         )
 
-    def example(self) -> Any:
+    def example(self) -> Json:
         """Return an example for JSON: zeros or the nearest allowed numbers, and a mask that allows all actions."""
         return _mapped(self.space, lambda space, key: example(space, key).tolist())
 
-    def describe(self) -> Any:
+    def describe(self) -> Json:
         """Return shape, dtype and kind of each array of one observation, for JSON."""
         return _mapped(self.space, lambda space, key: describe_space(space))
 
     def _check_names(self, sent: Mapping[str, Sent]) -> None:
         if self._is_dict and set(sent) == {""}:
-            _refuse(f"'obs' is no dict, expected one with {quoted(self._leaves)}")
+            _refuse(f"'{self._name}' is no dict, expected one with {quoted(self._leaves)}")
         if not self._is_dict and set(sent) != {""}:
-            _refuse(f"'obs' is a dict with {quoted(sent)}, expected {_expected(next(iter(self._leaves.values())))}")
+            expected = _expected(self._leaves[""])
+            _refuse(f"'{self._name}' is a dict with {quoted(sent)}, expected {expected}")
         missing = [name for name in self._leaves if name not in sent]
         unknown = [name for name in sent if name not in self._leaves]
         if missing or unknown:
             what = f"lacks {quoted(missing)}" if missing else f"has {quoted(unknown)}"
-            _refuse(f"'obs' {what}, expected {quoted(self._leaves)}")
+            _refuse(f"'{self._name}' {what}, expected {quoted(self._leaves)}")
+
+    def _quoted(self, name: str) -> str:
+        return f"'{self._name}/{name}'" if name else f"'{self._name}'"
 
 
-def describe_space(space: Space) -> dict[str, Any]:
+def describe_space(space: Space) -> Json:
     """Return a space's shape, dtype and kind, for JSON, with the number of choices of a discrete one."""
-    told: dict[str, Any] = {"space": type(space).__name__, "shape": list(space.shape or ()), "dtype": str(space.dtype)}
+    told: Json = {"space": type(space).__name__, "shape": list(space.shape or ()), "dtype": str(space.dtype)}
     if isinstance(space, spaces.Discrete):
         told |= {"n": int(space.n), "start": int(space.start)}
     elif isinstance(space, spaces.MultiDiscrete):
         told |= {"nvec": np.asarray(space.nvec).tolist(), "start": np.asarray(space.start).tolist()}
     return told
-
-
-def read_columns(
-    sent: Mapping[str, Sent], expected: Mapping[str, tuple[tuple[int, ...], Any]], rows: Rows
-) -> dict[str, Array]:
-    """Return columns [R, S...] of recurrent state that go with the rows; `expected` has (shape, dtype) by name.
-
-    Raises RefusedError for other names, shapes or kinds of number.
-    """
-    if set(sent) != set(expected):
-        _refuse(f"'state' has {quoted(sent)}, expected {quoted(expected)} as the last answer gave them")
-    columns = {}
-    for name, (shape, dtype) in expected.items():
-        wanted = (rows.num, *shape) if rows.is_batch else shape
-        array = _as_array(f"state/{name}", sent[name])
-        if array.shape != wanted:
-            _refuse(f"'state/{name}' has shape {array.shape}, expected {wanted}")
-        if array.dtype.kind == "b" and np.dtype(dtype).kind != "b":
-            _refuse(f"'state/{name}' has true and false, expected numbers of {dtype}")
-        column = _cast_float(f"state/{name}", array, np.dtype(dtype)) if np.dtype(dtype).kind == "f" else array
-        columns[name] = np.array(column, dtype).reshape(rows.num, *shape)
-    return columns
 
 
 def read_is_first(sent: Sent, rows: Rows) -> Array:
@@ -145,6 +132,25 @@ def read_is_first(sent: Sent, rows: Rows) -> Array:
             f"{rows.num} in all"
         )
     return array.reshape(rows.num)
+
+
+def by_flat_name(value: Sent, path: str = "", depth: int = 0) -> dict[str, Sent]:
+    """Return the values of nested dicts by flat name, as "arm/angle"; a value that is no dict has the name ""."""
+    if not isinstance(value, dict):
+        return {path: value}
+    if depth >= _MAX_DEPTH:
+        raise RefusedError("schema", f"the body has too many dicts in dicts, expected at most {_MAX_DEPTH}")
+    flat: dict[str, Sent] = {}
+    for key, inner in value.items():
+        flat.update(by_flat_name(inner, f"{path}/{key}" if depth else key, depth + 1))
+    return flat
+
+
+def quoted(names: Iterable[object]) -> str:
+    """Return names for a message: the first few in quotes, and how many more there are."""
+    listed = [repr(str(name)[:40]) for name in names]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more or "nothing"
 
 
 def leaves_of(space: Space, path: str = "") -> dict[str, Space]:
@@ -174,13 +180,13 @@ def _box_bounds(space: spaces.Box) -> tuple[Array, Array] | None:
     return None if (low == least).all() and (high == most).all() else (low, high)
 
 
-def _mapped(space: Space, make: Any, key: str = "") -> Any:  # Any: JSON-like
+def _mapped(space: Space, make: Callable[[Space, str], Json], key: str = "") -> Json:
     if isinstance(space, spaces.Dict):
         return {name: _mapped(inner, make, name) for name, inner in space.spaces.items()}
     return make(space, key)
 
 
-def example(space: Space, key: str = "") -> Any:
+def example(space: Space, key: str = "") -> RawBatch:
     """Return an observation of zeros or the nearest allowed numbers, with a mask that allows all actions."""
     if isinstance(space, spaces.Dict):
         return {name: example(inner, name) for name, inner in space.spaces.items()}
@@ -272,10 +278,6 @@ def _expected(space: Space | None) -> str:
     elif isinstance(space, spaces.MultiBinary):
         kind = "0 or 1"
     return f"shape {shape} for one observation or {batch} for a batch, {kind}"
-
-
-def _called(name: str) -> str:
-    return f"'obs/{name}'" if name else "'obs'"
 
 
 def _refuse(message: str) -> NoReturn:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ding_like.agent.checkpoints import find_checkpoint
 from ding_like.agent.video import filmable, make_video
-from ding_like.agent.weights import find_checkpoint
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import DingError
 from ding_like.pipeline.envs import EnvSetting

@@ -65,9 +65,9 @@ def _film(
     model: torch.nn.Module | None = None,
     import_names: Sequence[str] = (),
 ) -> tuple[Path, Filmed]:
+    from ding_like.agent.checkpoints import find_checkpoint
     from ding_like.agent.trust import allow_saved_config
     from ding_like.agent.video import filmable, make_video
-    from ding_like.agent.weights import find_checkpoint
     from ding_like.config import compile_config
     from ding_like.envs import get_vec_env_setting
     from ding_like.pipeline.statistics import load_agent

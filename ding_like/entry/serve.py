@@ -60,10 +60,10 @@ def serve(
     check_host(host, token)
     # Forward passes use one thread, as in evaluations; the threads that answer requests start in this context.
     with training_process(), StopSignal() as signals, _signals_wake() as wait:
-        blueprint = Blueprint.of(
+        blueprint = Blueprint(
             exp_name, client_wraps=client_wraps, on_cpu=on_cpu, max_batch=max_batch, import_names=import_names
         )
-        choice = CheckpointChoice.of(exp_name, checkpoint)
+        choice = CheckpointChoice(exp_name, checkpoint)
         with ServedPolicy(blueprint, choice, reload_s=reload_s) as served:
             server = PolicyServer(served, host=host, port=port, token=token)
             try:
@@ -95,7 +95,7 @@ def _signals_wake() -> Iterator[Callable[[float], object]]:
 def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -> list[str]:
     """Return the lines that tell where the policy is served and how to send it requests."""
     health = served.health()
-    example, num_values = served.example(), served.num_values
+    example, num_values = served.reader.example(), served.reader.num_values
     state = f"   state {', '.join(health['state'])}" if health["state"] else ""
     lines = [
         f"serving   {exp_name}: {served.agent.version}",

@@ -8,12 +8,16 @@ import secrets
 import threading
 import time
 from collections import deque
-from typing import Any, Protocol
+from typing import Protocol
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
 
-from ding_like.agent.messages import (
+from ding_like.comm import http_server
+from ding_like.comm.http_server import HttpServer, check_envelope, local_names
+from ding_like.comm.keys import MAKE_TOKEN
+from ding_like.comm.rest.refusal import RefusedError
+from ding_like.serve.messages import (
     JSON,
     VERSION_HEADER,
     ActRequest,
@@ -22,10 +26,7 @@ from ding_like.agent.messages import (
     read_request,
     write_response,
 )
-from ding_like.comm import http_server
-from ding_like.comm.http_server import HttpServer, check_envelope, local_names
-from ding_like.comm.keys import MAKE_TOKEN
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.types import Json
 from ding_like.utils.timing import Latency
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class ServablePolicy(Protocol):
     def act(self, request: ActRequest) -> ActResponse:
         """Return the response. Raises RefusedError for a request that does not fit the policy."""
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Json:
         """Return what is served, JSON-like."""
 
 
@@ -72,7 +73,7 @@ class Requests:
         with self._lock:
             self._refused += 1
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Json:
         """Return the counts, and percentiles of the time from a request's arrival at a thread to its answer."""
         with self._lock:
             latency = Latency.of(list(self._latency_s)).plain()

@@ -1,26 +1,184 @@
-"""Serve the newest checkpoint: a newer one is loaded beside the old and replaces it between two answers."""
+"""Policy that is served: the agent of a checkpoint, which a newer one replaces between two answers."""
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gymnasium import spaces
 
 from ding_like.agent.checkpoints import Candidate, CheckpointChoice
-from ding_like.agent.messages import ActRequest, ActResponse
+from ding_like.agent.description import read_description
+from ding_like.agent.loaded import Agent, check_finite
+from ding_like.agent.observations import (
+    ObservationReader,
+    Rows,
+    Space,
+    by_flat_name,
+    describe_space,
+    read_is_first,
+)
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.errors import CheckpointError, DingError, SchemaError
-from ding_like.serve.agent import Agent, Blueprint, describe_agent
+from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
+from ding_like.serve.messages import ActRequest, ActResponse
+from ding_like.types import Array, Json, Obs
+from ding_like.utils.seeding import make_rng
 
 logger = logging.getLogger(__name__)
 
+MAX_BATCH = 1024
 _UNEXPECTED = "?"  # in place of a file's name, for an error of an unexpected kind
 _CLOSE_S = 30.0  # for a checkpoint that is being loaded
 _BYTES_PER_VALUE = 32  # JSON writes a float64 with up to 24, and something between two
 _BODY_BESIDE = 1 << 17  # bytes for names, brackets and spaces
 _MAX_BODY = 60 << 20  # bytes, below the limit of the server itself
+
+
+class ServedVersion(NamedTuple):
+    """Version of the weights that act. `number` grows by one with every checkpoint that a server loads."""
+
+    number: int
+    file: str
+    train_iter: int | None  # updates that the weights have had, None where the file does not record it
+    env_step: int | None
+
+    def __str__(self) -> str:
+        known = [("iteration", self.train_iter), ("env step", self.env_step)]
+        return ", ".join([self.file, *(f"{name} {value:,}" for name, value in known if value is not None)])
+
+
+class Blueprint:
+    """All of a run but its weights: the spaces of its clients, its wrappers, and how to build its policy.
+
+    With `client_wraps` clients apply the wrappers that need earlier steps; `on_cpu` overrides a config with a GPU.
+    `import_names` are modules of the run's own that it may use. Neither the env nor its package is needed. Raises
+    ConfigError for a folder without a run, and for wrappers that cannot be applied here.
+    """
+
+    def __init__(
+        self,
+        exp_name: str | Path,
+        *,
+        client_wraps: bool = False,
+        on_cpu: bool = False,
+        max_batch: int = MAX_BATCH,
+        import_names: Sequence[str] = (),
+    ) -> None:
+        self.description = description = read_description(exp_name, import_names=import_names)
+        if description.has_own_model:
+            raise ConfigError(
+                f"the run in '{exp_name}' was given its model as an object, which its folder does not hold: serve a "
+                "run whose policy.model names a registered model."
+            )
+        self.split = description.split(remembers=False, client_wraps=client_wraps).with_action_rows()
+        if description.policy.get("cuda") and not on_cpu and not torch.cuda.is_available():
+            raise ConfigError("this run trained on a GPU (policy.cuda is True), and torch sees none here: give --cpu.")
+        self._device = "cpu" if on_cpu else None
+        self._has_warned = False
+        self.reader = ObservationReader(self.split.observation_space, max_batch=max_batch)
+
+    def make(self, path: Path, number: int = 1) -> ServedAgent:
+        """Return an agent with the weights of a checkpoint.
+
+        Raises CheckpointError for one that is missing, torn, of another model, or has numbers that are not finite.
+        """
+        agent = Agent(self.description, path, device=self._device, split=self.split, modes=["eval"])
+        if not hasattr(agent.policy.eval_mode, "actor") and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "the policy is in DI-engine's style and keeps its state itself: with every request an episode begins."
+            )
+        try:
+            return ServedAgent(agent, self.reader, number)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from error
+
+
+class ServedAgent:
+    """Agent of one checkpoint, which answers one request at a time and is never changed.
+
+    Clients keep the recurrent state: it comes with a request and is returned with the response. Without it, and where
+    `is_first` is set, a row is the first step of an episode.
+    """
+
+    def __init__(self, agent: Agent, reader: ObservationReader, number: int) -> None:
+        """Act once, to check that the policy works and to learn the shapes of its recurrent state."""
+        self.version = ServedVersion(number, agent.version.path.name, agent.version.train_iter, agent.version.env_step)
+        self._actor = agent.actor
+        self._wrapping = agent.wrapping
+        self._reader = reader
+        # Evaluation is deterministic in this package's policies; a user's own may draw random numbers.
+        self._rng = make_rng(0, "serve")
+        rows, first = reader.read(by_flat_name(reader.example())), np.ones(1, bool)
+        self.state_columns: dict[str, Array] = {}  # of one row, by name; empty if the policy is not recurrent
+        try:
+            self.act(rows, self._wrapping.to_policy(rows, first), None, first)
+        except FloatingPointError as error:
+            raise CheckpointError("its weights choose actions that are not finite: its training has failed.") from error
+        kept = self._actor.state_dict()
+        if not all(isinstance(column, np.ndarray) and column.shape[:1] == (1,) for column in kept.values()):
+            raise ConfigError(
+                f"the policy's actor keeps {sorted(kept)}, which are no columns [R, ...] of arrays by name: such a "
+                "state cannot be handed to a client. Let the actor's state_dict() return one row for each lane."
+            )
+        self.state_columns = kept
+        state_space = spaces.Dict({name: _space_of(column) for name, column in kept.items()})
+        self._state_reader = ObservationReader(state_space, max_batch=reader.max_batch, name="state")
+
+    @property
+    def wrappers(self) -> list[str]:
+        """Names of the wrappers that are applied to observations and actions."""
+        return self._wrapping.names
+
+    def read(self, request: ActRequest) -> tuple[Rows, Obs, dict[str, Array] | None, Array]:
+        """Return (rows, the policy's observations, its state, is_first [R]). Raises RefusedError for a bad request."""
+        rows = self._reader.read(request.obs)
+        state = None if request.state is None else self._read_state(request.state, rows)
+        is_first = np.full(rows.num, state is None)
+        if request.is_first is not None:
+            is_first = read_is_first(request.is_first, rows)
+            if state is None and not is_first.all():
+                raise RefusedError(
+                    "schema", "'is_first' is false somewhere, which needs the 'state' of the last answer"
+                )
+        return rows, self._wrapping.to_policy(rows, is_first), state, is_first
+
+    def _read_state(self, sent: Json, rows: Rows) -> dict[str, Array]:
+        if not self.state_columns:
+            raise RefusedError(
+                "schema", "'state' was sent to a policy that is not recurrent, expected none: leave it out"
+            )
+        found = self._state_reader.read(sent)
+        if found[1:] != rows[1:]:
+            raise RefusedError("schema", "'state' and 'obs' differ in batch size, expected the last answer's state")
+        return {name: found.obs[name].astype(column.dtype) for name, column in self.state_columns.items()}
+
+    def act(self, rows: Rows, obs: Obs, state: Mapping[str, Array] | None, is_first: Array) -> ActResponse:
+        """Return the response to what `read` returned; call it from one thread at a time.
+
+        Raises FloatingPointError where the network overflows.
+        """
+        actor = self._actor
+        if state is None:
+            actor.reset()
+        else:
+            actor.load_state_dict(dict(state))
+        columns = actor.act(obs, lanes=np.arange(rows.num), is_first=is_first, rng=self._rng)
+        check_finite("the policy chooses", {"action": columns["action"]})
+        after = actor.state_dict() if self.state_columns else {}
+        action = self._wrapping.to_client(columns["action"])
+        return ActResponse(action, after, self.version._asdict(), rows.is_batch)
+
+
+def _space_of(column: Array) -> Space:
+    """Return the space of a column's rows, which holds all numbers of its kind."""
+    dtype = column.dtype if column.dtype.kind in "fiu" else np.dtype(np.int8)
+    return spaces.Box(-np.inf, np.inf, column.shape[1:], dtype.type)
 
 
 class ServedPolicy:
@@ -41,7 +199,7 @@ class ServedPolicy:
         self._fault: dict[str, str] | None = None
         self._bad: dict[Path, Candidate] = {}  # candidates that could not be loaded and are not tried again
         self._logged: set[str] = set()  # files whose fault was logged, until they load again
-        self._agent, self._served = self._load_first()
+        self.agent, self._served = self._load_first()  # what answers now
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="checkpoints", daemon=True)
         self._thread.start()
@@ -58,29 +216,19 @@ class ServedPolicy:
         self._thread.join(_CLOSE_S)
 
     @property
-    def agent(self) -> Agent:
-        """The agent that answers now."""
-        return self._agent
-
-    @property
-    def num_values(self) -> int:
-        """The count of numbers in one observation."""
-        return self._blueprint.reader.num_values
-
-    def example(self) -> Any:
-        """Return an example of an observation, for JSON."""
-        return self._blueprint.reader.example()
+    def reader(self) -> ObservationReader:
+        """Reader of the observations that clients send."""
+        return self._blueprint.reader
 
     @property
     def max_body(self) -> int:
         """The largest allowed body: bytes of a full batch with its state, as JSON with all digits."""
-        reader, agent = self._blueprint.reader, self._agent
-        num_values = reader.num_values + sum(math.prod(shape) for shape, _ in agent.state_columns.values())
-        return min(_BYTES_PER_VALUE * num_values * reader.max_batch + _BODY_BESIDE, _MAX_BODY)
+        num_values = self.reader.num_values + sum(column.size for column in self.agent.state_columns.values())
+        return min(_BYTES_PER_VALUE * num_values * self.reader.max_batch + _BODY_BESIDE, _MAX_BODY)
 
     def act(self, request: ActRequest) -> ActResponse:
         """Return the response. Raises RefusedError for a request that does not fit the policy."""
-        agent = self._agent
+        agent = self.agent
         read = agent.read(request)
         try:
             with self._lock:
@@ -89,31 +237,41 @@ class ServedPolicy:
             # Found by the policy alone, such as a mask that leaves one of its actions no choice, or an overflow.
             raise RefusedError("schema", str(error)) from error
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Json:
         """Return what is served and how the last reload went, as a plain dict for JSON."""
-        agent = self._agent
+        agent, description, split = self.agent, self._blueprint.description, self._blueprint.split
+        action = describe_space(split.action_space)
+        if isinstance(split.action_space, spaces.Box) and split.action_space.is_bounded():
+            action |= {"low": split.action_space.low.tolist(), "high": split.action_space.high.tolist()}
         return {
-            "version": agent.version.describe(),
-            **describe_agent(agent, self._blueprint),
+            "version": agent.version._asdict(),
+            "env": description.env_name,
+            "policy": description.policy_name,
+            "obs": self.reader.describe(),
+            "action": action,
+            "state": {name: list(column.shape[1:]) for name, column in agent.state_columns.items()},
+            "wrappers": agent.wrappers,
+            "client_wrappers": list(split.client_wrappers),
+            "max_batch": self.reader.max_batch,
             "reload": {"loaded": agent.version.number, "every_s": self._reload_s, "fault": self._fault},
         }
 
     def look(self) -> bool:
         """Load a newer checkpoint if there is one; return whether it now answers."""
-        served = (self._served, self._agent.version.train_iter)
+        served = (self._served, self.agent.version.train_iter)
         for candidate in self._choice.better(served):
             if self._bad.get(candidate.path) == candidate:
                 continue
-            agent = self._load(candidate, number=self._agent.version.number + 1)
+            agent = self._load(candidate, number=self.agent.version.number + 1)
             if agent is not None:
                 self._served = candidate
-                self._agent = agent
+                self.agent = agent
                 logger.info("now serving %s", agent.version)
                 return True
         self._note_gone()
         return False
 
-    def _load_first(self) -> tuple[Agent, Candidate]:
+    def _load_first(self) -> tuple[ServedAgent, Candidate]:
         fault: DingError | None = None
         for candidate in self._choice.better(None):
             try:
@@ -123,7 +281,7 @@ class ServedPolicy:
                 self._bad[candidate.path] = candidate
         raise fault or CheckpointError(f"{self._choice.why_gone() or 'the checkpoint was deleted'}.")
 
-    def _load(self, candidate: Candidate, *, number: int) -> Agent | None:
+    def _load(self, candidate: Candidate, *, number: int) -> ServedAgent | None:
         try:
             agent = self._blueprint.make(candidate.path, number)
         except DingError as error:
@@ -145,10 +303,10 @@ class ServedPolicy:
 
     def _note(self, file: str, message: str) -> None:
         """Keep a fault for `health`, and log it unless one of the same file was logged."""
-        self._fault = {"file": file, "message": message, "meanwhile": str(self._agent.version)}
+        self._fault = {"file": file, "message": message, "meanwhile": str(self.agent.version)}
         if file not in self._logged:
             self._logged.add(file)
-            logger.warning("%s Serving goes on with %s.", message.rstrip(".") + ".", self._agent.version)
+            logger.warning("%s Serving goes on with %s.", message.rstrip(".") + ".", self.agent.version)
 
     def _watch(self) -> None:
         while not self._stop.wait(self._reload_s):

@@ -17,7 +17,7 @@ import pytest
 
 import ding_like
 from ding_like.agent.description import AGENT_FILE, describe_agent, read_description, write_description
-from ding_like.agent.layers import FedEnv
+from ding_like.agent.wrappers import FedEnv
 from ding_like.config import read_saved_config
 from ding_like.config.tree import literal
 from ding_like.data.rows import adapt_collect_mode
@@ -262,7 +262,7 @@ def test_what_cannot_be_loaded_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"Copy it again; or delete it, and total_config.py is read"):
         ding_like.load(run.folder)
     (run.folder / AGENT_FILE).write_text(json.dumps({"format": 99}))
-    with pytest.raises(CheckpointError, match="agent.json has format 99, this version of ding_like reads 1: update"):
+    with pytest.raises(CheckpointError, match=r"has format 99 \(written by .*\), this version reads 2: load it with"):
         ding_like.load(run.folder)
 
 

@@ -86,7 +86,7 @@ def test_a_signal_ends_it_with_the_status_that_other_commands_have(
 
 @pytest.mark.parametrize("token", [None, "kV3-x9_Qz7Lp2wRt8sYb"])
 def test_the_lines_that_are_printed_work_as_they_are(token: str | None, exp: Path) -> None:
-    blueprint, choice = Blueprint.of(exp), CheckpointChoice.of(exp, "best")
+    blueprint, choice = Blueprint(exp), CheckpointChoice(exp, "best")
     with ServedPolicy(blueprint, choice) as served:
         server = PolicyServer(served, token=token)
         server.start()

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import ding_like
-from ding_like.agent.weights import find_checkpoint
+from ding_like.agent.checkpoints import find_checkpoint
 from ding_like.config import read_config
 from ding_like.entry import cli
 from ding_like.errors import ConfigError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.agent.weights import find_checkpoint
+from ding_like.agent.checkpoints import find_checkpoint
 from ding_like.entry import eval_entry, serial_entry
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline import training_loop

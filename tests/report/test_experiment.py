@@ -144,6 +144,6 @@ def test_what_is_of_one_run_names_the_seeds(tmp_path: Path) -> None:
     folder = write_seeds(tmp_path / "exp", {0: 1.0, 2: 1.0, 10: None})
     shutil.copy(folder / "seed0" / "total_config.py", folder)
 
-    for ask in (enjoy, load, lambda path: Blueprint.of(str(path))):
+    for ask in (enjoy, load, lambda path: Blueprint(str(path))):
         with pytest.raises(ConfigError, match=r"several seeds; give the folder of one: .*seed0, .*seed2, .*seed10"):
             ask(folder)

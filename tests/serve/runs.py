@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import requests
 
-from ding_like.agent.messages import ActRequest
 from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.pipeline.components import build_policy
@@ -18,6 +17,7 @@ from ding_like.pipeline.envs import build_single_env, fit_policy_config
 from ding_like.policy import Policy
 from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
 from ding_like.serve.http_server import PolicyServer
+from ding_like.serve.messages import ActRequest
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write
 from tests.contracts.policy_cases import ACTING, Case
@@ -95,8 +95,8 @@ def run_of(folder: Path, case: Case, *, masked: bool = False) -> Run:
 def serving(run: Run, which: str = "newest", *, reload_s: float = 60.0, **settings: Any) -> Iterator[PolicyServer]:
     """Serve a run's policy meanwhile; `settings` are those of the blueprint or of the server."""
     of_server = {name: settings.pop(name) for name in ("token", "host") if name in settings}
-    blueprint = Blueprint.of(run.folder, **settings)
-    with ServedPolicy(blueprint, CheckpointChoice.of(run.folder, which), reload_s=reload_s) as served:
+    blueprint = Blueprint(run.folder, **settings)
+    with ServedPolicy(blueprint, CheckpointChoice(run.folder, which), reload_s=reload_s) as served:
         server = PolicyServer(served, **of_server)
         server.start()
         try:

@@ -117,7 +117,7 @@ def test_a_batch_is_normalised_as_its_rows_are(tmp_path: Path) -> None:
 
 def test_each_checkpoint_brings_statistics_of_its_own(tmp_path: Path) -> None:
     run = Run(tmp_path / "exp", "sac", QAC, action="box", wrappers=["obs_norm"])
-    blueprint_of = Blueprint.of(run.folder)
+    blueprint_of = Blueprint(run.folder)
     one = blueprint_of.make(run.save(7, **OBS_NORM))
     other_lanes = {"env_wrappers": {"lanes": [[{"type": "ObsNorm", "state": MORE}]]}}
     other = blueprint_of.make(run.save(7, name="other.pth.tar", **other_lanes))
@@ -136,7 +136,7 @@ def test_a_checkpoint_without_the_statistics_that_observations_need_is_refused(t
     path = run.save(7)
 
     with pytest.raises(CheckpointError, match="no statistics of obs_norm"):
-        Blueprint.of(run.folder).make(path)
+        Blueprint(run.folder).make(path)
 
 
 STACKED = [dict(type="obs_select", indices=[2, 0]), dict(type="frame_stack", stack_size=2), "FlattenObservation"]
@@ -146,7 +146,7 @@ def test_wrappers_that_remember_are_refused_by_name(tmp_path: Path) -> None:
     run = Run(tmp_path / "exp", "dqn", SMALL, wrappers=STACKED)
 
     with pytest.raises(ConfigError, match=r"frame_stack may depend on earlier steps.*--client-wraps.*\(2, 2\)"):
-        Blueprint.of(run.folder)
+        Blueprint(run.folder)
 
 
 def test_clients_may_apply_wrappers_that_remember_and_the_server_does_the_rest(
@@ -197,6 +197,6 @@ def test_a_wrapper_of_ones_own_is_applied_if_it_says_that_it_remembers_nothing(t
     declared = Run(tmp_path / "declared", "dqn", SMALL, wrappers=["test_serve_halved_alone"])
 
     with pytest.raises(ConfigError, match="test_serve_halved may depend on earlier steps"):
-        Blueprint.of(unknown.folder)
+        Blueprint(unknown.folder)
 
-    assert Blueprint.of(declared.folder).make(declared.save(1)).wrappers == ["HalvedAlone"]
+    assert Blueprint(declared.folder).make(declared.save(1)).wrappers == ["HalvedAlone"]

@@ -45,7 +45,7 @@ def test_the_clients_of_the_page_run(policy: str) -> None:
     (shown,) = re.findall(r"-d '(.*)'\n    (\{.*\})", PAGE.read_text())
     names: dict[str, Any] = {}
 
-    with ServedPolicy(Blueprint.of("exp"), CheckpointChoice.of("exp", "best")) as served:
+    with ServedPolicy(Blueprint("exp"), CheckpointChoice("exp", "best")) as served:
         server = PolicyServer(served)
         server.start()
         try:

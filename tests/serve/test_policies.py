@@ -192,6 +192,6 @@ def test_what_was_trained_on_a_gpu_is_served_on_the_cpu_if_asked(
     assert num_changed == 1
 
     with pytest.raises(ConfigError, match="torch sees none here: give --cpu"):
-        Blueprint.of(run.folder)
+        Blueprint(run.folder)
 
-    assert Blueprint.of(run.folder, on_cpu=True).make(run.folder / "ckpt/iteration_1.pth.tar").version.train_iter == 1
+    assert Blueprint(run.folder, on_cpu=True).make(run.folder / "ckpt/iteration_1.pth.tar").version.train_iter == 1

@@ -36,8 +36,8 @@ def run(tmp_path: Path) -> Run:
 @contextmanager
 def served_policy(run: Run, which: str = "newest") -> Iterator[ServedPolicy]:
     """Give a policy that looks for newer checkpoints when `look` is called."""
-    choice = CheckpointChoice.of(run.folder, which)
-    with ServedPolicy(Blueprint.of(run.folder), choice, reload_s=600.0) as served:
+    choice = CheckpointChoice(run.folder, which)
+    with ServedPolicy(Blueprint(run.folder), choice, reload_s=600.0) as served:
         yield served
 
 
@@ -233,7 +233,7 @@ def test_a_fault_that_nobody_thought_of_does_not_end_the_watch(
         return make(self, *args, **kwargs)
 
     failed: list[int] = []
-    blueprint, choice = Blueprint.of(run.folder), CheckpointChoice.of(run.folder, "newest")
+    blueprint, choice = Blueprint(run.folder), CheckpointChoice(run.folder, "newest")
     with ServedPolicy(blueprint, choice, reload_s=0.02) as served:
         monkeypatch.setattr(Blueprint, "make", breaks)
         run.save(2)
@@ -249,21 +249,21 @@ def test_nothing_to_serve_is_an_error_at_the_start(tmp_path: Path) -> None:
     run = Run(tmp_path / "exp", "sac", QAC, action="box")
 
     with pytest.raises(CheckpointError, match="this run has saved none yet"):
-        CheckpointChoice.of(run.folder, "newest")
+        CheckpointChoice(run.folder, "newest")
     with pytest.raises(CheckpointError, match="has not been evaluated yet. --checkpoint newest"):
-        CheckpointChoice.of(run.folder, "best")
+        CheckpointChoice(run.folder, "best")
     (run.folder / "result.json").touch()
     with pytest.raises(CheckpointError, match="its files were moved or deleted; put one back"):
-        CheckpointChoice.of(run.folder, "best")
+        CheckpointChoice(run.folder, "best")
     with pytest.raises(CheckpointError, match="takes best, newest or a file"):
-        CheckpointChoice.of(run.folder, "oldest")
+        CheckpointChoice(run.folder, "oldest")
 
 
 def test_a_torn_first_checkpoint_is_an_error_at_the_start(run: Run) -> None:
     SPOILERS["torn"](run, run.save(1))
 
     with pytest.raises(CheckpointError, match="torn or damaged"):
-        ServedPolicy(Blueprint.of(run.folder), CheckpointChoice.of(run.folder, "newest"))
+        ServedPolicy(Blueprint(run.folder), CheckpointChoice(run.folder, "newest"))
 
 
 def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Parse requests of a policy's clients and write responses, as JSON or as safetensors.
+"""Requests of a policy's clients and the responses, as JSON or as safetensors.
 
 A request has `obs`, one observation or a batch of them, and for a recurrent policy may have `state` and `is_first`. A
 response has `action`, the new `state` of a recurrent policy, and the version of the weights that chose the action. In
@@ -9,26 +9,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from ding_like.agent.observations import Sent, by_flat_name, quoted
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 JSON = "application/json"
 SAFETENSORS = "application/octet-stream"
 _SAFETENSORS_TOO = ("application/safetensors", "application/vnd.safetensors")
 VERSION_HEADER = "X-Policy-Version"
 _KEYS = ("obs", "state", "is_first")
-_MAX_DEPTH = 16  # of dicts in dicts
-_SHOWN_NAMES = 5  # in a message
-
-# What a client sent under one name: an array, or what JSON had there (numbers in lists, or anything else: hence Any).
-Sent = Any
 
 
 class ActRequest(NamedTuple):
@@ -44,7 +40,7 @@ class ActResponse(NamedTuple):
 
     action: Array
     state: Mapping[str, Array]
-    version: Mapping[str, Any]  # JSON-like
+    version: Json
     is_batch: bool
 
 
@@ -73,13 +69,13 @@ def write_response(answer: ActResponse, form: str) -> bytes:
     action = answer.action if answer.is_batch else answer.action[0]
     state = {name: column if answer.is_batch else column[0] for name, column in answer.state.items()}
     if form == JSON:
-        told: dict[str, Any] = {"action": action.tolist(), "version": dict(answer.version)}
+        body: Json = {"action": action.tolist(), "version": answer.version}
         if state:
-            told["state"] = {name: column.tolist() for name, column in state.items()}
-        return json.dumps(told, allow_nan=False).encode()
+            body["state"] = {name: column.tolist() for name, column in state.items()}
+        return json.dumps(body, allow_nan=False).encode()
     tensors = {"action": action, **{f"state/{name}": column for name, column in state.items()}}
     whole = {name: np.ascontiguousarray(tensor).reshape(np.shape(tensor)) for name, tensor in tensors.items()}
-    return save(whole, metadata={"version": json.dumps(dict(answer.version))})
+    return save(whole, metadata={"version": json.dumps(answer.version)})
 
 
 def _read_json(body: bytes) -> ActRequest:
@@ -104,7 +100,7 @@ def _read_json(body: bytes) -> ActRequest:
     return ActRequest(obs, state, sent.get("is_first"))
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON-like
+def _object(pairs: list[tuple[str, Json]]) -> Json:
     made = dict(pairs)
     if len(made) < len(pairs):
         doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
@@ -147,7 +143,7 @@ def _read_safetensors(body: bytes) -> ActRequest:
     return ActRequest(found["obs"], found.get("state"), None if is_first is None else is_first[""])
 
 
-def _check_names(sent: Mapping[str, Any]) -> None:
+def _check_names(sent: Mapping[str, Sent]) -> None:
     if "obs" not in sent:
         raise RefusedError(
             "schema", f"there is no 'obs' in the body, which has {quoted(sent)}: send the observation under that name"
@@ -155,22 +151,3 @@ def _check_names(sent: Mapping[str, Any]) -> None:
     unknown = [name for name in sent if name not in _KEYS]
     if unknown:
         raise RefusedError("schema", f"the body has {quoted(unknown)}, expected {', '.join(_KEYS)}")
-
-
-def by_flat_name(value: Sent, path: str = "", depth: int = 0) -> dict[str, Sent]:
-    """Return the values of nested dicts by flat name, as "arm/angle"; a value that is no dict has the name ""."""
-    if not isinstance(value, dict):
-        return {path: value}
-    if depth >= _MAX_DEPTH:
-        raise RefusedError("schema", f"the body has too many dicts in dicts, expected at most {_MAX_DEPTH}")
-    flat: dict[str, Sent] = {}
-    for key, inner in value.items():
-        flat.update(by_flat_name(inner, f"{path}/{key}" if depth else key, depth + 1))
-    return flat
-
-
-def quoted(names: Iterable[Any]) -> str:  # Any: what a client may name its entries
-    """Return names for a message: the first few in quotes, and how many more there are."""
-    listed = [repr(str(name)[:40]) for name in names]
-    more = f" and {len(listed) - _SHOWN_NAMES} more" if len(listed) > _SHOWN_NAMES else ""
-    return ", ".join(listed[:_SHOWN_NAMES]) + more or "nothing"
