@@ -13,8 +13,7 @@ from ding_like.config import compile_config
 from ding_like.errors import ConfigError
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.trackers import tracked
-from ding_like.utils.trackers.following import Follower, ends_behind
-from ding_like.utils.trackers.tracker import numbers_of, values_of
+from ding_like.utils.trackers.tracker import Follower, lines_behind, numbers_of, values_of
 from tests.support import wait_until
 from tests.utils.tracker_doubles import HangingTracker
 
@@ -78,7 +77,7 @@ def test_lines_that_a_resumed_run_writes_again_are_not_sent_again() -> None:
     write(sink, range(8, 10))  # not sent when the run was killed
 
     again = follower()
-    again.cut(state["num_bytes"], ends_behind(sink.path, state["num_bytes"]))
+    again.cut(state["num_bytes"], list(lines_behind(sink.path, state["num_bytes"])))
     sink.load_state_dict(state)
     write(sink, range(4, 12))
 
@@ -94,7 +93,7 @@ def test_a_line_for_the_second_time_at_one_step_is_news() -> None:
     write(sink, range(1))
     follows.read()
     follows.keep()
-    follows.cut(0, ends_behind(sink.path, 0))
+    follows.cut(0, list(lines_behind(sink.path, 0)))
     sink.load_state_dict(state)
     write(sink, range(1))
     write(sink, range(1), x=7.0)

@@ -1,5 +1,5 @@
-"""Send what a run writes to an experiment tracker; a thread of the run sends it."""
+"""Experiment trackers: a thread of the run sends what it writes to one."""
 
-from ding_like.utils.trackers.following import Trackers, tracked
+from ding_like.utils.trackers.tracker import Trackers, tracked
 
 __all__ = ["Trackers", "tracked"]

@@ -1,4 +1,4 @@
-"""Send a run to MLflow."""
+"""Tracker of MLflow."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from ding_like.types import Config
 from ding_like.utils.registries import TRACKER_REGISTRY
 from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, numbers_of, values_of
 
@@ -29,7 +30,7 @@ _BOUNDS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "MLFLOW_HTTP_REQUEST_MAX_RETRIES
 
 @TRACKER_REGISTRY.register("mlflow")
 class MlflowTracker:
-    """Show a run in MLflow: metrics over env steps, the config as parameters, the result, curve and video as artifacts.
+    """Tracker of MLflow: metrics over env steps, the config as parameters, the result, curve and video as artifacts.
 
     It writes to `uri`: a server, a database (sqlite:///mlflow.db) or a folder.
     """
@@ -54,7 +55,7 @@ class MlflowTracker:
     package: ClassVar[str] = "mlflow"
     extra: ClassVar[str] = "mlflow"
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Config) -> None:
         self._settings = settings
         self._client: MlflowClient | None = None
         self._run_id = ""
@@ -102,7 +103,7 @@ class MlflowTracker:
         store = re.sub(r"//[^@/]*@", "//", self._uri or "the default store")  # no password in logs
         return f"run {self._run_id} of experiment '{self._settings['experiment']}' at {store}"
 
-    def _send_params(self, config: Mapping[str, Any]) -> None:
+    def _send_params(self, config: Config) -> None:
         from mlflow.entities import Param
 
         params = (Param(_name(key), str(value)[:_LONGEST_PARAM]) for key, value in flattened(config))
@@ -124,14 +125,14 @@ class MlflowTracker:
         for part in _parts(iter(metrics), _MOST_METRICS):
             self._own_client.log_batch(self._run_id, metrics=part)
 
-    def finish(self, result: Mapping[str, Any], files: Sequence[Path], *, status: Status) -> None:
+    def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
         self._send(iter([(int(result.get("env_step", -1)), numbers_of(result))]))
         for path in files:
             self._own_client.log_artifact(self._run_id, str(path))
         self._own_client.set_terminated(self._run_id, _STATUS[status])
 
 
-def flattened(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+def flattened(config: Config, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (path.to.key, value) of every value of nested sections."""
     for key, value in config.items():
         here = f"{path}.{key}" if path else str(key)

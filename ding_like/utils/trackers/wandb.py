@@ -1,4 +1,4 @@
-"""Send a run to Weights & Biases."""
+"""Tracker of Weights & Biases."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ding_like.types import Config
 from ding_like.utils.registries import TRACKER_REGISTRY
 from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, TrackerRefusedError, numbers_of, values_of
 
@@ -18,7 +19,7 @@ _EXIT_CODES = {"finished": 0, "interrupted": 255, "failed": 1}  # 255: how wandb
 
 @TRACKER_REGISTRY.register("wandb")
 class WandbTracker:
-    """Show a run at wandb: curves over env steps, its config, its result, the learning curve and the video.
+    """Tracker of wandb: curves over env steps, its config, its result, the learning curve and the video.
 
     Offline its files lie in the run's folder, and `wandb sync` sends them later.
     """
@@ -48,13 +49,13 @@ class WandbTracker:
     extra: ClassVar[str] = "wandb"
 
     @classmethod
-    def check_config(cls, cfg: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    def check_config(cls, cfg: Config) -> Sequence[tuple[str, str]]:
         """Return (key, what is wrong) for every value that wandb cannot use."""
         if cfg["mode"] not in ("online", "offline"):
             return [("mode", f"is {cfg['mode']!r}; expected 'online' or 'offline'")]
         return []
 
-    def __init__(self, settings: Mapping[str, Any]) -> None:
+    def __init__(self, settings: Config) -> None:
         self._settings = settings
         self._run: Run | None = None
 
@@ -63,7 +64,7 @@ class WandbTracker:
         from wandb.errors import AuthenticationError, UsageError
 
         cfg, run_id = self._settings, run.run_id or secrets.token_hex(4)
-        wandb.setup(wandb.Settings(silent=True))  # its remarks would go into the run's console
+        wandb.setup(wandb.Settings(silent=True))  # its messages would go into the run's console
         try:
             self._run = wandb.init(
                 project=cfg["project"],
@@ -102,7 +103,7 @@ class WandbTracker:
             steps = {name: report[name] for name in ("env_step", "train_iter") if report[name] >= 0}
             self._run.log({**values_of(report), **steps})
 
-    def finish(self, result: Mapping[str, Any], files: Sequence[Path], *, status: Status) -> None:
+    def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
         import wandb
 
         assert self._run is not None, "begin comes first"
