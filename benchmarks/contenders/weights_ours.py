@@ -18,7 +18,7 @@ from ding_like.comm.channels import Version, WeightPublisher, WeightReader, Weig
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
-from ding_like.comm.rest.worker import TaskHandle, WorkerLink
+from ding_like.comm.rest.worker import WorkerLink
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.extract import load_into, state_of
 from ding_like.comm.weights.files import prune_weights, read_weights, write_weights
@@ -139,10 +139,10 @@ class Rest(Channel):
         link = self._link("collector")
         task = _claim(link)
         while task.kind != "eval":
-            link.coordinator.finish_task(link.agent.worker_id, task.task_id, m.FinishTask(task.attempt, {}))
+            link.coordinator.finish_task(link.worker_id, task.task_id, m.FinishTask(task.attempt, {}))
             task = _claim(link)
         result = {"returns": [0.0], "lengths": [1], "version": 0, "duration_s": 0.0}
-        link.coordinator.finish_task(link.agent.worker_id, task.task_id, m.FinishTask(task.attempt, result))
+        link.coordinator.finish_task(link.worker_id, task.task_id, m.FinishTask(task.attempt, result))
         link.close()
 
     def send(self, module: nn.Module, version: int) -> None:
@@ -154,7 +154,7 @@ class Rest(Channel):
         link = self._link("collector")
         task = _claim(link)
         reader = RestWeightReader(link)
-        reader.begin(task, TaskHandle(task))
+        link.begin(task)
         return reader, link.close
 
     def close(self) -> None:
@@ -167,7 +167,7 @@ class Rest(Channel):
 
 def _claim(link: WorkerLink) -> m.Task:
     """Return a task."""
-    task = link.coordinator.claim(link.agent.worker_id, m.Claim(wait_s=5.0)).task
+    task = link.coordinator.claim(link.worker_id, m.Claim(wait_s=5.0)).task
     if task is None:
         raise TimeoutError("the coordinator has no task")
     return task

@@ -15,12 +15,14 @@ import torch
 from ding_like.comm.channels import Batch, CollectRequest, Segment, Version, Weights
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.files import SharedFiles
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.rows import RestBatchSource, RestRowSink, SegmentReader
+from ding_like.comm.rest.rows import RestBatchSource, RestRowSink
 from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
 from ding_like.comm.rest.worker import TaskHandle, WorkerLink
 from ding_like.comm.weights.encode import WireDtype
 from ding_like.data.schema import Schema
+from ding_like.data.segment_file import read_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.parallel.service import LockedService
@@ -71,9 +73,9 @@ class Net:
         self.collect, self.handle = self.claim(self.collector)
 
     def claim(self, link: WorkerLink) -> tuple[m.Task, TaskHandle]:
-        task = link.coordinator.claim(link.agent.worker_id, m.Claim()).task
+        task = link.coordinator.claim(link.worker_id, m.Claim()).task
         assert task is not None
-        return task, TaskHandle(task)
+        return task, link.begin(task)
 
     def finish(self) -> None:
         with self.service.locked():
@@ -104,8 +106,14 @@ def _weights(
     publisher = RestWeightPublisher(net.learner, net.learn, dtype=dtype)
     stack.callback(publisher.abandon, timeout_s=5.0)
     reader = RestWeightReader(net.collector)
-    reader.begin(net.collect, net.handle)
     return WeightEnds(publisher, reader, dtype)
+
+
+def read(files: SharedFiles, segment: m.NewSegment) -> dict[str, Array]:
+    """Fetch and load a segment."""
+    files.fetch_segment(segment.name)
+    told = {"rows": segment.rows, "sha256": segment.sha256, "nbytes": segment.nbytes}
+    return read_segment(files.segments, segment.name, **told)[0]
 
 
 class FreshSink:
@@ -161,7 +169,6 @@ class LateSource:
 def _rows(stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool) -> RowEnds:
     net = Net(stack, folder, kind, over_http=over_http)
     sink = RestRowSink(net.collector)
-    sink.begin(net.collect, net.handle)
     publisher = RestWeightPublisher(net.learner, net.learn)
     stack.callback(publisher.abandon, timeout_s=5.0)
 
@@ -175,8 +182,8 @@ def _rows(stack: ExitStack, folder: Path, kind: Kind, *, over_http: bool) -> Row
         return RestBatchSource(
             net.learner.coordinator,
             net.learn,
-            worker_id=net.learner.agent.worker_id,
-            read=SegmentReader(net.learner.files, SCHEMA, lambda columns: None),
+            worker_id=net.learner.worker_id,
+            read=partial(read, net.learner.files),
             batch_size=SEGMENT if kind == "once" else BATCH,
             buffer_size=SIZE,
             num_batches=1,

@@ -39,10 +39,10 @@ class SharedFiles:
     def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
         """Let other processes read weights that were written."""
 
-    def fetch_segment(self, name: str, *, nbytes: int, sha256: str) -> None:
+    def fetch_segment(self, name: str) -> None:
         """Bring a segment that will be read."""
 
-    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
+    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, sha256: str) -> None:
         """Bring weights that will be read. Raises WeightsGoneError if they are not kept any more."""
 
     def forget_segment(self, name: str) -> None:
@@ -81,7 +81,7 @@ class StreamedFiles(SharedFiles):
         self._client.put_file(self._route(path), path.read_bytes())
         path.unlink()
 
-    def fetch_segment(self, name: str, *, nbytes: int, sha256: str) -> None:
+    def fetch_segment(self, name: str) -> None:
         try:
             data = self._client.get_file(f"/v1/segments/{check_id(name, 'name')}")
         except RefusedError as error:
@@ -90,7 +90,7 @@ class StreamedFiles(SharedFiles):
             raise SegmentError("missing", f"the coordinator has no segment {name}") from error
         self._keep(self._segment(name), data)
 
-    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, nbytes: int, sha256: str) -> None:
+    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, sha256: str) -> None:
         old, new = self._held.pop(policy_id, None), self._weights(policy_id, attempt, version)
         data = None
         try:

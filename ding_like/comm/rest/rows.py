@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +14,14 @@ from gymnasium import Space, spaces
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.files import SharedFiles
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, CoordinatorService, NewSegment
-from ding_like.comm.rest.worker import TaskUser, WorkerLink
+from ding_like.comm.rest.worker import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.data.segment_file import (
     SegmentError,
     SegmentMeta,
-    read_segment,
     remove_segments,
-    segment_file,
     write_segment,
 )
 from ding_like.errors import CommError, ConfigError, SchemaError
@@ -180,74 +176,6 @@ class Mirror:
         return TransitionBatch({name: column.take(places, 0) for name, column in self._columns.items()})
 
 
-def load_segment(path: str, meta: dict[str, Any], decompressor: Any = None) -> dict[str, Array]:
-    """Return the columns of a segment file, which must be as `meta` says: its rows, sha256 and nbytes.
-
-    `meta` gets `observed`, what the segment holds beside its rows. Raises SegmentError for any other file.
-    """
-    file = Path(path)
-    columns, read = read_segment(
-        file.parent,
-        file.name.removesuffix(".safetensors"),
-        rows=meta["rows"],
-        sha256=meta["sha256"],
-        nbytes=meta["nbytes"],
-        row_bytes=meta.get("row_bytes"),
-        observed_bytes=meta.get("observed_bytes", 0),
-    )
-    meta["observed"] = read.observed
-    return columns
-
-
-class SegmentReader:
-    """Reader of new segments: fetches the file, loads and checks its columns, and deletes this process's own copy."""
-
-    def __init__(
-        self,
-        files: SharedFiles,
-        schema: Schema,
-        check: Callable[[Mapping[str, Array]], None],
-        *,
-        load: Callable[[str, dict[str, Any], Any], dict[str, Array]] = load_segment,
-        observed_bytes: int = 0,
-        on_observed: Callable[[Mapping[str, Array], int], None] | None = None,
-    ) -> None:
-        """`schema` is that of rows to learn from; `check` raises SegmentError for rows that are not to be.
-
-        `on_observed` gets what a segment tells beside its rows, `observed_bytes` of it, and the segment's serial; it
-        raises SchemaError for what is not to be believed.
-        """
-        self._files = files
-        self._schema = schema
-        self._check = check
-        self._load = load
-        self._observed_bytes = observed_bytes
-        self._on_observed = on_observed
-
-    def __call__(self, segment: m.NewSegment) -> dict[str, Array]:
-        """Read a segment. Raises SegmentError for one that is not to be learned from."""
-        files = self._files
-        files.fetch_segment(segment.name, nbytes=segment.nbytes, sha256=segment.sha256)
-        try:
-            meta: dict[str, Any] = {
-                "rows": segment.rows,
-                "sha256": segment.sha256,
-                "nbytes": segment.nbytes,
-                "row_bytes": self._schema.row_bytes,
-                "observed_bytes": self._observed_bytes,
-            }
-            columns = self._load(str(segment_file(files.segments, segment.name)), meta, None)
-        finally:
-            files.forget_segment(segment.name)
-        self._check(columns)
-        if self._on_observed is not None:
-            try:
-                self._on_observed(meta.get("observed", {}), segment.serial)
-            except SchemaError as error:
-                raise SegmentError("schema", str(error)) from error
-        return columns
-
-
 class _Late(NamedTuple):
     segment: m.NewSegment
     until_s: float  # when it is given up
@@ -284,7 +212,7 @@ class BatchReader:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether all batches that were taken are drawn."""
+        """Whether all batches that were taken are drawn."""
         return self._batches is None or self._next == self._batches.num_batches
 
     def take(self, fetched: Fetched) -> None:
@@ -397,13 +325,13 @@ class RestBatchSource:
 
     @property
     def finished(self) -> bool:
-        """Tell whether no batch will come any more."""
+        """Whether no batch will come any more."""
         with self._changed:
             return self._is_last and not self._fetched and self._reader.is_empty
 
     @property
     def num_replaced(self) -> int:
-        """Return how many rows of batches could not be read and were replaced."""
+        """Number of rows of batches that could not be read and were replaced."""
         return self._reader.num_replaced
 
     def _wait_for_reply(self, timeout_s: float) -> Fetched | None:
@@ -462,7 +390,7 @@ class RestBatchSource:
 
     @property
     def failure(self) -> BaseException | None:
-        """Return what ended the thread before its time."""
+        """Error that ended the thread before its time."""
         with self._changed:
             return self._failure
 
@@ -569,20 +497,20 @@ class RestBatchSource:
             return None
 
 
-class RestRowSink(TaskUser):
-    """Sink of a collector's segments, for one task after another; `begin` comes first.
+class RestRowSink:
+    """Sink of a collector's segments, for the present task of its link.
 
     A segment that is written but could not be announced is announced with the next one, by the next task if need be.
     """
 
     def __init__(self, link: WorkerLink) -> None:
-        super().__init__(link)
+        self._link = link
         self._num_segments = 0  # of the worker's whole life: it is in their names
         self._waiting: deque[m.SegmentInfo] = deque()
 
     @property
     def waiting(self) -> list[m.SegmentInfo]:
-        """Return what is written and still to be announced, the oldest first."""
+        """Metadata of the segments still to be announced, the oldest first."""
         return list(self._waiting)
 
     def drop_waiting(self) -> None:
@@ -602,21 +530,21 @@ class RestRowSink(TaskUser):
     def next_name(self) -> str:
         """Return the name of the next segment, a new one with each call."""
         number, self._num_segments = self._num_segments, self._num_segments + 1
-        return f"{self._link.agent.worker_id}.{number:08d}"
+        return f"{self._link.worker_id}.{number:08d}"
 
     def write(self, name: str, segment: Segment) -> m.SegmentInfo:
         """Write a segment where the learner finds it; return what is announced about it.
 
         Raises ConfigError for rows that do not stack, SegmentError where the disk stays full for ten minutes.
         """
-        (task, _), files = self._begun(), self._link.files
+        (task, _), files = self._link.job, self._link.files
         if not isinstance(segment.batch, TransitionBatch):
             raise ConfigError("the policy gives rows that do not stack; mode parallel needs rows of equal shapes.")
         columns = segment.batch.columns
         meta = SegmentMeta(
             task_id=task.task_id,
             attempt=task.attempt,
-            worker_id=self._link.agent.worker_id,
+            worker_id=self._link.worker_id,
             number=int(name.rpartition(".")[2]),
             policy_version=segment.version.update,
             env_steps=segment.env_steps,
@@ -639,9 +567,9 @@ class RestRowSink(TaskUser):
 
     def send(self, infos: Sequence[m.SegmentInfo]) -> CollectRequest:
         """Announce segments, which empties the queue, and return the next order."""
-        task, _ = self._begun()
+        task, _ = self._link.job
         message = m.SendData(task.attempt, tuple(infos))
-        reply = self._link.coordinator.send_data(self._link.agent.worker_id, task.task_id, message)
+        reply = self._link.coordinator.send_data(self._link.worker_id, task.task_id, message)
         self._waiting.clear()
         for rejected in reply.rejected:
             raise CommError(f"the coordinator refuses segment {rejected.name}: {rejected.code}.")
@@ -649,15 +577,15 @@ class RestRowSink(TaskUser):
 
     def order(self, *, timeout_s: float) -> CollectRequest:
         """Return what is to be done next, after a wait of `timeout_s` at most for rows that may be collected."""
-        _, handle = self._begun()
-        reply = self._link.ask_task(self.task, wait_s=timeout_s)
+        task, handle = self._link.job
+        reply = self._link.ask_task(task, wait_s=timeout_s)
         if reply.credit == 0 and not reply.finish:
             handle.pause()  # the coordinator may be too busy to let anyone wait
         return self._order(reply)
 
     def _order(self, reply: m.TaskInfoReply | m.SendDataReply) -> CollectRequest:
         """Return the order in an answer; a heartbeat may have brought the wish to end the task."""
-        _, handle = self._begun()
+        _, handle = self._link.job
         handle.note(reply.policy)
         finish = reply.finish or handle.finish_asked
         newest = None if reply.policy is None else Version(reply.policy.attempt, reply.policy.version)

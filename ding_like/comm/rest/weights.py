@@ -11,7 +11,7 @@ from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.files import SharedFiles
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.worker import TaskUser, WorkerLink
+from ding_like.comm.rest.worker import WorkerLink
 from ding_like.comm.weights.encode import Encoded, WireDtype, encode, name_of
 from ding_like.comm.weights.files import WeightsGoneError, read_weights, write_weights
 from ding_like.errors import CommError
@@ -137,7 +137,7 @@ class RestWeightPublisher:
         files.share_weights(policy_id, attempt, version)
         message = m.Publish(task.task_id, attempt, version, written.sha256, written.nbytes)
         try:
-            link.coordinator.publish(link.agent.worker_id, policy_id, message)
+            link.coordinator.publish(link.worker_id, policy_id, message)
         except RefusedError as error:
             if error.code != "version_not_newer":
                 raise
@@ -145,11 +145,14 @@ class RestWeightPublisher:
             logger.info("version %d was published before: %s", version, error)
 
 
-class RestWeightReader(TaskUser):
-    """Reader of the newest weights, for one task of a worker after another; `begin` comes first.
+class RestWeightReader:
+    """Reader of the newest weights, for the present task of its link.
 
     A task of kind 'eval' has the weights that it asks for, however many come since.
     """
+
+    def __init__(self, link: WorkerLink) -> None:
+        self._link = link
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
         """Return the newest weights that the coordinator announced; see `WeightReader`."""
@@ -157,7 +160,7 @@ class RestWeightReader(TaskUser):
 
     def wait_for(self, read: Callable[[], Weights | None], *, timeout_s: float) -> Weights | None:
         """Return what `read` gives, asking the coordinator until `timeout_s` is over or the task is to be finished."""
-        _, handle = self._begun()
+        _, handle = self._link.job
         deadline = time.monotonic() + timeout_s
         while (weights := read()) is None:
             if time.monotonic() >= deadline or handle.finish_asked:
@@ -172,7 +175,7 @@ class RestWeightReader(TaskUser):
 
     def read_newest(self, policy_id: str, newer_than: Version | None) -> Weights | None:
         """Return the newest weights that were announced, None if they are not above `newer_than`."""
-        task, handle = self._begun()
+        task, handle = self._link.job
         for left in reversed(range(_TRIES)):
             newest = task.policy if task.kind == "eval" else handle.newest_policy
             if newest is None or (newer_than is not None and (newest.attempt, newest.version) <= newer_than):
@@ -187,13 +190,13 @@ class RestWeightReader(TaskUser):
         return None
 
     def _ask(self) -> None:
-        task, handle = self._begun()
+        task, handle = self._link.job
         handle.note(self._link.ask_task(task).policy)
 
 
 def read_published(files: SharedFiles, policy_id: str, policy: m.PolicyVersion) -> Weights:
     """Return weights that were announced. Raises WeightsGoneError if they are not kept any more, else CommError."""
     attempt, version = policy.attempt, policy.version
-    files.fetch_weights(policy_id, attempt, version, nbytes=policy.nbytes, sha256=policy.sha256)
+    files.fetch_weights(policy_id, attempt, version, sha256=policy.sha256)
     state = read_weights(files.weights, policy_id, attempt, version, sha256=policy.sha256)
     return Weights(policy_id, Version(attempt, version), state)

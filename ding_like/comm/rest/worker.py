@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import ding_like
 from ding_like.comm.keys import load_keys
@@ -25,6 +25,7 @@ from ding_like.comm.rest.messages import CoordinatorService
 from ding_like.comm.rest.refusal import RefusedError, UnreachableError
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
+from ding_like.types import Config, Info
 from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
@@ -64,13 +65,13 @@ class TaskHandle:
 
     @property
     def newest_policy(self) -> m.PolicyVersion | None:
-        """Return the newest weights that the coordinator told of; None: none yet."""
+        """Newest weights that the coordinator announced; None: none yet."""
         known = [each for each in (self._in_heartbeats, self._in_answers) if each is not None]
         return max(known, key=lambda policy: (policy.attempt, policy.version), default=None)
 
     @property
     def finish_asked(self) -> bool:
-        """Tell whether the task is to be finished now."""
+        """Whether the task is to be finished now."""
         return self._asked.is_set()
 
     def take(self, reply: m.HeartbeatReply) -> None:
@@ -84,13 +85,9 @@ class TaskHandle:
         """Take over which weights an answer to the task itself said are the newest."""
         self._in_answers = policy
 
-    def wait(self, seconds: float) -> bool:
-        """Wait; return at once, and True, if the task is to be finished."""
-        return self._asked.wait(seconds)
-
     def pause(self) -> None:
-        """Wait a moment before the coordinator is asked again."""
-        self.wait(random.uniform(0.0, _PAUSE_S))
+        """Wait a moment before the coordinator is asked again; return at once if the task is to be finished."""
+        self._asked.wait(random.uniform(0.0, _PAUSE_S))
 
     def ask_to_finish(self) -> None:
         """Let the task end soon."""
@@ -108,38 +105,35 @@ class WorkerAgent:
         incarnation: str | None = None,
         resources: Mapping[str, float] | None = None,
     ) -> None:
-        self._coordinator = coordinator
+        self.coordinator = coordinator
         self._role = role
         self._incarnation = incarnation or secrets.token_hex(6)
         # By which the coordinator knows this worker from one that takes its name.
         self._secret = draw_secret()
         self._resources = dict(resources or {})
         self._stopped = threading.Event()
-        self._handle: TaskHandle | None = None
-        self._task: m.Task | None = None
+        self._job: tuple[m.Task, TaskHandle] | None = None
         self._heartbeat_s = 3.0
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None
-        self._is_cut_off = False  # while it was leaving, the coordinator did not answer
+        self.is_cut_off = False  # while it was leaving, the coordinator did not answer
         self.worker_id = ""
 
     def register(self) -> None:
         """Become one of the coordinator's workers and begin to send heartbeats."""
-        self._coordinator.hello()
+        self.coordinator.hello()
         self._register()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
         self._thread.start()
 
-    def run(self, do: Callable[[m.Task, TaskHandle], dict[str, Any]]) -> None:
+    def run(self, do: Callable[[m.Task, TaskHandle], Info]) -> None:
         """Do tasks until the run is over. Raises what a task raised, after the coordinator was told."""
         while not self._stopped.is_set():
             task = self._claim()
             if task is None:
                 continue
-            handle = TaskHandle(task)
-            self._task, self._handle = task, handle
             try:
-                result = do(task, handle)
+                result = do(task, self.begin(task))
             except RefusedError as error:
                 if error.code not in _IS_OVER:
                     self._tell_failure(task, error)
@@ -155,26 +149,37 @@ class WorkerAgent:
             except Exception as error:  # a task runs the user's code; the coordinator gets its error
                 if self._stopped.is_set() and isinstance(error, CommError):
                     logger.info("left in the middle of task %s: %s", task.task_id, error)
-                    self._is_cut_off = True
+                    self.is_cut_off = True
                     continue
                 self._tell_failure(task, error)
                 raise
             finally:
-                self._task, self._handle = None, None
+                self._job = None
             self._finish(task, result)
         if self._failure is not None:
             raise self._failure
 
-    def wait(self, seconds: float) -> bool:
-        """Wait; return at once, and True, if this worker is to end."""
-        return self._stopped.wait(seconds)
+    def begin(self, task: m.Task) -> TaskHandle:
+        """Make `task` the present one, if it is not yet; return its handle."""
+        if self._job is None or self._job[0] != task:
+            self._job = task, TaskHandle(task)
+        if self._stopped.is_set():
+            self._job[1].ask_to_finish()
+        return self._job[1]
+
+    @property
+    def job(self) -> tuple[m.Task, TaskHandle]:
+        """Present task and its handle. Raises CommError before there is one."""
+        if self._job is None:
+            raise CommError("the worker has no task: it works for a coordinator only.")
+        return self._job
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
         self._stopped.set()
-        handle = self._handle
-        if handle is not None:
-            handle.ask_to_finish()
+        job = self._job
+        if job is not None:
+            job[1].ask_to_finish()
 
     def close(self, *, timeout_s: float = _JOIN_S) -> None:
         """Leave, unless the coordinator did not answer lately, and end the thread, which is waited for `timeout_s`."""
@@ -183,21 +188,17 @@ class WorkerAgent:
             return
         self._thread.join(timeout_s)
         self._thread = None
-        if self._is_cut_off:
+        if self.is_cut_off:
             return
         try:
-            self._coordinator.leave(self.worker_id, m.Leave("it has ended"))
+            self.coordinator.leave(self.worker_id, m.Leave("it has ended"))
         except CommError as error:
             logger.debug("leaving was not heard: %s", error)
-
-    def cut_off(self) -> None:
-        """Note that the coordinator does not answer: the worker ends without telling it."""
-        self._is_cut_off = True
 
     def _register(self) -> None:
         for left in reversed(range(_NAMES)):
             try:
-                registered = self._coordinator.register(
+                registered = self.coordinator.register(
                     m.Register(
                         self._role,
                         host_name(),
@@ -221,7 +222,7 @@ class WorkerAgent:
     def _start_over(self, why: str) -> None:
         """Give tasks back whose answers are lost, by leaving and coming again."""
         try:
-            self._coordinator.leave(self.worker_id, m.Leave(why[:200]))
+            self.coordinator.leave(self.worker_id, m.Leave(why[:200]))
         except RefusedError as error:
             logger.debug("leaving was refused: %s", error)
         self._register_again()
@@ -238,7 +239,7 @@ class WorkerAgent:
 
     def _claim(self) -> m.Task | None:
         try:
-            reply = self._coordinator.claim(self.worker_id, m.Claim(_CLAIM_S))
+            reply = self.coordinator.claim(self.worker_id, m.Claim(_CLAIM_S))
         except RefusedError as error:
             if error.code not in ("unknown", "old_message"):
                 raise
@@ -251,9 +252,9 @@ class WorkerAgent:
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
         return reply.task
 
-    def _finish(self, task: m.Task, result: dict[str, Any]) -> None:
+    def _finish(self, task: m.Task, result: Info) -> None:
         try:
-            reply = self._coordinator.finish_task(self.worker_id, task.task_id, m.FinishTask(task.attempt, result))
+            reply = self.coordinator.finish_task(self.worker_id, task.task_id, m.FinishTask(task.attempt, result))
         except RefusedError as error:
             if error.code not in _IS_OVER:
                 self._tell_failure(task, error)
@@ -269,7 +270,7 @@ class WorkerAgent:
         trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
         message = f"{type(error).__name__}: {error}"[:2000]
         try:
-            self._coordinator.fail_task(
+            self.coordinator.fail_task(
                 self.worker_id, task.task_id, m.FailTask(task.attempt, type(error).__name__, message, trace)
             )
         except CommError as told:
@@ -278,14 +279,10 @@ class WorkerAgent:
     def _beat(self) -> None:
         """Send a heartbeat every few seconds, until stopped."""
         while not self._stopped.wait(self._heartbeat_s):
-            task, handle = self._task, self._handle
-            beat = m.Heartbeat(
-                "idle" if task is None else task.kind,
-                None if task is None else task.task_id,
-                None if task is None else task.attempt,
-            )
+            job = self._job
+            beat = m.Heartbeat("idle") if job is None else m.Heartbeat(job[0].kind, job[0].task_id, job[0].attempt)
             try:
-                reply = self._coordinator.heartbeat(self.worker_id, beat)
+                reply = self.coordinator.heartbeat(self.worker_id, beat)
             except RefusedError as error:
                 logger.info("heartbeat refused: %s", error)  # claiming registers again
                 continue
@@ -293,8 +290,8 @@ class WorkerAgent:
                 self._failure = error
                 self.stop()
                 return
-            if handle is not None:
-                handle.take(reply)
+            if job is not None:
+                job[1].take(reply)
             if any(command.name == "stop" for command in reply.commands):
                 self.stop()
 
@@ -313,8 +310,8 @@ def is_shared(folder: Path, run_id: str) -> bool:
     return (folder / f"{run_id}.run").is_file()
 
 
-class WorkerLink:
-    """Link of a worker to its coordinator: client, agent and files.
+class WorkerLink(WorkerAgent):
+    """Worker with its own HTTP client, and with the files of the run.
 
     Read of `cfg`: `coordinator`, its URL; `key_file`, None if it takes anyone; `path_data` and `path_policy`, the
     folders of segments and weights; `communication_mode`: 'shared' works in these folders, 'stream' sends files through
@@ -325,7 +322,7 @@ class WorkerLink:
     """
 
     def __init__(
-        self, role: str, cfg: Mapping[str, Any], coordinator: CoordinatorService | None, *, resources: Mapping[str, Any]
+        self, role: str, cfg: Config, coordinator: CoordinatorService | None, *, resources: Mapping[str, float]
     ) -> None:
         self._cfg = cfg
         self._client: HttpCoordinator | None = None
@@ -333,9 +330,8 @@ class WorkerLink:
             key_file = cfg.get("key_file")
             key = None if key_file is None else load_keys(key_file)[role]
             retry_s = float(cfg.get("retry_s") or 30.0)
-            self._client = HttpCoordinator(str(cfg["coordinator"]), role=role, key=key, retry_s=retry_s)
-        self.coordinator: CoordinatorService = coordinator or self._client  # type: ignore[assignment]
-        self.agent = WorkerAgent(self.coordinator, role, resources=resources)
+            coordinator = self._client = HttpCoordinator(str(cfg["coordinator"]), role=role, key=key, retry_s=retry_s)
+        super().__init__(coordinator, role, resources=resources)
         self._files: SharedFiles | None = None
         self.is_leaving = False  # before the run is over
         self._leave_by_s = math.inf
@@ -343,7 +339,7 @@ class WorkerLink:
     def start(self) -> None:
         """Register, and find out how files travel."""
         try:
-            self.agent.register()
+            self.register()
         except RefusedError as error:
             if error.code != "bad_key":
                 raise
@@ -357,12 +353,12 @@ class WorkerLink:
 
     @property
     def run_id(self) -> str:
-        """Return which run the coordinator keeps."""
+        """Id of the coordinator's run."""
         return self.coordinator.hello().run_id
 
     @property
     def files(self) -> SharedFiles:
-        """Return the files shared with the run. Raises CommError before `start`."""
+        """Files shared with the run. Raises CommError before `start`."""
         if self._files is None:
             raise CommError("the worker has not been started.")
         return self._files
@@ -370,12 +366,11 @@ class WorkerLink:
     def warn(self, task: m.Task, text: str) -> None:
         """Log a line, and have the coordinator show it to the user."""
         logger.warning("%s", text)
-        self.coordinator.task_info(self.agent.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
+        self.coordinator.task_info(self.worker_id, task.task_id, m.TaskInfo(task.attempt, {"warning": text}))
 
     def ask_task(self, task: m.Task, *, wait_s: float = 0.0) -> m.TaskInfoReply:
-        """Return how it stands with a task; up to `wait_s` are waited for rows that may be collected."""
-        message = m.TaskInfo(task.attempt, {}, wait_s=wait_s)
-        return self.coordinator.task_info(self.agent.worker_id, task.task_id, message)
+        """Return the state of a task, after up to `wait_s` for rows that may be collected."""
+        return self.coordinator.task_info(self.worker_id, task.task_id, m.TaskInfo(task.attempt, {}, wait_s=wait_s))
 
     def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
         """Return `write()`, waiting on a full disk for ten minutes at most, or until the worker leaves.
@@ -383,38 +378,32 @@ class WorkerLink:
         Raises TaskLeftError in that case; the task stays as it was.
         """
         try:
-            return when_there_is_room(write, tell=lambda text: self.warn(task, text), wait=self.agent.wait)
+            return when_there_is_room(write, tell=lambda text: self.warn(task, text), wait=self._stopped.wait)
         except (OSError, SegmentError) as error:
             if not self.is_leaving:
                 raise
             raise TaskLeftError(f"asked to leave while the disk is full: {error}") from error
 
-    def stop(self) -> None:
-        """End the current task soon and claim no more; may be called from a signal handler."""
+    def leave_soon(self) -> None:
+        """End the current task soon and leave before the run is over; may be called from a signal handler."""
         self.is_leaving = True
         self._begin_to_leave()
-        self.agent.stop()
-        self.hurry()
+        self.stop()
 
     def _begin_to_leave(self) -> None:
-        grace_s = float(self._cfg.get("grace_s") or _GRACE_S)
-        self._leave_by_s = min(self._leave_by_s, time.monotonic() + grace_s)
+        """Set the time by which this worker has left, and wait no longer for a coordinator that does not answer."""
+        self._leave_by_s = min(self._leave_by_s, time.monotonic() + float(self._cfg.get("grace_s") or _GRACE_S))
+        if self._client is not None:
+            self._client.hurry()
 
     def time_left(self, most_s: float) -> float:
         """Return for how long something may be waited for, at most: less where the worker is leaving."""
         return max(0.0, min(most_s, self._leave_by_s - time.monotonic()))
 
-    def hurry(self) -> None:
-        """Wait no longer for a coordinator that does not answer."""
-        if self._client is not None:
-            self._client.hurry()
-
-    def close(self) -> None:
-        """Leave the coordinator; may be called again."""
+    def close(self, *, timeout_s: float = _JOIN_S) -> None:
         self._begin_to_leave()
-        self.hurry()
         try:
-            self.agent.close(timeout_s=self.time_left(_JOIN_S))
+            super().close(timeout_s=self.time_left(timeout_s))
         finally:
             if self._files is not None:
                 self._files.close()
@@ -437,25 +426,3 @@ class WorkerLink:
             return SharedFiles(Path(data or ".").resolve(), Path(policy or ".").resolve())
         logger.info("segments and weights are sent through the coordinator")
         return StreamedFiles(self._client, asks_for_delta=asks_for_delta)
-
-
-class TaskUser:
-    """Base of the sink and the reader of a worker, which work for one task after another."""
-
-    def __init__(self, link: WorkerLink) -> None:
-        self._link = link
-        self._begun_task: tuple[m.Task, TaskHandle] | None = None
-
-    def begin(self, task: m.Task, handle: TaskHandle) -> None:
-        """Begin to work for a task."""
-        self._begun_task = task, handle
-
-    @property
-    def task(self) -> m.Task:
-        """Return the task. Raises CommError before there is one."""
-        return self._begun()[0]
-
-    def _begun(self) -> tuple[m.Task, TaskHandle]:
-        if self._begun_task is None:
-            raise CommError("the worker has no task: it works for a coordinator only.")
-        return self._begun_task

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from itertools import count as count_from
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.parallel.settings import class_of, required
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector
 from ding_like.pipeline.self_play import has_league
-from ding_like.types import Array
+from ding_like.types import Array, Config, Json
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
 from ding_like.utils.seeding import make_rng
@@ -37,25 +36,25 @@ class BaseCommCollector(ABC, Configurable):
 
     config: dict[str, Any] = {}
 
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
         self._collector: BaseParallelCollector | None = None
 
     @abstractmethod
-    def get_policy_update_info(self, path: str) -> Any:
+    def get_policy_update_info(self, path: str) -> Weights | None:
         """Return the newest weights of the policy `path`, None if they were returned before."""
 
     @abstractmethod
-    def send_metadata(self, metadata: Any) -> Any:
+    def send_metadata(self, metadata: m.SegmentInfo) -> Order:
         """Announce data to the coordinator and return the next order."""
 
     @abstractmethod
-    def send_stepdata(self, stepdata: Any) -> Any:
-        """Keep rows where the learner finds them."""
+    def send_stepdata(self, stepdata: Segment) -> m.SegmentInfo:
+        """Write rows where the learner finds them; return their metadata."""
 
     @abstractmethod
     def start(self) -> None:
-        """Become one of the coordinator's workers."""
+        """Register with the coordinator."""
 
     @abstractmethod
     def close(self) -> None:
@@ -64,7 +63,7 @@ class BaseCommCollector(ABC, Configurable):
     @property
     @abstractmethod
     def collector_uid(self) -> str:
-        """Name by which the coordinator knows this collector."""
+        """Name of this collector at the coordinator."""
 
 
 @COMM_COLLECTOR_REGISTRY.register("flask_fs")
@@ -82,7 +81,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         *,
         coordinator: CoordinatorService | None = None,
         env_setting: EnvSetting | None = None,
@@ -101,11 +100,11 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     def run(self) -> None:
         """Do the coordinator's tasks until the run is over. Raises what a task raised, after the coordinator knows."""
-        self._link.agent.run(self._do)
+        self._link.run(self._do)
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
-        self._link.stop()
+        self._link.leave_soon()
 
     def close(self) -> None:
         if self._collector is not None:
@@ -115,15 +114,15 @@ class FlaskFileSystemCollector(BaseCommCollector):
 
     @property
     def collector_uid(self) -> str:
-        return self._link.agent.worker_id
+        return self._link.worker_id
 
     # --- the coordinator's side
 
-    def deal_with_resource(self) -> dict[str, Any]:
+    def deal_with_resource(self) -> dict[str, float]:
         """Return what this process has to offer."""
         return {"gpu": float(torch.cuda.device_count()), "cpu": float(os.cpu_count() or 1)}
 
-    def deal_with_collector_start(self, task_info: Mapping[str, Any]) -> None:
+    def deal_with_collector_start(self, task_info: Config) -> None:
         """Run a task to its end, with the collector of the tasks before."""
         if self._collector is None:
             self._collector = self._create_collector(task_info)
@@ -133,15 +132,13 @@ class FlaskFileSystemCollector(BaseCommCollector):
         """Return the metadata that is sent to the coordinator next: all that is queued, the oldest first."""
         return self._sink.waiting
 
-    def deal_with_collector_close(self) -> dict[str, Any]:
+    def deal_with_collector_close(self) -> dict[str, Json]:
         """Return the result of the task that has ended."""
         if self._collector is None:
             raise CommError("no task has been started.")
         return self._collector.get_finish_info()
 
-    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
-        self._sink.begin(task, handle)
-        self._reader.begin(task, handle)
+    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Json]:
         if self._cfg["main"].policy.on_policy:
             self._sink.drop_waiting()  # of a task that was taken away: rows of old weights, not wanted now
         info = {**task.cfg, "task_id": task.task_id, "policy_id": task.policy_id, "eval_flag": task.kind == "eval"}
@@ -150,7 +147,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         self.deal_with_collector_start(info)
         return self.deal_with_collector_close()
 
-    def _create_collector(self, task_info: Mapping[str, Any]) -> BaseParallelCollector:
+    def _create_collector(self, task_info: Config) -> BaseParallelCollector:
         cfg = {
             "main": self._cfg["main"],
             "seed": self._cfg["seed"],
@@ -193,7 +190,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
         return self._reader.read_newest(path, self._have)
 
 
-def create_comm_collector(cfg: Mapping[str, Any]) -> BaseCommCollector:
+def create_comm_collector(cfg: Config) -> BaseCommCollector:
     """Build the comm collector that `cfg.type` (or DI-engine's `comm_collector_type`) names.
 
     `import_names` says where it may be registered; "module:Class" names a class by itself. Raises RegistryError (a
@@ -233,20 +230,20 @@ class NaiveCollector(Slave):
         """Do tasks until the run is over."""
         self.run(self._process_task)
 
-    def _process_task(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+    def _process_task(self, task: m.Task, handle: TaskHandle) -> dict[str, Json]:
         if task.kind == "eval":
             version = 0 if task.policy is None else task.policy.version
             num = int(task.cfg["n_episode"])
             return {"returns": [0.0] * num, "lengths": [1] * num, "version": version, "duration_s": 0.0}
         sent, finish = 0, False
         while sent < self._count and not (finish or handle.finish_asked):
-            order: Any = self._coordinator.task_info(
+            reply: m.TaskInfoReply | m.SendDataReply = self.coordinator.task_info(
                 self.worker_id, task.task_id, m.TaskInfo(task.attempt, {}, wait_s=_WAIT_S)
             )
-            if order.credit > 0 and not order.finish:
-                order = self._send(task)
+            if reply.credit > 0 and not reply.finish:
+                reply = self._send(task)
                 sent += 1
-            finish = order.finish
+            finish = reply.finish
         return {"segments": sent, "collector_done": sent == self._count}
 
     def _send(self, task: m.Task) -> m.SendDataReply:
@@ -254,19 +251,17 @@ class NaiveCollector(Slave):
         meta = SegmentMeta(task.task_id, task.attempt, self.worker_id, number, 0, self._rows)
         written = write_segment(self._folder, f"{self.worker_id}.{number:08d}", self._get_timestep(), meta)
         info = m.SegmentInfo(**written._asdict(), policy_version=0, env_steps=self._rows)
-        return self._coordinator.send_data(self.worker_id, task.task_id, m.SendData(task.attempt, (info,)))
+        return self.coordinator.send_data(self.worker_id, task.task_id, m.SendData(task.attempt, (info,)))
 
-    def _get_timestep(self) -> Mapping[str, Array]:
+    def _get_timestep(self) -> dict[str, Array]:
         """Return the columns of one segment: those of DQN's single steps."""
         rng, rows = self._rng, self._rows
-        numbers = {name: np.zeros(rows, np.int64) for name in ("lane", "env_id", "episode_id", "policy_version")}
         return {
             "obs": rng.standard_normal((rows, 4), np.float32),
             "action": rng.integers(0, 2, rows),
-            **numbers,
+            **{name: np.zeros(rows, np.int64) for name in ("lane", "env_id", "episode_id", "policy_version")},
             "step": np.arange(rows),
             "next_obs": rng.standard_normal((rows, 4), np.float32),
             "reward": np.ones(rows, np.float32),
-            "terminated": np.zeros(rows, bool),
-            "truncated": np.zeros(rows, bool),
+            **{name: np.zeros(rows, bool) for name in ("terminated", "truncated")},
         }

@@ -1,7 +1,4 @@
-"""Learner's side of a parallel run: batches come in, weights and reports go out, over HTTP and files.
-
-`Training` holds what stays in the process from one attempt at the task to the next.
-"""
+"""Comm learner: batches come in, weights and reports go out, over HTTP and files."""
 
 from __future__ import annotations
 
@@ -21,12 +18,14 @@ from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import CoordinatorService
 from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.rows import CLOSE_S, RestBatchSource, RowCheck, SegmentReader, load_segment
+from ding_like.comm.rest.rows import CLOSE_S, RestBatchSource, RowCheck
 from ding_like.comm.rest.weights import FLUSH_S, RestWeightPublisher, read_published
 from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
-from ding_like.errors import CheckpointError, CommError
+from ding_like.data.schema import Schema
+from ding_like.data.segment_file import SegmentError, read_segment, segment_file
+from ding_like.errors import CheckpointError, CommError, SchemaError
 from ding_like.pipeline.components import (
     FINAL_NUMBER,
     Opponents,
@@ -42,7 +41,7 @@ from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
 from ding_like.policy import Policy
-from ding_like.types import Array, EnvManager, State
+from ding_like.types import Array, Config, EnvManager, Info, Json, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.files import is_full
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
@@ -63,7 +62,7 @@ class BaseCommLearner(ABC, Configurable):
 
     config: dict[str, Any] = {}
 
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
 
     @abstractmethod
@@ -71,11 +70,11 @@ class BaseCommLearner(ABC, Configurable):
         """Publish weights."""
 
     @abstractmethod
-    def get_data(self, batch_size: int) -> Any:
+    def get_data(self, batch_size: int) -> Callable[[], Batch | None]:
         """Return a function that loads batch after batch."""
 
     @abstractmethod
-    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
+    def send_learn_info(self, learn_info: Info) -> None:
         """Report an update."""
 
     @abstractmethod
@@ -110,9 +109,18 @@ class FlaskFileSystemLearner(BaseCommLearner):
     where no other attempt has published meanwhile, else from the newest saved point.
     """
 
+    # From the first attempt on; all stay from one attempt to the next.
+    policy: Policy
+    learner: BaseLearner
+    statistics: MergedStatistics  # of the envs' wrappers
+    final_evaluation: FinalEvaluation
+    _schema: Schema  # of rows to learn from
+    _row_check: RowCheck
+    _aggregator: LearnerAggregator | None  # of several learners that act as one
+
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         *,
         coordinator: CoordinatorService | None = None,
         env_setting: EnvSetting | None = None,
@@ -121,107 +129,161 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Prepare; `coordinator` replaces the one at `cfg.coordinator`. Raises ConfigError for a missing key."""
         super().__init__(cfg)
         required(cfg, *_KEYS, *(() if coordinator else ("coordinator",)), of="a comm learner")
-        self._main = cfg["main"]
-        self._given: dict[str, Any] = {"env_setting": env_setting, "model": model}
-        self._training: Training | None = None
-        self._link = WorkerLink("learner", cfg, coordinator, resources=self.deal_with_resource())
+        self._main = main = cfg["main"]
+        self._env_setting, self._model = env_setting, model
+        self._parts = ExitStack()  # closes what an attempt leaves to the next one
+        self._run_id = ""  # of the run that these parts are for
+        self._last_attempt = 0  # that these parts were used for
+        self._learned = 0  # batches learned from before the present attempt
+        self._num_updates = 0  # that the learner counted last; it may learn on after the model that ends the run
+        self._train_s = 0.0
+        given = main.policy.learn.learner.get("train_iterations", float("inf"))
+        self._max_updates = min(float(cfg.get("max_train_iter") or float("inf")), float(given))
+        self._newer: tuple[int, dict[str, torch.Tensor]] | None = None  # beside the weights that ended the run
+        self._store = ResumeStore(Path(main.exp_name, "learner_state"), durable=False)
+        self._saved_s = time.monotonic()
         # Of the present attempt.
         self._task: m.Task | None = None
-        self._handle: TaskHandle | None = None
         self._publisher: RestWeightPublisher | None = None
         self._source: RestBatchSource | None = None  # once batches are asked for
         self._batch_size = 0  # of the source
         self._published, self._published_s = -1, -math.inf  # train_iter and time of the last weights
         self._first_s = math.inf  # when the first batch came
-        self._train_s = 0.0
+        self._attempt_s = 0.0  # of training
+        self._link = WorkerLink("learner", cfg, coordinator, resources=self.deal_with_resource())
 
     def start(self) -> None:
         self._link.start()
 
     def run(self) -> None:
         """Do the coordinator's tasks until the run is over. Raises what a task raised, after the coordinator knows."""
-        self._link.agent.run(self._do)
+        self._link.run(self._do)
 
     def stop(self) -> None:
         """End the current task soon and claim no more; may be called from a signal handler."""
-        self._link.stop()
+        self._link.leave_soon()
 
     def close(self) -> None:
         with ExitStack() as parts:  # all are closed, also where closing one of them fails
             parts.callback(self._link.close)
-            if self._training is not None:
-                parts.callback(self._training.close)
+            parts.callback(self._parts.close)
             self._end_attempt(is_done=False)
-        self._training = None
 
     def __del__(self) -> None:
-        if hasattr(self, "_train_s"):  # the constructor came to its end
+        if hasattr(self, "_link"):  # the constructor came to its end
             self.close()
 
     # --- an attempt at the task
 
-    def deal_with_resource(self) -> dict[str, Any]:
+    def deal_with_resource(self) -> dict[str, float]:
         """Return what this process has to offer."""
         return {"gpu": float(torch.cuda.device_count())}
 
-    def deal_with_learner_start(self, task_info: Mapping[str, Any]) -> None:
+    def deal_with_learner_start(self, task_info: Config) -> None:
         """Begin an attempt at `task_info`, a task of kind 'learn' as a dict; build policy and learner if need be."""
         task = m.Task(**task_info)
         self._end_attempt(is_done=False)
-        published_by = None if task.policy is None else task.policy.attempt
-        if self._training is None or not self._training.can_continue(task.attempt, published_by, self._link.run_id):
-            if self._training is not None:
-                self._training.close()
-            self._training = Training(self._cfg, run_id=self._link.run_id, **self._given)
-            for hook in self.hooks4call:
-                self._training.learner.register_hook(hook)
-            self._training.learner.get_data = self.get_data
+        run_id, published_by = self._link.run_id, 0 if task.policy is None else task.policy.attempt
+        # From memory, if no other attempt has published meanwhile.
+        if self._run_id != run_id or not max(published_by, 1) <= self._last_attempt <= task.attempt:
+            self._parts.close()
+            self.build(run_id)
             if task.attempt > 1:
-                self._training.load_saved()
-        self._training.begin(task.attempt)
-        self._task, self._handle = task, TaskHandle(task)
+                self.load_saved()
+        self._last_attempt = task.attempt
+        if self._aggregator is not None:
+            self._aggregator.renew()  # the others have not got what was loaded since
+        # An attempt does not continue from the checkpoint that the run began with.
+        if task.attempt > 1 and self.learner.train_iter > 0:
+            self.learner.remove_hooks(LoadCkptHook)
+        if self._newer is not None:
+            (version, state), self._newer = self._newer, None
+            self._load_acting(version, state)
+            self.statistics.show(None)
+        self._num_updates = self.learner.train_iter
+        self._task = task
+        self._link.begin(task)
         dtype = (self._cfg.get("weights") or {}).get("dtype", "exact")
         self._publisher = RestWeightPublisher(self._link, task, dtype=dtype)
         self._published, self._published_s = -1, -math.inf
-        self._first_s, self._train_s = math.inf, 0.0
+        self._first_s, self._attempt_s = math.inf, 0.0
 
-    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Any]:
+    def build(self, run_id: str) -> None:
+        """Build policy, learner and the envs of the final evaluation for a run."""
+        main, seed = self._main, int(self._cfg["seed"])
+        with ExitStack() as parts:
+            final = self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=self._env_setting)
+            parts.callback(final.close)
+            fitted = fit_policy_config(main.policy, final.env)
+            self.policy = build_policy(fitted, seed=seed, model=self._model)
+            statistics = self.statistics = MergedStatistics(final.manager)
+            opponents = Opponents(fitted, self.policy)
+            final.judge(self.policy, opponents, before=lambda: statistics.evaluate_with(final.manager))
+            # A league's collectors see one player of each game, others all of them.
+            acted_in = final.env if has_league(main) else final.manager
+            self._schema = rows_schema(fitted, acted_in, seed=seed)
+            self._row_check = RowCheck(final.env.observation_space, final.env.action_space, self._schema)
+            rng = make_rng(seed, "learner")
+            num_learners = int(self._cfg.get("num_learners") or 1)
+            aggregator = self._aggregator = LearnerAggregator(self._cfg) if num_learners > 1 else None
+            if aggregator is not None:
+                parts.callback(aggregator.close)
+                aggregator.start(self.policy, rng=rng)
+            self.learner = build_learner(
+                main,
+                self.policy,
+                seed=seed,
+                rng=rng,
+                max_updates=self._max_updates,
+                reducer=None if aggregator is None else aggregator.reducer,
+                num_learners=num_learners,
+            )
+            parts.callback(self.learner.close)
+            self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
+            for hook in self.hooks4call:
+                self.learner.register_hook(hook)
+            self.learner.get_data = self.get_data
+            self._parts = parts.pop_all()
+        self._run_id, self._last_attempt, self._learned, self._train_s, self._newer = run_id, 0, 0, 0.0, None
+        self._saved_s = time.monotonic()
+
+    def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Json]:
         """Do a task; it is called again where the attempt was taken away."""
         self.deal_with_learner_start(vars(task))
-        self._handle = handle
         try:
             return self._learn()
         finally:
             self._end_attempt(is_done=False)
 
-    def _learn(self) -> dict[str, Any]:
+    def _learn(self) -> dict[str, Json]:
         """Train until the task is to be finished; return what the last model is worth.
 
         Raises RefusedError where the attempt was taken away, TaskLeftError where the worker is to leave, CommError
         where one of several learners is lost: a point is saved then.
         """
-        _, training = self._begun()
         try:
-            self._train(training)
+            self._train()
         except CommError:
             # Updates are whole or not at all: another process continues from here.
-            if training.aggregator is not None and training.aggregator.has_lost_a_learner:
-                self._save()
+            if self._aggregator is not None and self._aggregator.has_lost_a_learner:
+                self.save()
             raise
         if self._link.is_leaving:
-            self._save()
-            raise TaskLeftError(f"asked to leave at iteration {training.learner.train_iter}")
+            self.save()
+            raise TaskLeftError(f"asked to leave at iteration {self.learner.train_iter}")
         env_step = 0 if self._source is None else self._source.env_step
         self._end_attempt(is_done=True)
-        self._save()  # where the run is given more env steps, it continues from here
-        return {"env_step": env_step, **training.result()}
+        self.save()  # where the run is given more env steps, it continues from here
+        # `last_iter` is that of the last model: learning may have gone on after it.
+        counts = {"env_step": env_step, "train_iter": self._num_updates, "last_iter": self.learner.train_iter}
+        return {**counts, "train_s": self._train_s, **self.final_evaluation.play()}
 
-    def _train(self, training: Training) -> None:
+    def _train(self) -> None:
         """Update the policy until there are no more batches, or `max_train_iter` updates are done."""
-        learner = training.learner
+        learner = self.learner
         before = learner.train_iter
         learner.call_hook("before_run")
-        end = training.max_updates + learner.train_iter - before  # those of a checkpoint come on top
+        end = self._max_updates + learner.train_iter - before  # those of a checkpoint come on top
         load, batch_size = None, 0
         while learner.train_iter < end:
             demand = self.deal_with_get_data()
@@ -234,25 +296,23 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self.deal_with_learner_learn(batch)
         learner.call_hook("after_run")
 
-    def deal_with_get_data(self) -> dict[str, Any]:
+    def deal_with_get_data(self) -> dict[str, Json]:
         """Return what the learner asks for next: task_id, buffer_id, batch_size, cur_learner_iter."""
-        task, training = self._begun()
         is_once = bool(self._main.policy.on_policy)  # then a batch is all that is collected for it
-        size = batch_rows(self._main.policy) if is_once else int(training.learner.policy.get_attribute("batch_size"))
+        size = batch_rows(self._main.policy) if is_once else int(self.learner.policy.get_attribute("batch_size"))
         return {
-            "task_id": task.task_id,
-            "buffer_id": task.buffer_id,
+            "task_id": self.task.task_id,
+            "buffer_id": self.task.buffer_id,
             "batch_size": size,
-            "cur_learner_iter": training.learner.train_iter,
+            "cur_learner_iter": self.learner.train_iter,
         }
 
-    def deal_with_learner_learn(self, data: Batch) -> dict[str, Any]:
+    def deal_with_learner_learn(self, data: Batch) -> Info:
         """Train on one batch; send weights if they are due; return the learner's info."""
-        learner = self._begun()[1].learner
-        learner.train(data)
-        if self._publishing_is_due(learner.train_iter):
+        self.learner.train(data)
+        if self._publishing_is_due(self.learner.train_iter):
             self.send_policy(self.policy_state())
-        return learner.learn_info
+        return self.learner.learn_info
 
     def _end_attempt(self, *, is_done: bool) -> None:
         """End the threads: after reports and the last weights have gone out where the attempt `is_done`.
@@ -262,36 +322,30 @@ class FlaskFileSystemLearner(BaseCommLearner):
         publisher, self._publisher = self._publisher, None
         if publisher is None:
             return
-        training, link = self._begun()[1], self._link
-        training.train_s += self._train_s
-        failure: BaseException | None = None
-        if self._source is not None:
-            self._source.close(timeout_s=link.time_left(CLOSE_S))
-            failure = self._source.failure
-            training.learned_updates = self._source.num_learned
-            self._source = None
+        link = self._link
+        self._train_s += self._attempt_s
+        failure = self._close_source(link.time_left(CLOSE_S))
         end_publisher = publisher.close if is_done else publisher.abandon
         end_publisher(timeout_s=link.time_left(FLUSH_S))
         if failure is not None and not isinstance(failure, RefusedError):
             logger.info("the last reports have not gone out: %s", failure)
-            if link.is_leaving:
-                link.agent.cut_off()
+            link.is_cut_off |= link.is_leaving
 
-    def _begun(self) -> tuple[m.Task, Training]:
-        if self._task is None or self._training is None:
+    def _close_source(self, timeout_s: float) -> BaseException | None:
+        """End the thread that fetches batches; return the error that ended it before, if any."""
+        source, self._source = self._source, None
+        if source is None:
+            return None
+        source.close(timeout_s=timeout_s)
+        self._learned = source.num_learned
+        return source.failure
+
+    @property
+    def task(self) -> m.Task:
+        """Present task. Raises CommError before there is one."""
+        if self._task is None:
             raise CommError("the learner has no task: it works for a coordinator only.")
-        return self._task, self._training
-
-    def _save(self) -> None:
-        """Save a point from which another attempt continues; on a full disk warn, and keep the earlier point."""
-        task, training = self._begun()
-        try:
-            training.save(self.learned_updates)
-        except OSError as error:
-            if not is_full(error):
-                raise
-            train_iter = training.learner.train_iter
-            self._link.warn(task, f"the disk is full ({error}): iteration {train_iter} is not saved, an earlier one is")
+        return self._task
 
     # --- weights out
 
@@ -305,258 +359,41 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def policy_state(self) -> State:
         """Return what collectors load: the whole state of the collect mode, and by what its envs are normalised."""
-        return self._begun()[1].acting_state()
+        state, statistics = self.policy.collect_mode.state_dict(), self.statistics.weights()
+        return {**state, ENV_WRAPPERS: statistics} if statistics else state
 
     def send_policy(self, state_dict: State) -> None:
         """Have weights published soon as the learner's present version, if that is newer than the attempt's last."""
-        task, training = self._begun()
-        train_iter = training.learner.train_iter
+        task, train_iter = self.task, self.learner.train_iter
         if train_iter <= self._published or self._publisher is None:
             return
         self._published, self._published_s = train_iter, time.monotonic()
         self._publisher.publish(Weights(task.policy_id, Version(task.attempt, train_iter), state_of(state_dict)))
 
     def _publishing_is_due(self, train_iter: int) -> bool:
-        """True after `publish_interval_s`, or where an evaluation or on-policy collectors wait for these weights."""
+        """Return whether weights are due: after `publish_interval_s`, or where evaluation or on-policy rows wait."""
         policy = self._main.policy
         is_awaited = bool(policy.on_policy) or train_iter % policy.eval.evaluator.eval_freq == 0
         return is_awaited or time.monotonic() - self._published_s >= float(self._cfg["publish_interval_s"])
 
     def _take_final_weights(self) -> None:
-        """Go back to the weights whose evaluation ended the run: learning went on while it was played.
+        """Go back to the weights whose evaluation ended the run, by which it is judged: learning went on meanwhile.
 
         Where a limit ended it, the coordinator names the newest weights, and those are the last: they go out first.
+        Newer weights are kept beside, optimizer and targets stay: the next attempt continues with them, if there is
+        one.
         """
-        task, training = self._begun()
+        task, train_iter = self.task, self.learner.train_iter
         self.send_policy(self.policy_state())
         if self._publisher is not None:
             self._publisher.flush(timeout_s=self._link.time_left(FLUSH_S))
         final = self._link.ask_task(task).policy
-        if final is None or (final.attempt, final.version) >= (task.attempt, training.learner.train_iter):
+        if final is None or (final.attempt, final.version) >= (task.attempt, train_iter):
             return
         weights = read_published(self._link.files, task.policy_id, final)
-        training.load_final_weights(final.version, weights.state)
-
-    # --- batches in, reports out
-
-    def get_data(self, batch_size: int) -> Callable[[], Batch | None]:
-        """Return a function that waits for the next batch; None from it: the task is to be finished.
-
-        Batches are fetched ahead of need by a thread. Raises CommError if no data come for ten minutes.
-        """
-        self._begun()
-        if self._source is None or batch_size != self._batch_size:
-            self._open_source(batch_size)
-        return self._next_batch
-
-    def _open_source(self, batch_size: int) -> None:
-        """Begin to fetch batches ahead of need; what was fetched before and not drawn is lost."""
-        task, training = self._begun()
-        if self._source is not None:
-            self._source.close()
-            training.learned_updates = self._source.num_learned
-        self._batch_size = batch_size
-        self._source = RestBatchSource(
-            self._link.coordinator,
-            task,
-            worker_id=self._link.agent.worker_id,
-            read=self._segment_reader(),
-            batch_size=batch_size,
-            buffer_size=buffer_size(self._main),
-            num_batches=int(self._cfg["num_batches"]),
-            schema=training.schema,
-            train_iter=training.learner.train_iter,
-            learned=training.learned_updates,
-            waits_for_late=bool(self._main.policy.on_policy),
-        )
-
-    def _segment_reader(self) -> SegmentReader:
-        _, training = self._begun()
-        statistics = training.statistics
-        return SegmentReader(
-            self._link.files,
-            training.schema,
-            training.row_check,
-            load=self.load_data_fn,
-            observed_bytes=statistics.num_bytes,
-            on_observed=statistics.merge,
-        )
-
-    def _next_batch(self) -> Batch | None:
-        """Return this learner's share of the next batch, after what is due was saved; None: there are no more."""
-        _, training = self._begun()
-        if training.saving_is_due:
-            self._save()
-        batch = self._wait_for_batch(training.learner)
-        if batch is None:
-            if not self._link.is_leaving:
-                self._take_final_weights()
-            return None
-        self._first_s = min(self._first_s, time.monotonic())
-        if training.aggregator is None:
-            return batch
-        return training.aggregator.share(batch, train_iter=training.learner.train_iter)
-
-    def _wait_for_batch(self, learner: BaseLearner) -> Batch | None:
-        source, handle, deadline = self._source, self._handle, time.monotonic() + _NO_DATA_S
-        assert source is not None and handle is not None, "get_data was called for a task"
-        while not handle.finish_asked:
-            batch = source.next(timeout_s=_LOOK_S)
-            if batch is not None:
-                learner.collector_envstep = source.env_step
-                return batch
-            if source.finished:
-                break
-            if time.monotonic() > deadline:
-                raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
-        return None
-
-    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
-        """Report an update with the batch given out last; many reports travel together."""
-        _, training = self._begun()
-        training.num_updates = learn_info["learner_step"]
-        self._train_s = max(time.monotonic() - self._first_s, 0.0)
-        info = learn_info["priority_info"] if self._main.policy.priority else {}
-        if training.aggregator is not None:  # this learner has the priorities of its share
-            info = training.aggregator.merge_priority(info)
-        if self._source is not None:
-            self._source.feedback(training.num_updates, priority=info.get("priority"), info=training.averages)
-
-    @property
-    def learned_updates(self) -> int:
-        """Number of batches learned from, those of earlier attempts included."""
-        if self._source is not None:
-            return self._source.num_learned
-        return 0 if self._training is None else self._training.learned_updates
-
-    @staticmethod
-    def load_data_fn(path: str, meta: dict[str, Any], decompressor: Any) -> dict[str, Array]:
-        """Return the columns [B, ...] of the segment file `path`.
-
-        `meta` has its `rows`, `sha256` and `nbytes`, and gets `observed`: what the collector's env wrappers observed.
-        `decompressor` is DI-engine's; segments are not compressed. Raises SegmentError for a file that is not as
-        announced.
-        """
-        return load_segment(path, meta)
-
-
-class Training:
-    """Policy, learner, envs of the final evaluation and schema of the rows; `close` closes them all.
-
-    `cfg` is what a comm learner is made from. All stays in the process from one attempt at the task to the next.
-    """
-
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        *,
-        run_id: str,
-        env_setting: EnvSetting | None = None,
-        model: torch.nn.Module | None = None,
-    ) -> None:
-        self._main = main = cfg["main"]
-        self._store = ResumeStore(Path(main.exp_name, "learner_state"), durable=False)
-        self.run_id = run_id
-        self.last_attempt = 0  # that this process made at the task
-        self.learned_updates = 0  # batches learned from, by this learner and those that it continues
-        self.num_updates = 0  # what the learner counted last; it may learn on after the model that ends the run
-        self.train_s = 0.0
-        given = main.policy.learn.learner.get("train_iterations", float("inf"))
-        self.max_updates = min(float(cfg.get("max_train_iter") or float("inf")), float(given))
-        self._newer: tuple[int, dict[str, torch.Tensor]] | None = None
-        self._saved_s = time.monotonic()
-        seed = int(cfg["seed"])
-        with ExitStack() as parts:
-            self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=env_setting)
-            parts.callback(self.final_evaluation.close)
-            fitted = fit_policy_config(main.policy, self.final_evaluation.env)
-            self.policy = build_policy(fitted, seed=seed, model=model)
-            self.statistics = MergedStatistics(self.final_evaluation.manager)
-            self.final_evaluation.judge(
-                self.policy,
-                Opponents(fitted, self.policy),
-                before=lambda: self.statistics.evaluate_with(self.final_evaluation.manager),
-            )
-            # A league's collectors see one player of each game, others all of them.
-            acted_in = self.final_evaluation.env if has_league(main) else self.final_evaluation.manager
-            self.schema = rows_schema(fitted, acted_in, seed=seed)
-            env = self.final_evaluation.env
-            self.row_check = RowCheck(env.observation_space, env.action_space, self.schema)
-            rng = make_rng(seed, "learner")
-            self.aggregator: LearnerAggregator | None = None  # of several learners that act as one
-            num_learners = int(cfg.get("num_learners") or 1)
-            if num_learners > 1:
-                self.aggregator = LearnerAggregator(cfg)
-                parts.callback(self.aggregator.close)
-                self.aggregator.start(self.policy, rng=rng)
-            self.learner = build_learner(
-                main,
-                self.policy,
-                seed=seed,
-                rng=rng,
-                max_updates=self.max_updates,
-                reducer=None if self.aggregator is None else self.aggregator.reducer,
-                num_learners=num_learners,
-            )
-            parts.callback(self.learner.close)
-            self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
-            self._parts = parts.pop_all()
-
-    def close(self) -> None:
-        """Close all parts, also where closing one of them fails; may be called again."""
-        self._parts.close()
-
-    def acting_state(self) -> State:
-        """Return all that an actor needs: the collect mode's state, and by what its envs are normalised."""
-        state, statistics = self.policy.collect_mode.state_dict(), self.statistics.weights()
-        return {**state, ENV_WRAPPERS: statistics} if statistics else state
-
-    def averages(self) -> dict[str, float]:
-        """Return the means of what the learner logs."""
-        monitor = self.learner.monitor
-        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
-
-    # --- from attempt to attempt
-
-    def can_continue(self, attempt: int, published_by: int | None, run_id: str) -> bool:
-        """Return whether another attempt can continue from memory: no other attempt has published meanwhile.
-
-        `published_by` is the attempt whose weights are the run's newest, None where there are none.
-        """
-        is_newest = published_by is None or published_by <= self.last_attempt
-        return self.run_id == run_id and is_newest and 0 < self.last_attempt <= attempt
-
-    def begin(self, attempt: int) -> None:
-        """Begin another attempt, with the newest weights of this process."""
-        self.last_attempt = attempt
-        if self.aggregator is not None:  # what was loaded since, they have not got
-            self.aggregator.renew()
-        # What an attempt continues from is not the checkpoint that the run was begun with.
-        if attempt > 1 and self.learner.train_iter > 0:
-            self.learner.remove_hooks(LoadCkptHook)
-        if self._newer is not None:
-            version, state = self._newer
-            self._newer = None
-            self._load_acting(version, state)
-            self.statistics.show(None)
-        self.num_updates = self.learner.train_iter
-
-    def result(self) -> dict[str, Any]:
-        """Return what training came to, and what the last model is worth."""
-        trained = {"train_iter": self.num_updates, "train_s": self.train_s}
-        trained["last_iter"] = self.learner.train_iter  # of the last model: learning may have gone on after it
-        return {**trained, **self.final_evaluation.play()}
-
-    def load_final_weights(self, version: int, state: Mapping[str, torch.Tensor]) -> None:
-        """Take the weights whose evaluation ended the run, by which it is judged.
-
-        Those that are newer are kept beside, optimizer and targets stay: `begin` continues with them, as if nothing had
-        been.
-        """
-        newest = {name: tensor.clone() for name, tensor in state_of(self.policy.collect_mode).items()}
-        self._newer = (self.learner.train_iter, newest)
-        self.statistics.show(self._load_acting(version, state))
-        self.learner.info(f"the run ends with the weights of iteration {version}, whose evaluation ended it")
+        self._newer = train_iter, {name: each.clone() for name, each in state_of(self.policy.collect_mode).items()}
+        self.statistics.show(self._load_acting(final.version, weights.state))
+        self.learner.info(f"the run ends with the weights of iteration {final.version}, whose evaluation ended it")
 
     def _load_acting(self, version: int, state: Mapping[str, torch.Tensor]) -> Statistics | None:
         """Load published weights; return the statistics that came with them, if any."""
@@ -565,6 +402,126 @@ class Training:
         self.policy.collect_mode.load_state_dict(acting)
         self.learner.last_iter.update(version)
         return statistics
+
+    # --- batches in, reports out
+
+    def get_data(self, batch_size: int) -> Callable[[], Batch | None]:
+        """Return a function that waits for the next batch; None from it: the task is to be finished.
+
+        Batches are fetched ahead of need by a thread; with another `batch_size` than before, those that were not drawn
+        are lost. Raises CommError if no data come for ten minutes.
+        """
+        task = self.task
+        if self._source is None or batch_size != self._batch_size:
+            self._close_source(CLOSE_S)
+            self._batch_size = batch_size
+            self._source = RestBatchSource(
+                self._link.coordinator,
+                task,
+                worker_id=self._link.worker_id,
+                read=self.read_segment,
+                batch_size=batch_size,
+                buffer_size=buffer_size(self._main),
+                num_batches=int(self._cfg["num_batches"]),
+                schema=self._schema,
+                train_iter=self.learner.train_iter,
+                learned=self._learned,
+                waits_for_late=bool(self._main.policy.on_policy),
+            )
+        return self._next_batch
+
+    def read_segment(self, segment: m.NewSegment) -> dict[str, Array]:
+        """Fetch, load and check a segment; return its columns.
+
+        Raises SegmentError for one that is not to be learned from.
+        """
+        files = self._link.files
+        files.fetch_segment(segment.name)
+        try:
+            meta: dict[str, Json] = {
+                "rows": segment.rows,
+                "sha256": segment.sha256,
+                "nbytes": segment.nbytes,
+                "row_bytes": self._schema.row_bytes,
+                "observed_bytes": self.statistics.num_bytes,
+            }
+            columns = self.load_data_fn(str(segment_file(files.segments, segment.name)), meta, None)
+        finally:
+            files.forget_segment(segment.name)
+        self._row_check(columns)
+        try:
+            self.statistics.merge(meta.get("observed", {}), segment.serial)
+        except SchemaError as error:
+            raise SegmentError("schema", str(error)) from error
+        return columns
+
+    def _next_batch(self) -> Batch | None:
+        """Return this learner's share of the next batch, after what is due was saved; None: there are no more."""
+        if time.monotonic() - self._saved_s >= float(self._main.resume.save_every_s):
+            self.save()
+        batch = self._wait_for_batch()
+        if batch is None:
+            if not self._link.is_leaving:
+                self._take_final_weights()
+            return None
+        self._first_s = min(self._first_s, time.monotonic())
+        if self._aggregator is None:
+            return batch
+        return self._aggregator.share(batch, train_iter=self.learner.train_iter)
+
+    def _wait_for_batch(self) -> Batch | None:
+        source, (_, handle), deadline = self._source, self._link.job, time.monotonic() + _NO_DATA_S
+        assert source is not None, "get_data was called for a task"
+        while not handle.finish_asked:
+            batch = source.next(timeout_s=_LOOK_S)
+            if batch is not None:
+                self.learner.collector_envstep = source.env_step
+                return batch
+            if source.finished:
+                break
+            if time.monotonic() > deadline:
+                raise CommError(f"no batch has come for {_NO_DATA_S:g} s: no collector sends data.")
+        return None
+
+    def send_learn_info(self, learn_info: Info) -> None:
+        """Report an update with the batch given out last; many reports travel together."""
+        self._num_updates = learn_info["learner_step"]
+        self._attempt_s = max(time.monotonic() - self._first_s, 0.0)
+        info = learn_info["priority_info"] if self._main.policy.priority else {}
+        if self._aggregator is not None:  # this learner has the priorities of its share
+            info = self._aggregator.merge_priority(info)
+        if self._source is not None:
+            self._source.feedback(self._num_updates, priority=info.get("priority"), info=self._averages)
+
+    def _averages(self) -> dict[str, float]:
+        """Return the means of what the learner logs."""
+        monitor = self.learner.monitor
+        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
+
+    @property
+    def learned_updates(self) -> int:
+        """Number of batches learned from, those of earlier attempts included."""
+        return self._learned if self._source is None else self._source.num_learned
+
+    @staticmethod
+    def load_data_fn(path: str, meta: dict[str, Json], decompressor: object) -> dict[str, Array]:
+        """Return the columns [B, ...] of the segment file `path`, which must be as `meta` says.
+
+        `meta` has its `rows`, `sha256` and `nbytes`, and gets `observed`: what the collector's env wrappers observed.
+        `decompressor` is DI-engine's; segments are not compressed. Raises SegmentError for any other file.
+        """
+        file = Path(path)
+        columns, read = read_segment(
+            file.parent,
+            file.name.removesuffix(".safetensors"),
+            rows=meta["rows"],
+            sha256=meta["sha256"],
+            nbytes=meta["nbytes"],
+            row_bytes=meta.get("row_bytes"),
+            observed_bytes=meta.get("observed_bytes", 0),
+        )
+        meta["observed"] = read.observed
+        return columns
 
     # --- saved points
 
@@ -575,29 +532,31 @@ class Training:
         except CheckpointError as error:
             logger.info("the learner starts from the beginning: %s", error)
             return
-        if saved.meta.get("run_id") != self.run_id:
+        if saved.meta.get("run_id") != self._run_id:
             logger.info("the learner starts from the beginning: %s belongs to another run", self._store.folder)
             return
         self.learner.policy.load_state_dict(saved.parts["policy"])
         self.learner.load_state_dict(saved.parts["learner"])
         self.statistics.load_resume_state(saved.parts.get(ENV_WRAPPERS, {}))
-        self.learned_updates = int(saved.meta.get("learned_updates", self.learner.train_iter))
+        self._learned = int(saved.meta.get("learned_updates", self.learner.train_iter))
         logger.info("the learner goes on from iteration %s", f"{self.learner.train_iter:,}")
 
-    @property
-    def saving_is_due(self) -> bool:
-        """True `resume.save_every_s` seconds after the last saved point."""
-        return time.monotonic() - self._saved_s >= float(self._main.resume.save_every_s)
-
-    def save(self, learned_updates: int) -> None:
-        """Save a point from which another attempt continues."""
+    def save(self) -> None:
+        """Save a point from which another attempt continues; on a full disk warn, and keep the earlier point."""
         self._saved_s = time.monotonic()
         learner = self.learner
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
         if statistics := self.statistics.resume_state():
             parts[ENV_WRAPPERS] = statistics
-        meta = {"run_id": self.run_id, "learned_updates": learned_updates}
-        self._store.save(learner.train_iter, parts, meta)
+        try:
+            self._store.save(
+                learner.train_iter, parts, {"run_id": self._run_id, "learned_updates": self.learned_updates}
+            )
+        except OSError as error:
+            if not is_full(error):
+                raise
+            text = f"the disk is full ({error}): iteration {learner.train_iter} is not saved, an earlier one is"
+            self._link.warn(self.task, text)
 
 
 class FinalEvaluation:
@@ -621,7 +580,7 @@ class FinalEvaluation:
         self._evaluator.reset_policy(policy.eval_mode)
         self._before = before
 
-    def play(self) -> dict[str, Any]:
+    def play(self) -> dict[str, Json]:
         """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
         if self._before is not None:
             self._before()
@@ -660,7 +619,7 @@ class SendLearnInfoHook(LearnerHook):
         self.ext_args["comm"].send_learn_info({**info, "learner_step": info["learner_step"] + 1})
 
 
-def create_comm_learner(cfg: Mapping[str, Any]) -> BaseCommLearner:
+def create_comm_learner(cfg: Config) -> BaseCommLearner:
     """Build the comm learner that `cfg.type` (or DI-engine's `comm_learner_type`) names.
 
     `import_names` says where it may be registered; "module:Class" names a class by itself. Raises RegistryError (a

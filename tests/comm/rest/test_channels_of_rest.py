@@ -31,7 +31,6 @@ def net(tmp_path: Path) -> Iterator[Net]:
 @pytest.fixture
 def sink(net: Net) -> RestRowSink:
     made = RestRowSink(net.collector)
-    made.begin(net.collect, net.handle)
     return made
 
 
@@ -45,7 +44,6 @@ def publisher(net: Net) -> Iterator[RestWeightPublisher]:
 @pytest.fixture
 def reader(net: Net) -> RestWeightReader:
     made = RestWeightReader(net.collector)
-    made.begin(net.collect, net.handle)
     return made
 
 
@@ -119,9 +117,10 @@ def test_a_wish_in_a_heartbeat_ends_the_next_order(net: Net, sink: RestRowSink, 
     assert order.finish and order.rows == 0
 
 
-def test_a_sink_without_a_task_says_so(net: Net) -> None:
-    with pytest.raises(CommError, match="has no task"):
-        RestRowSink(net.collector).order(timeout_s=0.0)
+def test_a_sink_without_a_task_is_an_error(net: Net) -> None:
+    link = WorkerLink("collector", {}, net.service, resources={})
+    with closing(link), pytest.raises(CommError, match="has no task"):
+        RestRowSink(link).order(timeout_s=0.0)
 
 
 def test_weights_that_are_gone_are_asked_for_again(
@@ -142,14 +141,13 @@ def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(net: Net, publish
     task = m.Task("eval-1", 1, "eval", "buffer", "policy", {}, 10.0, net.core.policies["policy"])
     publisher.publish(weights(2), wait_s=60.0)
     net.handle.note(net.core.policies["policy"])
+    net.collector.begin(task)
     reader = RestWeightReader(net.collector)
-    reader.begin(task, net.handle)
 
     found = reader.newest("policy")
 
     assert found is not None and found.version == (1, 1)
     (net.collector.files.weights / "policy" / "1-1.safetensors").unlink()
-    reader.begin(task, net.handle)
     with pytest.raises(WeightsGoneError):
         reader.newest("policy")
 

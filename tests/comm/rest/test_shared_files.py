@@ -90,7 +90,7 @@ def test_a_segment_comes_to_the_learner_as_it_left_the_collector(net: Net, tmp_p
     written = write_segment(there.segments, name, columns, SegmentMeta("t", 1, "collector-c", 0, 0, 4))
 
     there.share_segment(name)
-    here.fetch_segment(name, nbytes=written.nbytes, sha256=written.sha256)
+    here.fetch_segment(name)
     read, _ = read_segment(here.segments, name, rows=4, sha256=written.sha256, nbytes=written.nbytes)
 
     assert (read["x"] == columns["x"]).all()
@@ -109,7 +109,7 @@ def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
             there.weights, encode(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))}))
         )
         there.share_weights("policy", 1, version)
-        here.fetch_weights("policy", 1, version, nbytes=written.nbytes, sha256=written.sha256)
+        here.fetch_weights("policy", 1, version, sha256=written.sha256)
         state = read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
         assert state["w"].tolist() == [version, version]
 
@@ -143,7 +143,7 @@ def fetch(net: Net, there: StreamedFiles, here: StreamedFiles, version: int) -> 
     """Publish a version, and return what comes to a collector."""
     written = write_weights(there.weights, encode(mostly_frozen(version)))
     there.share_weights("policy", 1, version)
-    here.fetch_weights("policy", 1, version, nbytes=written.nbytes, sha256=written.sha256)
+    here.fetch_weights("policy", 1, version, sha256=written.sha256)
     return read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
 
 

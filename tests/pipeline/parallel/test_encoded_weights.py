@@ -29,7 +29,7 @@ def train(folder: Path, config: Any, dtype: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(run.service, "publish", count)
         run.train()
         collector = run.collectors[0]._collector.policy  # type: ignore[union-attr]
-        learner = run.learner._training.policy  # type: ignore[union-attr]
+        learner = run.learner.policy
         return published, state_of(collector.collect_mode), state_of(learner.collect_mode)
 
 

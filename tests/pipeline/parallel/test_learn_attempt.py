@@ -59,12 +59,8 @@ class ByHand:
         self.learner.deal_with_learner_start(vars(self.task))
 
     @property
-    def training(self) -> Any:
-        return self.learner._training
-
-    @property
     def train_iter(self) -> int:
-        return int(self.training.learner.train_iter)
+        return int(self.learner.learner.train_iter)
 
     def publish(self) -> None:
         self.learner.send_policy(self.learner.policy_state())
@@ -73,7 +69,7 @@ class ByHand:
     def train(self, updates: int) -> None:
         self.next_batch = self.next_batch or self.learner.get_data(16)
         for _ in range(updates):
-            self.training.learner.train(self.next_batch())
+            self.learner.learner.train(self.next_batch())
 
     def take_task_back(self) -> m.Task:
         """Have the lease run out, and the task claimed again."""
@@ -82,7 +78,7 @@ class ByHand:
         return self.claim()
 
     def state(self) -> dict[str, Any]:
-        both = {"collect": self.learner.policy_state(), "learn": self.training.learner.policy.state_dict()}
+        both = {"collect": self.learner.policy_state(), "learn": self.learner.learner.policy.state_dict()}
         return {name: tensor.clone() for name, tensor in _tensors(both).items()}
 
     def close(self) -> None:
@@ -120,13 +116,13 @@ def test_a_learner_whose_task_was_taken_away_publishes_again_and_trains_on(run: 
     learner: Any = run.new_learner()
     with working([learner, run.new_collector()]):
         wait_until(lambda: newest(run) >= (1, 5), "weights of the first attempt")
-        training = learner._training
+        policy = learner.policy
         with run.service.locked():
             before = newest(run)[1]
             run.core.leave(next(each for each in run.core.workers if each.startswith("learner")), m.Leave("silent"))
         wait_until(lambda: newest(run) >= (2, before + 5), "weights of the second attempt")
 
-        assert learner._training is training, "policy and optimizer stayed in memory"
+        assert learner.policy is policy, "policy and optimizer stayed in memory"
     assert run.core.failure is None
 
 
@@ -145,7 +141,7 @@ def test_another_attempt_begins_with_the_weights_in_memory(by_hand: ByHand) -> N
 
 def test_after_somebody_else_published_it_begins_with_the_newest_saved_point(by_hand: ByHand) -> None:
     by_hand.train(3)
-    by_hand.training.save(3)
+    by_hand.learner.save()
     saved = by_hand.state()
     by_hand.train(2)
     others = m.PolicyVersion(2, 40, "x", 1)
@@ -226,18 +222,18 @@ def test_a_checkpoint_that_the_run_was_begun_with_is_not_loaded_again(tmp_path: 
     run = Run(tmp_path, small_dqn(), max_env_step=100_000, segment_rows=16)
     first = ByHand(run, is_fed=False)
     path = tmp_path / "first.pth.tar"
-    save_state(path, first.training.learner.policy.state_dict())
+    save_state(path, first.learner.learner.policy.state_dict())
     run.service.leave(first.worker_id, m.Leave("over"))
     main, create = small_dqn()
     main["policy"]["learn"]["learner"] = {"hook": {"load_ckpt_before_run": str(path)}}
     run.cfg["main"] = compile_config({**main, "exp_name": str(tmp_path / "other")}, create, seed=0)
     by_hand = ByHand(run)
-    by_hand.training.learner.call_hook("before_run")
+    by_hand.learner.learner.call_hook("before_run")
     by_hand.train(4)
     before = by_hand.state()
 
     by_hand.begin(by_hand.take_task_back())
-    by_hand.training.learner.call_hook("before_run")
+    by_hand.learner.learner.call_hook("before_run")
 
     assert same(before, by_hand.state())
     for each in (first, by_hand):
@@ -297,7 +293,7 @@ def test_an_odd_first_segment_is_refused_and_honest_ones_are_not(by_hand: ByHand
     def read(name: str, columns: dict[str, Any]) -> dict[str, Any]:
         written = write_segment(run.system.path_data, f"w.{name}", columns, SegmentMeta("t", 1, "w", 0, 0, 16))
         told = m.NewSegment(1, written.name, written.rows, 0, written.sha256, written.nbytes)
-        return dict(learner._segment_reader()(told))
+        return dict(learner.read_segment(told))
 
     for number, (kind, columns) in enumerate(ODD.items()):
         with pytest.raises(SegmentError) as caught:

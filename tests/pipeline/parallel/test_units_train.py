@@ -13,7 +13,6 @@ from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.weights import RestWeightPublisher
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.comm_learner import Training
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.parallel.runs import Run, configs, running, spy_on_batches
 
@@ -87,8 +86,7 @@ def test_normalised_envs_train_with_the_statistics_of_all_collectors(tmp_path: P
     with running(tmp_path, config, max_env_step=600) as run:
         result = run.train()
 
-        training = run.learner._training
-        assert training is not None
+        training = run.learner
         known = training.statistics.weights()["1.ObsNorm"]
         # Every step that was announced is observed once, and the first observation of each episode.
         assert known["count"] > run.core.env_step
@@ -118,7 +116,7 @@ def test_value_norm_gives_the_advantages_of_one_process_with_the_learners_policy
 
         monkeypatch.setattr(RestWeightPublisher, "publish", keep)
         run.train()
-        policy = run.learner._training.policy  # type: ignore[union-attr]
+        policy = run.learner.policy
         scales = []
         for batch in batches[1:]:
             policy.collect_mode.load_state_dict(unflatten_state(states[int(batch["policy_version"][0])]))
@@ -140,11 +138,11 @@ def test_a_learner_that_is_started_again_goes_on_from_the_statistics_that_were_s
     config = configs("ppo", env=dict(wrappers=NORMS), collect=dict(n_sample=128))
     with running(tmp_path, config, max_env_step=300) as run:
         run.train()
-        first = run.learner._training
-        assert first is not None
-        first.save(0)
+        first = run.learner
+        first.save()
 
-        second = Training(run.cfg, run_id=first.run_id)
+        second = run.new_learner()
+        second.build(run.core.run_id)
         second.load_saved()
 
         for name, entry in first.statistics.weights().items():
