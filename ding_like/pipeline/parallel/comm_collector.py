@@ -45,7 +45,7 @@ class BaseCommCollector(ABC, Configurable):
         """Return the newest weights of the policy `path`, None if they were returned before."""
 
     @abstractmethod
-    def send_metadata(self, metadata: m.SegmentInfo) -> Order:
+    def send_metadata(self, metadata: m.SegmentInfo) -> CollectRequest:
         """Announce data to the coordinator and return the next order."""
 
     @abstractmethod
