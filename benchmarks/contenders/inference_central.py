@@ -12,7 +12,7 @@ from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.proxy import InferenceProxy
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ding_like.comm.workers.child import ChildProcess, ChildThread
+from ding_like.comm.zmq import load_zmq
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
-from ding_like.comm.zmq.row_link import HostLink, join_as_host
-from ding_like.comm.zmq.sockets import load_zmq, tcp_endpoint
+from ding_like.comm.zmq.rows import HostLink, join_as_host
+from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, number, plan_system

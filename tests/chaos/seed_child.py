@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.workers.supervision import Processes
-from ding_like.comm.zmq.row_server import Arrived, RowServer
+from ding_like.comm.zmq.rows import Arrived, RowServer
 from ding_like.entry.plan import NO_LIMIT, RunArguments
 from ding_like.entry.seed_entry import plan_run
 from ding_like.entry.seed_trainer import Trainer, TrainingResult
@@ -51,7 +51,7 @@ class SeedRecorder(Recorder):
             acknowledge(self, arrived)
             recorder.server = self
             recorder.hand_over(arrived.segment)
-            recorder.acknowledged.append((arrived.source, arrived.run_id, arrived.seq, time.monotonic()))
+            recorder.acknowledged.append((arrived.source, arrived.run_id, arrived.number, time.monotonic()))
 
         def keep_processes(self: Processes, **named: Any) -> bool:
             recorder.processes = self

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.workers.supervision import Processes
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.rows import RowServer
 from ding_like.entry.plan import NO_LIMIT, RunArguments
 from ding_like.entry.seed_entry import plan_run
 from ding_like.entry.seed_trainer import Trainer

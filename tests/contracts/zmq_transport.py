@@ -10,8 +10,7 @@ from typing import Any
 
 from ding_like.comm.channels import Batch
 from ding_like.comm.local import LocalRows
-from ding_like.comm.zmq.row_link import ZmqRowSink
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.rows import RowServer, ZmqRowSink
 from ding_like.types import Array
 from tests.contracts import local_transport
 from tests.contracts.channel_cases import Kind, RowEnds, Transport
@@ -43,7 +42,7 @@ class ZmqSource:
 
     def _order(self) -> None:
         order = self._rows.order(timeout_s=0.0)
-        if order.rows and not self._server.sources()[_NAME].outstanding:
+        if order.rows and not self._server.sources()[_NAME].orders:
             self._server.give(_NAME, order.rows, env_step=order.env_step, newest=order.newest)
 
     def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:

@@ -12,7 +12,7 @@ from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.proxy import InferenceProxy
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config, read_config
@@ -96,7 +96,7 @@ class ScriptedDriver:
             for arrived in self.rows.take(0.1):
                 self.came[arrived.source] = self.came.get(arrived.source, 0) + len(arrived.segment.batch)
                 self.rows.acknowledge(arrived)
-            self.errors += [f"{each.source}: {each.text}" for each in self.rows.errors()]
+            self.errors += [f"{source}: {text}" for source, text in self.rows.errors()]
         if not self.stop.is_set():  # else it ends without a word
             self.rows.stop_all()
             self.is_over.set()

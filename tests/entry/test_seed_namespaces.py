@@ -116,8 +116,8 @@ def test_hosts_train_together_and_strangers_are_kept_out(net: Net, run: Run, tmp
     assert {host: part.returncode for host, part in run.parts.items()} == dict.fromkeys(run.parts, 0), run.said
     result = json.loads((tmp_path / DRIVER / "run/result.json").read_text())
     assert result["env_step"] >= ENV_STEPS and result["train_iter"] > 0, result
-    told = re.findall(r"(\S+) was refused: its public key", run.said[DRIVER])
-    assert told == [HOSTS[STRANGER]]  # whoever does not know the server's key gets no further than that
+    refused_keys = re.findall(r"a client was refused: its public key (\S+) is not", run.said[DRIVER])
+    assert len(refused_keys) == 1  # the other stranger does not know the key of the server, and gets no further
     assert not (tmp_path / DRIVER / "run/failures.jsonl").exists()
 
 

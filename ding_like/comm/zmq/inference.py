@@ -16,20 +16,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ding_like.comm.channels import Version
 from ding_like.comm.json_fields import count_of, is_count, name_of
 from ding_like.comm.json_version import version_of
 from ding_like.comm.zmq.frames import Frame, decode, encode
+from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.sockets import Poller, Wake, open_socket
 from ding_like.data.obs import columns_to_obs, obs_to_columns
 from ding_like.errors import CommError
 from ding_like.types import Array, Obs
 from ding_like.utils.timing import Latency, LatencyMeter
-
-if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
 
 MAX_NBYTES = 2**28  # of the arrays of a message
 OBS, COLUMNS, STATE = "obs", "columns", "state"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from ding_like.comm.keys import read_key_file
-from ding_like.comm.zmq.sockets import load_authenticator, load_curve, own_context
+from ding_like.comm.zmq import load_curve, own_authenticator
 from ding_like.errors import ConfigError
 from ding_like.utils.files import atomic_write
 
@@ -110,7 +110,7 @@ class Admission:
     def __init__(self, domain: str, keys: SeedKeys) -> None:
         with self._lock:
             if not self._open:
-                Admission._authenticator = load_authenticator()(own_context())
+                Admission._authenticator = own_authenticator()
                 self._authenticator.start()
             self._authenticator.configure_curve_callback(domain, keys)
             self._open.add(self)

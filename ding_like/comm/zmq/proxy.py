@@ -5,14 +5,13 @@ from __future__ import annotations
 import struct
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ding_like.comm.zmq import load_zmq, own_context
 from ding_like.comm.zmq.inference import MAX_NBYTES
-from ding_like.comm.zmq.sockets import load_zmq, open_socket, own_context, port_of, tcp_endpoint
+from ding_like.comm.zmq.keys import SeedKeys
+from ding_like.comm.zmq.sockets import open_socket, port_of, tcp_endpoint
 from ding_like.errors import CommError
-
-if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
 
 _END_S = 5.0
 

@@ -1,7 +1,7 @@
 """Sockets that send and receive frames, a poller for several of them, and a wake-up call from another thread.
 
-The one module that imports pyzmq. One thread uses a `Socket`; other threads call `Wake.wake` for its attention. Nothing
-here waits without a deadline, and what was not sent when a socket is closed is dropped.
+One thread uses a `Socket`; other threads call `Wake.wake` for its attention. Nothing here waits without a deadline, and
+what was not sent when a socket is closed is dropped.
 """
 
 from __future__ import annotations
@@ -13,16 +13,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from ding_like.comm.zmq import load_zmq, own_context
 from ding_like.comm.zmq.frames import Frame
+from ding_like.comm.zmq.keys import Admission, SeedKeys
 from ding_like.errors import CommError, ConfigError
-from ding_like.utils.imports import pip_line
 from ding_like.utils.machine import is_loopback
 from ding_like.utils.processes import make_own_folder
-
-if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import Admission, SeedKeys
 
 MAX_FRAME_NBYTES = 2**32  # a peer that claims a longer frame is cut off before memory is taken for it
 _MAX_PATH = 107  # bytes of a socket's path: the kernel has room for no more
@@ -33,40 +31,6 @@ _OPTIONS = dict(
     tcp_keepalive=1, tcp_keepalive_idle=6, tcp_keepalive_intvl=3, tcp_keepalive_cnt=3, tcp_maxrt=15_000,
     reconnect_ivl=20, reconnect_ivl_max=1_000,
 )  # fmt: skip
-
-
-def load_zmq() -> Any:  # Any: a package that need not be installed
-    """Return the module zmq. Raises ConfigError with the command that installs it where it is missing."""
-    try:
-        import zmq
-    except ImportError as error:
-        raise ConfigError(
-            f"pyzmq cannot be loaded ({error}): install it with {pip_line('seed')}, or train with -m serial."
-        ) from error
-    return zmq
-
-
-def load_curve() -> Any:  # Any: as above
-    """Return the module zmq, built with CURVE. Raises ConfigError where it is missing or has none."""
-    zmq = load_zmq()
-    if not zmq.has("curve"):
-        raise ConfigError(
-            f"this pyzmq {zmq.__version__} was built without CURVE, by which strangers are kept out: install the "
-            f"wheel, {pip_line('seed', options='--force-reinstall')}."
-        )
-    return zmq
-
-
-def load_authenticator() -> Any:  # Any: a class of a package that need not be installed
-    """Return pyzmq's `ThreadAuthenticator`."""
-    from zmq.auth.thread import ThreadAuthenticator
-
-    return ThreadAuthenticator
-
-
-def own_context() -> Any:  # Any: zmq.Context
-    """Return this process's context; a child after a fork has one of its own, and none is ended before its process."""
-    return load_zmq().Context.instance(io_threads=2)  # one for the proxy's messages beside one for rows
 
 
 class Socket:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.json_version import version_of
@@ -18,11 +18,9 @@ from ding_like.comm.weights.encode import decode as decode_weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.zmq import frames as messages
 from ding_like.comm.zmq.frames import MAX_HEAD_NBYTES, Frame
+from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.sockets import Poller, Socket, Wake, open_socket, port_of, tcp_endpoint
 from ding_like.errors import CommError
-
-if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
 
 logger = logging.getLogger(__name__)
 

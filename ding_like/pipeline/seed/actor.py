@@ -25,7 +25,8 @@ from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.workers.child import ChildProcess, describe_error
 from ding_like.comm.workers.failures import FailurePolicy, RestartBudget
 from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.row_link import ZmqRowSink
+from ding_like.comm.zmq.keys import SeedKeys
+from ding_like.comm.zmq.rows import ZmqRowSink
 from ding_like.config import FrozenConfig
 from ding_like.data.env_metrics import as_stats, metric_names
 from ding_like.data.modes import CollectMode
@@ -39,7 +40,6 @@ from ding_like.utils.timing import Interval
 from ding_like.worker import SampleSerialCollector, create_serial_collector
 
 if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
     from ding_like.pipeline.seed.settings import Config
 
 _RUN_IDS = 1_000_000  # of an actor thread in one process; those in the process after are later

@@ -22,7 +22,7 @@ from ding_like.comm.workers.child import ChildProcess
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.supervision import Member, Processes, Slot
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import FrozenConfig, to_plain

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from ding_like.comm.channels import Version
 from ding_like.comm.workers.supervision import Processes
-from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
+from ding_like.comm.zmq.rows import Arrived, RowServer, Source
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
 from ding_like.pipeline.learner_side import LearnerSide
@@ -135,15 +135,15 @@ class SeedRunner:
         self._check()
         began_s = self._clock()
         came = self._rows.take(timeout_s)
-        for error in self._rows.errors():  # the supervisor of this machine decides on its own
-            _logger.warning("%s: %s", error.source, error.text.partition("\n")[0])
-            _logger.debug("%s: %s", error.source, error.text)
+        for source, text in self._rows.errors():  # the supervisor of this machine decides on its own
+            _logger.warning("%s: %s", source, text.partition("\n")[0])
+            _logger.debug("%s: %s", source, text)
         # Only what is waited here counts: an evaluation between two looks holds up the driver, and no actor.
         self._waited_s += self._clock() - began_s
         failure = self._settings.failure
         if awaited is None:
             actors = self._actors().items()
-            awaited = [name for name, each in actors if each.outstanding and not self._has_left(name, each)]
+            awaited = [name for name, each in actors if each.orders and not self._has_left(name, each)]
         if came or not awaited:
             self._waited_s = 0.0
         elif self._waited_s > failure.step_timeout_s + failure.start_timeout_s:  # replaced ones came to nothing
@@ -173,7 +173,7 @@ class SeedRunner:
         if known:
             self._rows.use_statistics(flat_names(known))
 
-    def _actors(self) -> dict[str, SourceState]:
+    def _actors(self) -> dict[str, Source]:
         """Return the actors that are there, in the order of their numbers."""
         found = [(name, each) for name, each in self._rows.sources().items() if each.role == "actor" and each.connected]
         return dict(sorted(found, key=lambda item: (len(item[0]), item[0])))
@@ -186,8 +186,8 @@ class SeedRunner:
                 while self._order(name, self._segment_rows, env_step=order.env_step) is not None:
                     pass  # until it has all its credit
 
-    def _order(self, name: str, rows: int, *, env_step: int) -> int | None:
-        """Give an actor an order, and return its number; None: it takes none."""
+    def _order(self, name: str, rows: int, *, env_step: int) -> tuple[int, int] | None:
+        """Give an actor an order, and return its run id and the order's number; None: it takes none."""
         # A server keeps a request until it has weights as new as these: untrained ones never act.
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
@@ -207,25 +207,22 @@ class SeedRunner:
             for name, share in zip(present, shares(rows, len(present)), strict=True)
             if share
         }
-        given: dict[str, tuple[int, int]] = {}  # (run_id of the actor that has the order, number of the order)
+        given: dict[str, tuple[int, int]] = {}  # run id of the actor that has the order, and the order's number
         came: dict[str, Arrived] = {}
         late: list[Arrived] = []
         end_s = math.inf
         while self._clock() < end_s:
             sources = self._rows.sources()
             for name in [name for name in asked if name not in came]:
-                run_id = sources[name].run_id
                 if self._has_left(name, sources[name]):
                     del asked[name]
-                elif sources[name].connected and given.get(name, _NO_ORDER)[0] != run_id:
-                    order = self._order(name, asked[name], env_step=env_step)
-                    if order is not None:
-                        given[name] = run_id, order
+                elif sources[name].connected and given.get(name, _NO_ORDER)[0] != sources[name].run_id:
+                    given[name] = self._order(name, asked[name], env_step=env_step) or _NO_ORDER
             missing = [name for name in asked if name not in came]
             if not missing:
                 break
             for each in self._arrived(_LOOK_S, missing):
-                if each.source in asked and given.get(each.source, _NO_ORDER)[1] == each.order:
+                if each.source in asked and given.get(each.source) == (each.run_id, each.number):
                     came[each.source] = each
                 else:
                     late.append(each)
@@ -233,7 +230,7 @@ class SeedRunner:
                 end_s = min(end_s, self._clock() + _LEAVE_S)
         return [*(came[name] for name in asked if name in came), *late]
 
-    def _has_left(self, name: str, source: SourceState) -> bool:
+    def _has_left(self, name: str, source: Source) -> bool:
         """Return whether an actor is gone in whose place no other one is started."""
         is_silent = self._clock() - source.heard_s > self._settings.failure.step_timeout_s
         return (is_silent or not source.connected) and not self._workers.is_expected(name)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,7 +32,8 @@ from ding_like.comm.zmq.inference import (
     id_of,
     under,
 )
-from ding_like.comm.zmq.row_link import DataLink
+from ding_like.comm.zmq.keys import SeedKeys
+from ding_like.comm.zmq.rows import DataLink
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import WeightSocket
 from ding_like.errors import CommError
@@ -43,9 +44,6 @@ from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.types import Array
 from ding_like.utils.timing import Interval, LatencyMeter
-
-if TYPE_CHECKING:
-    from ding_like.comm.zmq.keys import SeedKeys
 
 _LOOK_S = 0.25  # the longest wait for requests, after which `stop` is looked at
 _STATS_S = 1.0

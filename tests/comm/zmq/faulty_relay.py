@@ -99,6 +99,6 @@ class FaultyRelay:
                 [head, *rest[:-1]] if rest else [b""],
                 [head, *[frame[:-1] for frame in rest]] if rest else [b"[]"],
                 [bytes(self._rng.randrange(256) for _ in range(64))],
-                [head.replace(b'"seq"', b'"qes"').replace(b'"name"', b'"eman"'), *rest],
+                [head.replace(b'"number"', b'"rebmun"').replace(b'"name"', b'"eman"'), *rest],
             ]
         )

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.zmq import row_server
-from ding_like.comm.zmq.row_link import join_as_host
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq import rows as zmq_rows
+from ding_like.comm.zmq.rows import RowServer, join_as_host
 from ding_like.comm.zmq.sockets import reached_by, tcp_endpoint
 from ding_like.errors import CommError
 
@@ -50,7 +49,7 @@ def test_a_run_with_no_number_left_refuses_with_the_reason(serve: Any, monkeypat
 
 def test_the_number_of_a_machine_that_is_gone_is_given_again(serve: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "randbelow", lambda _: 6)
-    monkeypatch.setattr(row_server, "_HOST_S", 0.0)
+    monkeypatch.setattr(zmq_rows, "_HOST_S", 0.0)
     rows = serve()
     first = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
     first.close()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.sockets import load_curve, load_zmq, open_socket
+from ding_like.comm.zmq import load_curve, load_zmq
+from ding_like.comm.zmq.sockets import open_socket
 from ding_like.errors import ConfigError
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +30,7 @@ def test_a_pyzmq_without_curve_is_refused_where_keys_are_used(monkeypatch: pytes
 
 
 def test_sockets_and_keys_are_imported_without_pyzmq_and_without_torch() -> None:
-    code = "import sys, ding_like.comm.zmq.keys; print('zmq' in sys.modules, 'torch' in sys.modules)"
+    code = "import sys, ding_like.comm.zmq.rows; print('zmq' in sys.modules, 'torch' in sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
 

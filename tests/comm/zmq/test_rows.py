@@ -16,8 +16,7 @@ import pytest
 from ding_like.comm.channels import Segment, Version
 from ding_like.comm.zmq.frames import encode
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys, make_seed_keys
-from ding_like.comm.zmq.row_link import PROTOCOL, DataLink, ZmqRowSink
-from ding_like.comm.zmq.row_server import RowServer
+from ding_like.comm.zmq.rows import PROTOCOL, DataLink, RowServer, ZmqRowSink
 from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError, SchemaError
@@ -69,7 +68,7 @@ def segment(number: int, *, rows: int = ROWS, **other: Any) -> Segment:
     )
 
 
-def give(server: RowServer, source: str = "actor1", **settings: Any) -> int | None:
+def give(server: RowServer, source: str = "actor1", **settings: Any) -> Any:
     return server.give(source, ROWS, **{"env_step": 0, "newest": None, **settings})
 
 
@@ -103,7 +102,7 @@ def test_a_source_that_joins_is_told_where_everything_is(serve: Any, connect: An
 
     assert connect(server.endpoint).join() == {"clients": "ipc:///somewhere"}
     state = server.sources()["actor1"]
-    assert (state.role, state.run_id, state.connected, state.outstanding) == ("actor", 1, True, ())
+    assert (state.role, state.run_id, state.connected, state.orders) == ("actor", 1, True, {})
 
 
 def test_a_source_whom_nobody_answers_says_so(connect: Any, tmp_path: Path) -> None:
@@ -197,7 +196,7 @@ def test_a_segment_comes_as_it_was_put(serve: Any, connect: Any) -> None:
 
     (arrived,) = server.take(SOON_S)
     sent = segment(5)
-    assert (arrived.source, arrived.run_id, arrived.seq, arrived.order, arrived.asked) == ("actor1", 1, 1, number, ROWS)
+    assert (arrived.source, (arrived.run_id, arrived.number), arrived.asked) == ("actor1", number, ROWS)
     assert arrived.segment.version == sent.version and arrived.segment.env_steps == 2 * ROWS
     assert arrived.segment.stats == {"return": 1.5}
     for name, column in sent.batch.columns.items():  # type: ignore[union-attr]
@@ -293,7 +292,7 @@ def test_rows_of_another_schema_are_refused_whole_with_the_reason(serve: Any, co
 
     assert rows_of(until(lambda: server.queue_depth == 2) and server.take(SOON_S)) == [0, 1, 2, 3, 8, 9, 10, 11]
     assert server.counts["refused"] == 1
-    assert "segment 2 of it was refused" in server.errors()[0].text
+    assert "segment 2 of it was refused" in server.errors()[0][1]
 
 
 def test_what_a_check_of_the_driver_raises_is_the_reason(serve: Any, connect: Any) -> None:
@@ -327,8 +326,8 @@ def test_a_source_of_bad_segments_is_counted_and_cut_off_and_others_go_on(serve:
             put_and_settle(bad, replace(segment(number), stats={"return": 2.0}))
 
     state = server.sources()["actor2"]
-    assert (state.refused, state.connected, state.outstanding) == (4, False, ()) and give(server, "actor2") is None
-    assert "it is cut off: 4 segments of it were" in server.errors()[-1].text
+    assert (state.refused, state.connected, state.orders) == (4, False, {}) and give(server, "actor2") is None
+    assert "it is cut off: 4 segments of it were" in server.errors()[-1][1]
     with pytest.raises(CommError, match=r"actor2 \(run 2\) cannot join: it is cut off: 4 segments .* as too good"):
         connect(server.endpoint, name="actor2", run_id=2).join()
     give(server)
@@ -342,7 +341,7 @@ def test_a_segment_whose_head_is_wrong_is_refused_with_the_reason(serve: Any, ra
     server = serve()
     for number, (change, reason) in enumerate(
         (
-            ({"order": 99}, "order 99 was not given"),
+            ({}, "order 1 was not given"),
             ({"rows": 3}, "a segment of 3 rows has columns of shapes"),
             ({"rows": 0}, "a segment of 0 rows has columns of shapes"),
             ({"version": [1]}, "'version' is"),
@@ -355,9 +354,10 @@ def test_a_segment_whose_head_is_wrong_is_refused_with_the_reason(serve: Any, ra
         socket, sender = raw(server.endpoint), {"name": f"actor{number}", "run_id": 1, "instance": "x"}
         socket.send(encode({"kind": "hello", **sender, "role": "actor", "protocol": PROTOCOL}))
         until(socket.receive)
-        order = give(server, sender["name"])
-        until(socket.receive)
-        head = {"kind": "segment", **sender, "order": order, "seq": 1, "rows": 2, "version": [1, 0], "env_steps": 2}
+        if change:
+            give(server, sender["name"])
+            until(socket.receive)
+        head = {"kind": "segment", **sender, "number": 1, "rows": 2, "version": [1, 0], "env_steps": 2}
         socket.send(encode({**head, "stats": {}, **change}, {"columns/obs": np.zeros(2)}))
 
         assert reason.encode() in bytes(until(socket.receive)[0])
@@ -402,7 +402,7 @@ def test_a_source_that_came_back_takes_the_place_of_its_earlier_run(serve: Any, 
 
     # What the old one has handed over counts, its orders are gone; all of its credit is the new one's.
     state = server.sources()["actor1"]
-    assert (state.run_id, state.outstanding) == (2, ()) and server.queue_depth == 0
+    assert (state.run_id, state.orders) == (2, {}) and server.queue_depth == 0
     assert rows_of(server.take(0.0)) == rows_of_segment(0)
     give(server)
     give(server)

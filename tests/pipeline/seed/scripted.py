@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ding_like.comm.channels import Segment, Version, Weights
-from ding_like.comm.zmq.row_server import Arrived, ReportedError, SourceState
+from ding_like.comm.zmq.rows import Arrived, Source
 from ding_like.data.batch import TransitionBatch
 from tests.support import Clock
 
@@ -19,37 +20,37 @@ class ScriptedRows:
         self._clock = clock
         self._credit = credit
         self.eager = eager
-        self.states = {name: SourceState("actor", 1, True, clock.now, (), 0) for name in actors}
+        self.states = {name: Source(name, "actor", 1, heard_s=clock.now) for name in actors}
         self.given: list[tuple[str, int, int, Version | None, dict[str, Any]]] = []
         self.orders: dict[int, tuple[str, int]] = {}  # that nobody has answered: (actor, rows)
         self.arrived: list[Arrived] = []
         self.acknowledged: list[int] = []
         self.numbers: dict[str, dict[str, Any]] = {}
-        self.reported: list[ReportedError] = []
+        self.reported: list[tuple[str, str]] = []
         self.statistics: list[dict[str, Any]] = []
         self.version = Version(1, 0)  # that acts
         self.observed: dict[str, Any] = {}
         self.brought = 0
         self._taken: list[str] = []  # actors whose segments were taken, and are not acknowledged
 
-    def sources(self) -> dict[str, SourceState]:
-        out = {name: tuple(k for k, (who, _) in self.orders.items() if who == name) for name in self.states}
+    def sources(self) -> dict[str, Source]:
+        out: Any = {name: {k: each for k, each in self.orders.items() if each[0] == name} for name in self.states}
         return {
-            name: state._replace(outstanding=out[name], stats=self.numbers.get(name, {}))
+            name: replace(state, orders=out[name], stats=self.numbers.get(name, {}))
             for name, state in self.states.items()
         }
 
-    def give(self, source: str, rows: int, *, env_step: int, newest: Any, extra: Any = None) -> int | None:
+    def give(self, source: str, rows: int, *, env_step: int, newest: Any, extra: Any = None) -> Any:
         state = self.sources()[source]
         unacknowledged = sum(each.source == source for each in self.arrived) + self._taken.count(source)
-        if not state.connected or len(state.outstanding) + unacknowledged >= self._credit:
+        if not state.connected or len(state.orders) + unacknowledged >= self._credit:
             return None
         number = len(self.given)
         self.given.append((source, rows, env_step, newest, dict(extra)))
         self.orders[number] = source, rows
         if self.eager:
             self.bring(number)
-        return number
+        return state.run_id, number
 
     def bring(self, number: int) -> None:
         """Have the actor answer an order, with rows that say who made them."""
@@ -57,13 +58,13 @@ class ScriptedRows:
         segment = Segment(
             rows_of(asked, int(source.removeprefix("actor"))), self.version, asked, {"eps": 0.5}, self.observed
         )
-        self.arrived.append(Arrived(source, 1, number, number, asked, segment, self._clock.now))
+        self.arrived.append(Arrived(source, self.states[source].run_id, number, asked, segment, self._clock.now))
         self.brought += asked
 
     def replace(self, source: str) -> None:
         """Have an actor come back without what it was to do."""
         self.orders = {number: each for number, each in self.orders.items() if each[0] != source}
-        self.states[source] = self.states[source]._replace(run_id=self.states[source].run_id + 1)
+        self.states[source] = replace(self.states[source], run_id=self.states[source].run_id + 1)
 
     def take(self, timeout_s: float) -> list[Arrived]:
         if not self.arrived:
@@ -73,10 +74,10 @@ class ScriptedRows:
         return came
 
     def acknowledge(self, arrived: Arrived) -> None:
-        self.acknowledged.append(arrived.order)
+        self.acknowledged.append(arrived.number)
         self._taken.remove(arrived.source)
 
-    def errors(self) -> list[ReportedError]:
+    def errors(self) -> list[tuple[str, str]]:
         found, self.reported = self.reported, []
         return found
 

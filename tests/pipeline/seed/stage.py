@@ -12,7 +12,7 @@ from ding_like.comm.channels import Version, Weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.zmq.proxy import InferenceProxy
-from ding_like.comm.zmq.row_server import Arrived, RowServer, SourceState
+from ding_like.comm.zmq.rows import Arrived, RowServer, Source
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config
@@ -68,7 +68,7 @@ class Stage:
         self.rows.acknowledge(came[0])
         return came[0]
 
-    def state(self, source: str) -> SourceState:
+    def state(self, source: str) -> Source:
         """Return how a source stands, once it has joined."""
         wait_until(lambda: source in self.rows.sources())
         return self.rows.sources()[source]

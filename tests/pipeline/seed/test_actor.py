@@ -106,9 +106,9 @@ def test_a_thread_that_fails_starts_anew_under_the_next_run_id_while_others_go_o
     lost = next(message for message in messages if message["kind"] == "lost")
     assert (lost["worker"], lost["type"]) == ("actor1", "EnvError")
     assert "the door is stuck" in lost["text"]
-    (error,) = at.rows.errors()
-    assert error.source == "actor1"
-    assert "the door is stuck" in error.text and "Traceback" in error.text
+    ((source, text),) = at.rows.errors()
+    assert source == "actor1"
+    assert "the door is stuck" in text and "Traceback" in text
     assert "ready" in kinds(messages)
     after = at.collect("actor1")
     assert at.state("actor1").run_id > run_id
@@ -152,7 +152,7 @@ def test_a_request_that_nobody_answers_does_not_keep_a_thread_from_ending(tmp_pa
     with stage(scripted_factories(tmp_path), serves=False) as at:
         actor = in_threads(at)
         at.give("actor1")
-        wait_until(lambda: bool(at.state("actor1").outstanding))
+        wait_until(lambda: bool(at.state("actor1").orders))
         closed = len(list(tmp_path.glob("closed-*")))
 
         actor.terminate()

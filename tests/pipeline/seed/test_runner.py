@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.row_server import ReportedError, SourceState
+from ding_like.comm.zmq.rows import Source
 from ding_like.entry.plan import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.components import Components
@@ -270,7 +271,7 @@ def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> Non
     def scripted(timeout_s: float) -> Any:
         if next(calls) == 0:
             run.rows.bring(0)
-            run.rows.states["actor101"] = run.rows.states["actor101"]._replace(connected=False)
+            run.rows.states["actor101"] = replace(run.rows.states["actor101"], connected=False)
         return take(timeout_s)
 
     run.rows.take = scripted  # type: ignore[method-assign]
@@ -381,7 +382,7 @@ def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) 
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     run = make()
     run.runner.start()
-    run.rows.reported = [ReportedError("actor7", "no space left")]
+    run.rows.reported = [("actor7", "no space left")]
 
     run.runner.step()
 
@@ -394,13 +395,13 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
 def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make) -> None:
     run = make()
     for name in ("server1", "server2"):
-        run.rows.states[name] = SourceState("server", 1, True, 0.0, (), 0)
+        run.rows.states[name] = Source(name, "server", 1)
     run.rows.numbers = {
         "server1": {"requests": 9, "mean_batch": 3.5, "p50_ms": 1.0, "p99_ms": 2.0, "queue": 4},
         "server2": {"requests": 9, "mean_batch": None, "p50_ms": None, "p99_ms": None, "queue": 0},
         "actor1": {"p50_ms": 1.5, "p99_ms": 8.0},
     }
-    run.rows.states["actor1"] = run.rows.states["actor1"]._replace(refused=2)
+    run.rows.states["actor1"] = replace(run.rows.states["actor1"], refused=2)
     run.runner.start()
     for _ in range(3):
         run.runner.step()

@@ -177,7 +177,7 @@ def test_no_weights_at_all_are_an_error_that_says_who_publishes():
             InferenceServer(settings).serve(threading.Event())
         reported = run.rows.errors()
 
-    assert [each.source for each in reported] == ["server1"] and "sent no weights" in reported[0].text
+    assert [source for source, _ in reported] == ["server1"] and "sent no weights" in reported[0][1]
 
 
 def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
@@ -185,7 +185,7 @@ def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
     with rig(lambda: make(case)) as run:
         with pytest.raises(ConfigError, match="makes its rows by its networks"):
             InferenceServer(run.settings()).serve(threading.Event())
-        assert "makes its rows" in run.rows.errors()[0].text
+        assert "makes its rows" in run.rows.errors()[0][1]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import numpy as np
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.frames import encode
 from ding_like.comm.zmq.inference import Reply, Request, encode_answer, encode_request, inputs_of
-from ding_like.comm.zmq.row_link import PROTOCOL
+from ding_like.comm.zmq.rows import PROTOCOL
 
 Frames = list[bytes]
 
@@ -25,13 +25,12 @@ class Stranger:
 
     name: str
     run_id: int = 1
-    order: int = 1
-    seq: int = 1
+    number: int = 1
 
 
 _WORDS = ("hello", "segment", "ask", "stats", "error", "infer", "reply", "welcome", "order", "stop", "weights", "x", "")
 _KEYS = (
-    "kind", "name", "run_id", "instance", "role", "protocol", "order", "seq", "version", "env_steps", "rows", "stats",
+    "kind", "name", "run_id", "instance", "role", "protocol", "number", "version", "env_steps", "rows", "stats",
     "have", "text", "id", "client", "least", "number", "has", "session", "arrays", "x",
 )  # fmt: skip
 _DTYPES = "float32 float64 int64 bool uint8 object O V16 U4 datetime64[ns] complex64".split() + [""]
@@ -71,7 +70,7 @@ def good(random: random.Random, own: Stranger) -> Frames:
             ({"kind": "error", "text": "it broke", **sender}, {}),
             (
                 {
-                    "kind": "segment", "order": own.order, "seq": own.seq, "rows": rows,
+                    "kind": "segment", "number": own.number, "rows": rows,
                     "version": [1, 1], "env_steps": rows, "stats": {}, **sender,
                 },
                 {"columns/obs": noise, "columns/reward": noise[:, 0], "observed/obs_norm/sum": noise[0]},

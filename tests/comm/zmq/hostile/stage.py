@@ -15,13 +15,13 @@ import torch
 from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.comm.flat_state import flatten_state
 from ding_like.comm.workers.child import ChildThread
+from ding_like.comm.zmq import load_zmq
 from ding_like.comm.zmq.frames import decode
 from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.proxy import InferenceProxy
-from ding_like.comm.zmq.row_link import ZmqRowSink
-from ding_like.comm.zmq.row_server import RowServer
-from ding_like.comm.zmq.sockets import Socket, load_zmq, open_socket, tcp_endpoint
+from ding_like.comm.zmq.rows import RowServer, ZmqRowSink
+from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
@@ -200,10 +200,8 @@ class Strangers:
                 continue
             head = decode(frames, max_nbytes=10**6).head
             own = self._known[0]
-            if head["kind"] == "order":
-                own.order = head["id"]
-            elif head["kind"] in ("came", "ack", "refused") and "seq" in head:
-                own.seq = head["seq"] + 1
+            if head["kind"] in ("ack", "refused") and "number" in head:
+                own.number = head["number"] + 1
 
     def _connect(self, target: str) -> None:
         if target in self._sockets:
