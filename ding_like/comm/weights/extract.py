@@ -22,7 +22,7 @@ from ding_like.comm.weights.encode import check_alike, kinds_of
 from ding_like.errors import CommError
 
 
-def state_of(source: Any) -> FlatState:  # Any: modules, modes, dicts and TensorDicts have no type in common
+def state_of(source: object) -> FlatState:
     """Return all weights of a source by name; tensors are the source's own, not copies, and need no gradient.
 
     Raises CommError for a source of another kind, or a value in it that cannot be sent.
@@ -31,8 +31,8 @@ def state_of(source: Any) -> FlatState:  # Any: modules, modes, dicts and Tensor
         state: Mapping[str, Any] = _leaves(source)
     elif isinstance(source, Mapping):
         state = source
-    elif callable(getattr(source, "state_dict", None)):
-        state = source.state_dict()
+    elif callable(state_dict := getattr(source, "state_dict", None)):
+        state = state_dict()
     else:
         raise CommError(
             f"weights cannot be taken from a {type(source).__name__}: give a torch.nn.Module, a state dict, a dict of "
@@ -41,7 +41,7 @@ def state_of(source: Any) -> FlatState:  # Any: modules, modes, dicts and Tensor
     return {name: tensor.detach() for name, tensor in flatten_state(state).items()}
 
 
-def load_into(target: Any, state: Mapping[str, torch.Tensor]) -> None:  # Any: see `state_of`
+def load_into(target: object, state: Mapping[str, torch.Tensor]) -> None:
     """Put weights into a target, in place: its tensors and arrays keep their memory.
 
     Names, shapes and dtypes are compared first, so that nothing is changed if any differs: CommError names the first.
@@ -51,8 +51,8 @@ def load_into(target: Any, state: Mapping[str, torch.Tensor]) -> None:  # Any: s
         _fill(_leaves(target), unflatten_state(state))
     elif isinstance(target, Mapping):
         _fill(target, unflatten_state(state))
-    elif callable(getattr(target, "load_state_dict", None)):
-        target.load_state_dict(unflatten_state(state))
+    elif callable(load_state_dict := getattr(target, "load_state_dict", None)):
+        load_state_dict(unflatten_state(state))
     else:
         raise CommError(
             f"weights cannot be put into a {type(target).__name__}: it has no method load_state_dict. Give a module, a "
@@ -75,7 +75,7 @@ def named_like(names: Collection[str], state: Mapping[str, torch.Tensor]) -> Fla
     return {wanted[joined]: state[name] for joined, name in own.items()}
 
 
-def _is_tensordict(source: Any) -> bool:  # Any: see `state_of`
+def _is_tensordict(source: object) -> bool:
     """Tell whether a source has what the documentation of TensorDictBase promises, which no dict or module has."""
     return all(callable(getattr(source, name, None)) for name in ("flatten_keys", "unflatten_keys", "items"))
 

@@ -19,11 +19,9 @@ import secrets
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -84,12 +82,12 @@ class WeightUpdaterBase:
     """
 
     # On the class, so that a subclass need not call __init__.
-    _collector_refs: tuple[weakref.ref[Any], ...] = ()
-    _post_hooks: list[Callable[[], Any]] | None = None
+    _collector_refs: tuple[weakref.ref[object], ...] = ()
+    _post_hooks: list[Callable[[], object]] | None = None
 
-    # --- what a subclass implements; Any: weights are modules, dicts or TensorDicts, workers ints or devices
+    # --- what a subclass implements; weights are modules, dicts or TensorDicts, workers ints or devices
 
-    def _get_server_weights(self) -> Any:
+    def _get_server_weights(self) -> object:
         """Return the weights to push where `push_weights` was given none."""
         raise NotImplementedError(
             f"{type(self).__name__} has no weights of its own: give push_weights a policy or weights, or "
@@ -100,7 +98,7 @@ class WeightUpdaterBase:
         """Return the weights to send; the same ones, unless a subclass changes them."""
         return server_weights
 
-    def _sync_weights_with_worker(self, worker_id: Any = None, server_weights: Any = None) -> None:
+    def _sync_weights_with_worker(self, worker_id: object = None, server_weights: object = None) -> None:
         """Send weights to one worker; `worker_id` is None where workers have no ids."""
         raise NotImplementedError(f"{type(self).__name__} does not implement _sync_weights_with_worker.")
 
@@ -110,7 +108,7 @@ class WeightUpdaterBase:
 
     # --- pushing
 
-    def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
+    def push_weights(self, policy_or_weights: object = None, worker_ids: object = None) -> PushHandle | None:
         """Send weights to workers, then call the hooks in order.
 
         `policy_or_weights` is a policy, a module, a state dict, a nested dict or a TensorDict; None asks
@@ -119,22 +117,23 @@ class WeightUpdaterBase:
         """
         self._push_weights(policy_or_weights=policy_or_weights, worker_ids=worker_ids)
         self._after_push()
+        return None
 
-    def update_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
+    def update_weights(self, policy_or_weights: object = None, worker_ids: object = None) -> PushHandle | None:
         """Call `push_weights`, under its older name."""
         return self.push_weights(policy_or_weights, worker_ids)
 
-    def __call__(self, policy_or_weights: Any = None, worker_ids: Any = None) -> Any:
+    def __call__(self, policy_or_weights: object = None, worker_ids: object = None) -> PushHandle | None:
         """Call `push_weights`."""
         return self.push_weights(policy_or_weights, worker_ids)
 
-    def _push_weights(self, *, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
+    def _push_weights(self, *, policy_or_weights: object = None, worker_ids: object = None) -> None:
         weights = self._weights_to_push(policy_or_weights)
         ids = self.all_worker_ids() if worker_ids is None else worker_ids
         for worker_id in _as_list(ids):
             self._sync_weights_with_worker(worker_id=worker_id, server_weights=weights)
 
-    def _weights_to_push(self, policy_or_weights: Any) -> Any:
+    def _weights_to_push(self, policy_or_weights: object) -> object:
         """Return the weights given, else the updater's own: a module's state dict; mapped by `_maybe_map_weights`."""
         weights = self._get_server_weights() if policy_or_weights is None else policy_or_weights
         # A TensorDictParams is a module too, and its state dict has more in it than tensors.
@@ -150,13 +149,13 @@ class WeightUpdaterBase:
     # --- hooks, collectors, set-up
 
     @property
-    def post_hooks(self) -> list[Callable[[], Any]]:
+    def post_hooks(self) -> list[Callable[[], object]]:
         """The hooks that were registered, in order."""
         if self._post_hooks is None:
             self._post_hooks = []
         return self._post_hooks
 
-    def register_post_hook(self, hook: Callable[[], Any]) -> None:
+    def register_post_hook(self, hook: Callable[[], object]) -> None:
         """Register a function to be called, without arguments, after each push that has reached all its workers."""
         if not callable(hook):
             raise SchemaError(
@@ -164,7 +163,7 @@ class WeightUpdaterBase:
             )
         self.post_hooks.append(hook)
 
-    def register_collector(self, collector: Any, *, many: bool = False) -> None:
+    def register_collector(self, collector: object, *, many: bool = False) -> None:
         """Register a collector, by a weak reference, for hooks and for `increment_version`.
 
         Raises RuntimeError if another collector is registered, unless `many` allows several.
@@ -180,13 +179,13 @@ class WeightUpdaterBase:
         self._collector_refs = (*(weakref.ref(each) for each in living), weakref.ref(collector))
 
     @property
-    def collector(self) -> Any:
+    def collector(self) -> object:
         """The collector, the first if there are several; None if none is registered or alive."""
         living = self._living()
         return living[0] if living else None
 
     @property
-    def collectors(self) -> list[Any] | None:
+    def collectors(self) -> list[object] | None:
         """All collectors that are alive; None without any."""
         return self._living() or None
 
@@ -200,14 +199,14 @@ class WeightUpdaterBase:
             if callable(increment):
                 increment()
 
-    def _living(self) -> list[Any]:
+    def _living(self) -> list[object]:
         return [collector for ref in self._collector_refs if (collector := ref()) is not None]
 
-    def init(self, *args: Any, **kwargs: Any) -> None:
+    def init(self, *args: object, **kwargs: object) -> None:
         """Do nothing; a subclass may take the arguments of a later set-up here."""
 
     @classmethod
-    def from_policy(cls, policy: Any) -> WeightUpdaterBase | None:
+    def from_policy(cls, policy: object) -> WeightUpdaterBase | None:
         """Return an updater for a policy; None, as here, for a class that needs more than a policy."""
         return None
 
@@ -236,7 +235,7 @@ class Push:
 
 @WEIGHT_UPDATER_REGISTRY.register("distributed")
 class DistributedWeightUpdater(WeightUpdaterBase):
-    """Weight updater of worker ranks 1 to `num_workers`, which it tells, and hears, through a store.
+    """Weight updater of worker ranks 1 to `num_workers`, which it reaches through a store.
 
     `store` is as in `NodeStore`. `policy_weights` (a module, a state dict, a nested dict, a TensorDict) is sent by a
     push that is given no weights, and fixes names, shapes and dtypes of all others. With `sync`, `push_weights` returns
@@ -252,7 +251,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
     def __init__(
         self,
         store: AnyStore,
-        policy_weights: Any,  # Any: see `extract.state_of`
+        policy_weights: object,  # see `extract.state_of`
         num_workers: int,
         sync: bool,
         *,
@@ -302,12 +301,12 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         (rank,) = self._ranks(worker_id)
         self._batches_since_weight_update[rank - 1] += 1
 
-    def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> PushHandle | None:
+    def push_weights(self, policy_or_weights: object = None, worker_ids: object = None) -> PushHandle | None:
         """Send weights to ranks (None: all) and return None; without `sync`, return a handle at once.
 
-        `worker_ids` is a rank, 1 or more, a device of `devices`, or a list of these. All ranks are told before any is
-        awaited. Weights are copied before this returns. A push that comes while another is under way waits for its
-        answers first. An empty list of ranks does nothing.
+        `worker_ids` is a rank, 1 or more, a device of `devices`, or a list of these. All ranks receive the word before
+        any is awaited. Weights are copied before this returns. A push while another is under way waits for its answers
+        first. An empty list of ranks does nothing.
 
         Raises before anything is sent: SchemaError for weights that are not like `policy_weights`, RuntimeError for a
         rank below 1, ValueError for one above `num_workers` or a device that no worker has. Raises
@@ -322,13 +321,13 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         with self._lock:
             push = self._begin(ranks, state)
             if not self.sync:
-                self._under_way = PushHandle(push.deadline, lambda: self._finish(push), self._after_push)
+                self._under_way = PushHandle(push, self._finish, self._after_push)
                 return self._under_way
             self._finish(push)
         self._after_push()
         return None
 
-    def _push_weights(self, *, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
+    def _push_weights(self, *, policy_or_weights: object = None, worker_ids: object = None) -> None:
         """Send weights to ranks and wait for their answers, with or without `sync`; call no hooks."""
         ranks = self._ranks(worker_ids)
         state = self._state(self._weights_to_push(policy_or_weights))
@@ -336,13 +335,13 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             with self._lock:
                 self._finish(self._begin(ranks, state))
 
-    def _sync_weights_with_worker(self, worker_id: Any = None, server_weights: Any = None) -> None:
+    def _sync_weights_with_worker(self, worker_id: object = None, server_weights: object = None) -> None:
         """Send weights (None: `policy_weights`) to one rank and wait for its answer."""
         if worker_id is None or isinstance(worker_id, (list, tuple)):
             raise SchemaError("_sync_weights_with_worker takes one worker; push_weights takes several.")
         self._push_weights(policy_or_weights=server_weights, worker_ids=worker_id)
 
-    def _get_server_weights(self) -> Any:
+    def _get_server_weights(self) -> object:
         """Return `policy_weights`, as they are now."""
         return self._policy_weights
 
@@ -369,7 +368,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
     # --- one push
 
     def _begin(self, ranks: Sequence[int], state: FlatState) -> Push:
-        """Tell ranks and await none; the caller holds the lock."""
+        """Write the word for all ranks and await none; the caller holds the lock."""
         if self._is_closed:
             raise CommError("weights are pushed after the updater was closed.")
         if self._under_way is not None:
@@ -394,13 +393,13 @@ class DistributedWeightUpdater(WeightUpdaterBase):
 
     def _finish(self, push: Push) -> None:
         """Send the weights and await all answers. Raises WeightUpdateError unless all were updated."""
-        told = [rank for rank in push.ranks if rank not in push.failed and rank not in push.not_tried]
+        asked = [rank for rank in push.ranks if rank not in push.failed and rank not in push.not_tried]
         # Each in a thread, so that a rank that is late does not take the time of the others.
-        threads = [_in_thread(partial(self._bring, rank, push), f"weights to rank {rank}") for rank in told]
-        reasons = [each.result() for each in threads]
+        with ThreadPoolExecutor(max(len(asked), 1), thread_name_prefix="weights to ranks") as threads:
+            reasons = list(threads.map(lambda rank: self._bring(rank, push), asked))
         PUSHED_IN_PROCESS.pop(push.push_id, None)
-        push.failed.update({rank: reason for rank, reason in zip(told, reasons, strict=True) if reason})
-        updated = [rank for rank in told if rank not in push.failed]
+        push.failed.update({rank: reason for rank, reason in zip(asked, reasons, strict=True) if reason})
+        updated = [rank for rank in asked if rank not in push.failed]
         for rank in updated:
             self._batches_since_weight_update[rank - 1] = 0
         if push.failed:
@@ -429,7 +428,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         return ""
 
     def _send_weights(self, rank: int, push: Push) -> None:
-        """Send the weights to a rank that was told. Raises what the push reports of the rank."""
+        """Send the weights to a rank that has the word. Raises what the push reports of the rank."""
         if not self._store.is_of_process:
             self._link(rank).send(push)
 
@@ -455,7 +454,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
 
     # --- what is pushed, and to which ranks
 
-    def _state(self, weights: Any) -> FlatState:
+    def _state(self, weights: object) -> FlatState:
         state = named_like(self._kinds, _checked_state(weights))
         try:
             check_alike(self._kinds, kinds_of(state))
@@ -465,14 +464,14 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             ) from error
         return state
 
-    def _ranks(self, worker_ids: Any) -> list[int]:
+    def _ranks(self, worker_ids: object) -> list[int]:
         """Return the ranks of worker ids, each once, in the order given."""
         if worker_ids is None:
             return list(range(1, self._num_workers + 1))
         ranks = [rank for worker_id in _as_list(worker_ids) for rank in self._ranks_of(worker_id)]
         return list(dict.fromkeys(ranks))
 
-    def _ranks_of(self, worker_id: Any) -> list[int]:
+    def _ranks_of(self, worker_id: object) -> list[int]:
         if isinstance(worker_id, torch.device):
             ranks = [place for place, device in enumerate(self._devices or (), 1) if device == worker_id]
             if not ranks:
@@ -534,49 +533,50 @@ class _Link:
         self.store.close()
 
 
-class PushHandle:
-    """Push that runs in a thread; `push_weights` returns one with `sync=False`."""
+class PushHandle(threading.Thread):
+    """Push that runs in a thread of its own; `push_weights` returns one with `sync=False`."""
 
-    def __init__(self, deadline: float, finish: Callable[[], None], after: Callable[[], None]) -> None:
-        self._deadline = deadline
+    def __init__(self, push: Push, finish: Callable[[Push], None], after: Callable[[], None]) -> None:
+        super().__init__(name="push of weights", daemon=True)
+        self._push, self._finish, self._after = push, finish, after
         self._has_answered = threading.Event()
-        self._future = _in_thread(lambda: self._run(finish, after), "push of weights")
+        self._failure: Exception | None = None
+        self.start()
 
     def done(self) -> bool:
         """Return whether all ranks have answered and the hooks have run, or the push has failed."""
-        return self._future.done()
+        return not self.is_alive()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Wait until the push is done, at most `timeout_s` (None: the rest of the push's own time, and 1 s for hooks).
 
         Raises WeightUpdateError as a synchronous push does, what a hook raised, and CommError if it is not done.
         """
-        if timeout_s is None:
-            timeout_s = max(self._deadline - monotonic(), 0.0) + 1.0
-        try:
-            self._future.result(timeout=timeout_s)
-        except FutureTimeoutError:
-            raise CommError(f"the push of weights is not done after {timeout_s:g} s: wait again.") from None
-        finally:
-            del self  # the exception holds this frame, and this frame would hold the exception
+        timeout_s = self._push.left_s + 1.0 if timeout_s is None else timeout_s
+        self.join(timeout_s)
+        if self.is_alive():
+            raise CommError(f"the push of weights is not done after {timeout_s:g} s: wait again.")
+        if self._failure is not None:
+            raise self._failure
 
     def wait_for_answers(self) -> None:
         """Wait until all ranks have answered or the deadline has passed; raise nothing."""
-        self._has_answered.wait(max(self._deadline - monotonic(), 0.0) + 1.0)
+        self._has_answered.wait(self._push.left_s + 1.0)
 
-    def _run(self, finish: Callable[[], None], after: Callable[[], None]) -> None:
+    def run(self) -> None:
+        """Await the answers, then call the hooks."""
         try:
             try:
-                finish()
+                self._finish(self._push)
             finally:
                 self._has_answered.set()
-            after()
+            self._after()
         except Exception as error:  # logged, as `wait` may never be called
             logger.warning("a push of weights, or a hook behind it, has failed: %s", error)
-            raise
+            self._failure = error
 
 
-def _checked_state(weights: Any) -> FlatState:  # Any: see `extract.state_of`
+def _checked_state(weights: object) -> FlatState:
     try:
         state = state_of(weights)
     except CommError as error:
@@ -586,19 +586,5 @@ def _checked_state(weights: Any) -> FlatState:  # Any: see `extract.state_of`
     return state
 
 
-def _as_list(ids: Any) -> list[Any]:  # Any: ids of workers, or one
+def _as_list(ids: object) -> list[object]:
     return list(ids) if isinstance(ids, (list, tuple, range)) else [ids]
-
-
-def _in_thread(run: Callable[[], Any], name: str) -> Future[Any]:
-    """Run a function in a daemon thread, which ends by the deadlines of what it does; return a future of its result."""
-    future: Future[Any] = Future()
-
-    def settle() -> None:
-        try:
-            future.set_result(run())
-        except BaseException as error:  # any error; the future raises it in the thread that waits
-            future.set_exception(error)
-
-    threading.Thread(target=settle, name=name, daemon=True).start()
-    return future
