@@ -194,7 +194,7 @@ def _check_key(key: object, reserved: Collection[str] = _RESERVED) -> None:
 
 
 def _is_slip(path: str, key: str) -> bool:
-    """Tell whether a key of an env that takes any key is a misspelt one of those that every env has."""
+    """Return whether a key of an env that takes any key is a misspelt one of those that every env has."""
     return path == "env" and bool(difflib.get_close_matches(key, ENV_TEMPLATE, n=1, cutoff=0.85))
 
 

@@ -134,7 +134,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
 _GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
 
-# (policy, key) of DI-engine's that has no counterpart, or none that is known -> what is said of it.
+# (policy, key) of DI-engine's that has no counterpart, or none that is known -> the reason that docs give.
 NOT_TAKEN: Mapping[tuple[str, str], str] = {
     ("sac, discrete_sac", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
     ("qmix", "collect.unroll_len = 10"): "rows are single transitions here, and the networks have no memory",
@@ -227,12 +227,12 @@ def switch_fault(create: Config) -> str | None:
 
 
 def is_switched(create: Config) -> bool:
-    """Tell whether a create_config asks for the defaults of DI-engine."""
+    """Return whether a create_config asks for the defaults of DI-engine."""
     return create.get(SWITCH) == CHOICES[1]
 
 
 def is_di_engine(create: Config) -> bool:
-    """Tell whether a config is one of DI-engine's: the switch says so, or its import_names are of `ding` or `dizoo`."""
+    """Return whether a config is DI-engine's: the switch is set, or its import_names are of `ding` or `dizoo`."""
     return is_switched(create) or any(_names_its_modules(section) for _, section in items(create))
 
 
@@ -250,7 +250,7 @@ def set_defaults(defaults: Tree, found: Defaults, user: Config) -> None:
 
 
 def read_place(path: str, policy: str | None) -> bool:
-    """Tell whether DI-engine's policy reads its own name of a key, `path`, where a config has ours as well."""
+    """Return whether DI-engine's policy reads its own name of a key, `path`, where a config has ours as well."""
     return path == "policy.learn.discount_factor" and policy in _GAMMA_IN_LEARN
 
 

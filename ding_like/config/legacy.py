@@ -140,7 +140,7 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
 }
 
-# Sections of DI-engine that are whole methods of learning: what is said of them, in place of "unknown key".
+# Sections of DI-engine that are whole methods of learning: the message, in place of "unknown key".
 NOT_HERE: dict[str, str] = {
     "*reward_model": (
         "DI-engine's reward models (GAIL, RND, ICM, TREX, guided cost, ...) are not here: leave the section out to "

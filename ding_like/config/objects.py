@@ -23,12 +23,12 @@ _NO_VALUE = object()
 
 
 def is_object(value: object) -> bool:
-    """Tell whether a value is a class, a function, or a layer of torch."""
+    """Return whether a value is a class, a function, or a layer of torch."""
     return isinstance(value, type) or inspect.isroutine(value) or _is_layer(value)
 
 
 def is_object_text(value: object) -> bool:
-    """Tell whether a value is a text that stands for an object."""
+    """Return whether a value is a text that stands for an object."""
     return isinstance(value, str) and value.startswith(_PREFIX)
 
 

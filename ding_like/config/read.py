@@ -259,7 +259,7 @@ def _registered() -> dict[tuple[str, str], Any]:
 
 
 def _is_known(found: Any) -> bool:
-    """Tell whether every process knows a class or a gymnasium spec without the file: ours, gymnasium's, a plug-in's."""
+    """Return whether all processes have a class or gymnasium spec without the file: ours, gymnasium's, a plug-in's."""
     entry = getattr(found, "entry_point", found)
     module = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
     return module.partition(":")[0].partition(".")[0] in {*_OWN, *_plugins()}

@@ -27,7 +27,7 @@ def save_config(
     """Write `total_config.py`, `formatted_total_config.py` and `config_diff.txt`.
 
     Both Python files run again and compile to an equal config. `overrides` maps paths to the command line arguments
-    that set them; the formatted file says so beside each. Raises ConfigError if the folder cannot be written.
+    that set them; the formatted file names each beside its key. Raises ConfigError if the folder cannot be written.
     """
     create = create_config_of(cfg)
     texts = {

@@ -58,15 +58,15 @@ class Schema:
     is_di_engine: bool = False  # whether the config is one of DI-engine's
 
     def is_opaque(self, path: str) -> bool:
-        """Tell whether a path lies in a section about which nothing is known."""
+        """Return whether a path lies in a section about which nothing is known."""
         return _is_below(path, self.opaque)
 
     def is_free(self, path: str) -> bool:
-        """Tell whether the section at a path takes any key."""
+        """Return whether the section at a path takes any key."""
         return _is_below(path, self.free)
 
     def knows(self, path: str) -> bool:
-        """Tell whether a key has a default or at least a type."""
+        """Return whether a key has a default or at least a type."""
         return path in self.types or get_path(self.defaults, path, _MISSING) is not _MISSING
 
     def mount(self, part: Part, cls: type[object]) -> None:

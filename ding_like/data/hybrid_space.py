@@ -69,7 +69,7 @@ class HybridSpace(spaces.Box):
         return row
 
     def contains(self, x: object) -> bool:
-        """Tell whether `x` is a row of this space: a whole number, and parameters within their bounds."""
+        """Return whether `x` is a row of this space: a whole number, and parameters within their bounds."""
         return super().contains(x) and bool(np.asarray(x)[0] == np.floor(np.asarray(x)[0]))
 
     def draw(self, rng: np.random.Generator, rows: int) -> Array:

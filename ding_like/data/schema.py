@@ -94,7 +94,7 @@ class Schema(Mapping[str, Field]):
 
 
 def can_hold(stored: Mapping[str, Array], columns: Mapping[str, Array], *, rows: int | None = None) -> bool:
-    """Tell whether columns can be copied into those of the same names without a loss; `rows` as in `Schema.check`."""
+    """Return whether columns can be copied into those of the same names without a loss; `rows` as in `Schema.check`."""
     if stored.keys() != columns.keys():
         return False
     return all(
@@ -107,5 +107,5 @@ def can_hold(stored: Mapping[str, Array], columns: Mapping[str, Array], *, rows:
 
 
 def _fits(given: np.dtype[Any], stored: np.dtype[Any], *, widens: bool) -> bool:
-    """Tell whether a dtype is the stored one or, if it `widens`, one of its kind of which every value fits into it."""
+    """Return whether a dtype is the stored one or, if it `widens`, a narrower one of its kind."""
     return given == stored or (widens and given.kind == stored.kind and np.can_cast(given, stored, "safe"))

@@ -68,7 +68,7 @@ def load_columns(path: str | os.PathLike[str]) -> dict[str, Array]:
 
 
 def is_column_file(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file begins as safetensors do: the length of a JSON header, then the header."""
+    """Return whether a file begins as safetensors do: the length of a JSON header, then the header."""
     try:
         with open(path, "rb") as file:
             return file.read(9)[8:] == b"{"

@@ -131,7 +131,7 @@ class BaseLeague(Configurable):
         return self._snapshot(player)
 
     def is_to_reset(self, player_id: str) -> bool:
-        """Tell, after a snapshot, whether a player begins from its first weights again."""
+        """Return, after a snapshot, whether a player begins from its first weights again."""
         return self._active(player_id).is_to_reset(self._rng)
 
     def _snapshot(self, player: ActivePlayer) -> HistoricalPlayer:

@@ -92,7 +92,7 @@ class ActivePlayer(Player):
         return chosen
 
     def is_trained_enough(self, players: Sequence[Player]) -> bool:
-        """Tell whether it is time for a snapshot: strong enough after one phase, in any case after two."""
+        """Return whether it is time for a snapshot: strong enough after one phase, in any case after two."""
         passed = self.total_agent_step - self.last_snapshot_step
         phase = self._cfg["one_phase_step"]
         if passed < phase:
@@ -106,7 +106,7 @@ class ActivePlayer(Player):
         return bool(rates.min() > self._cfg["strong_win_rate"])
 
     def is_to_reset(self, rng: np.random.Generator) -> bool:
-        """Tell whether the player begins from its first weights again after a snapshot."""
+        """Return whether the player begins from its first weights again after a snapshot."""
         return False
 
     def _rivals(self, players: Sequence[Player]) -> Sequence[Player]:

@@ -71,7 +71,7 @@ class FakeLearner:
 
 @registries.SERIAL_COLLECTOR_REGISTRY.register("cfg_fake")
 class FakeCollector:
-    """Have no config at all."""
+    """Collector without any config."""
 
 
 @registries.SERIAL_EVALUATOR_REGISTRY.register("cfg_fake")

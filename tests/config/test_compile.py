@@ -1,4 +1,4 @@
-"""A compiled config is the defaults of the named classes, then the user's; every fault is told at once."""
+"""A compiled config is the defaults of the named classes, then the user's; every fault is in one error."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_settings_in_create_config_are_read_but_main_config_wins(create: dict[st
     assert (buffer.alpha, buffer.replay_buffer_size) == (0.1, 4)
 
 
-# A part of main_config, or changes of create_config, and what is said of it.
+# A part of main_config, or changes of create_config, and the message.
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"policy": {"learn": {"batch_size": 64.5}}}, "expected int, got float 64.5"),
     ({"policy": {"learn": {"batch_size": True}}}, "expected int, got bool True"),

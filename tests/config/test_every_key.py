@@ -24,7 +24,7 @@ from tests.config import key_scenarios as scenarios
 
 
 class Changed(NamedTuple):
-    """Say what a key is set to, and what else must be set for it to matter."""
+    """Value of a key, and what else must be set for it to matter."""
 
     value: Any
     beside: dict[str, Any] = {}

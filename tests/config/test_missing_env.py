@@ -1,4 +1,4 @@
-"""A config that names a module of DI-engine's zoo that is not here is told which gymnasium env to take."""
+"""The error about a module of DI-engine's zoo that is not here names the gymnasium env to take."""
 
 from __future__ import annotations
 

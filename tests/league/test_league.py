@@ -186,9 +186,9 @@ def test_leagues_that_cannot_be_are_refused(tmp_path: Path, cfg: dict[str, Any],
     with pytest.raises(ConfigError, match=message):
         make(tmp_path, **cfg)
     with pytest.raises(RegistryError):
-        make(tmp_path, active_players={"nobody": 1})
+        make(tmp_path, active_players={"unknown_player": 1})
     with pytest.raises(ConfigError, match="no player"):
-        make(tmp_path).finish_job(job("naive_sp_player_0", "somebody", "wins"))
+        make(tmp_path).finish_job(job("naive_sp_player_0", "unknown_player_0", "wins"))
 
 
 def test_a_saved_league_goes_on_as_the_other_does(tmp_path: Path) -> None:

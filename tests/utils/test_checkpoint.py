@@ -1,4 +1,4 @@
-"""What goes into a checkpoint comes out equal, and bad files are told apart."""
+"""What goes into a checkpoint comes out equal, and each kind of bad file has its own error."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_retry_waits_longer_each_time_up_to_a_limit(monkeypatch: pytest.MonkeyPa
 
 
 class Disk:
-    """Be full for some tries, each of which takes a second."""
+    """Disk that is full for some tries, each of which takes a second."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, full_for: int, error: Exception) -> None:
         self.now = 0.0

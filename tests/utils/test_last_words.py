@@ -1,4 +1,4 @@
-"""A process that ends without a word leaves a line that says so."""
+"""A process that is killed leaves a line on standard error."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ding_like.utils.machine import check_known, coordinator_url, is_loopback, r
 
 
 class NoWayOut(socket.socket):
-    """Know no other network."""
+    """Socket of a machine without a route to another network."""
 
     def connect(self, address: Any) -> None:
         raise OSError(101, "Network is unreachable")

@@ -180,7 +180,7 @@ def test_load_refuses_a_file_that_lost_lines(sink: MetricsSink) -> None:
 
 
 class RecordingWriter:
-    """Stand in for a SummaryWriter."""
+    """Stand-in for a SummaryWriter."""
 
     def __init__(self) -> None:
         self.scalars: list[tuple[str, float, int]] = []
@@ -231,7 +231,7 @@ def test_something_else_as_tb_logger_is_refused() -> None:
 
 
 class SmallDisk:
-    """Stand for an open file on a disk with room for so many bytes."""
+    """Open file on a disk with room for so many bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room

@@ -1,4 +1,4 @@
-"""Trackers for tests: one writes what it is told into a file, others fail or hang."""
+"""Trackers for tests: one writes what it receives into a file, others fail or hang."""
 
 from __future__ import annotations
 
