@@ -6,15 +6,13 @@ are the schema; every fault of a config is reported in one error.
 
 from __future__ import annotations
 
-from typing import Any
-
 from ding_like.config.compile import compile_config
 from ding_like.config.objects import with_objects
 from ding_like.config.read import ConfigFile, read_config
 from ding_like.config.report import NoEffect
 from ding_like.config.save import read_saved_config, save_config, save_system
 from ding_like.config.tree import FrozenConfig, deep_merge, to_plain
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 _READ = "read_config returns main_config and create_config; its result has system_config too"
 # Imported on first use.
@@ -43,10 +41,4 @@ __all__ = [
     "with_objects",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

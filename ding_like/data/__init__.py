@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 _BUFFERS = "use NaiveReplayBuffer or AdvancedReplayBuffer of ding_like.worker"
 # DI-engine's that are not here -> what to use.
@@ -14,6 +12,4 @@ _INSTEAD = {
     "create_dataset": "there is no learning from recorded data yet",
 }
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, {}, name, instead=_INSTEAD)
+__getattr__, __dir__ = lazy_exports(__name__, {}, instead=_INSTEAD)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 # Imported on first use: `ding --help` must not wait for torch.
 _HOMES = {
@@ -44,10 +42,4 @@ _INSTEAD = {
 
 __all__ = list(_HOMES)
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

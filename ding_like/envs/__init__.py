@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ding_like.envs.check import Finding, check_env
 from ding_like.envs.di_engine_style import BaseEnv, BaseEnvTimestep, DiEngineStyleEnv
 from ding_like.envs.env_wrappers import DingEnvWrapper
 from ding_like.envs.factory import EnvFactory, create_env_manager, get_vec_env_setting, make_env
 from ding_like.envs.gymnasium_env import GymnasiumEnv
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 # Imported on first use: DI-engine's names, and its way to use them.
 _NAMES = {
@@ -49,10 +47,4 @@ __all__ = [
     "make_env",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

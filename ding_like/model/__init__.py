@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ding_like.model.encoder import ConvEncoder, FCEncoder, build_encoder
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.head import DiscreteHead, DuelingHead
@@ -12,7 +10,7 @@ from ding_like.model.numpy_forward import numpy_forward
 from ding_like.model.q_networks import C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding_like.model.qac import PDQN, ContinuousQAC, DiscreteQAC
 from ding_like.model.vac import PG, PPG, VAC, GaussianHead, RecurrentVAC
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
@@ -64,10 +62,4 @@ __all__ = [
     *_HOMES,
 ]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 if TYPE_CHECKING:
     from ding_like.policy.base import Policy, create_policy, get_policy_cls
@@ -65,10 +65,4 @@ _INSTEAD = {
 
 __all__ = ["Policy", "create_policy", "get_policy_cls", *_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, {**_OWN, **_HOMES}, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_OWN, *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, {**_OWN, **_HOMES}, instead=_INSTEAD)

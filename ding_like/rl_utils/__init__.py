@@ -6,8 +6,6 @@ Rollout arithmetic is numpy. Losses are torch and are imported from their own mo
 
 from __future__ import annotations
 
-from typing import Any
-
 from ding_like.rl_utils.exploration import (
     Schedule,
     constant,
@@ -16,7 +14,7 @@ from ding_like.rl_utils.exploration import (
     linear_schedule,
 )
 from ding_like.rl_utils.returns import NStep, gae, get_nstep_return_data, get_train_sample, nstep_return
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 # Imported on first use. Names are DI-engine's.
 _HOMES = {
@@ -51,10 +49,4 @@ __all__ = [
     *_HOMES,
 ]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

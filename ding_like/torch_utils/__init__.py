@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 _CONVERT = "ding_like.data.convert"
 _HOMES = {
@@ -26,10 +24,4 @@ _INSTEAD = {
 
 __all__ = [*_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

@@ -5,9 +5,7 @@ Scripts written for DI-engine find what they import from its `ding.utils` here; 
 
 from __future__ import annotations
 
-from typing import Any
-
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 _REGISTRIES = (
     "BUFFER COMMANDER COMM_COLLECTOR COMM_LEARNER ENV ENV_MANAGER ENV_WRAPPER LEAGUE LEARNER MODEL PARALLEL_COLLECTOR "
@@ -37,10 +35,4 @@ _INSTEAD = {
 
 __all__ = [*_HOMES]
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOMES, name, instead=_INSTEAD)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

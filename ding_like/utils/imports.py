@@ -15,7 +15,7 @@ import site
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -70,7 +70,7 @@ def lazy_export(
 ) -> Any:
     """Return what `package` exports as `name`, from its home: a module, or "module:name" if its name there differs.
 
-    A package's `__getattr__` calls it. `instead` are names of DI-engine that do not exist here, with what to
+    `instead` are names of DI-engine that do not exist here, with what to
     use in their place: they raise ImportError, as `from package import name` would hide the text of any other error.
     Raises AttributeError for a name that is in neither.
     """
@@ -81,6 +81,17 @@ def lazy_export(
         raise ImportError(f"{package} has no {name}: {instead[name]}", name=package)
     exported = f"; it exports {', '.join(home_of)}" if home_of else ""
     raise AttributeError(f"module '{package}' has no attribute '{name}'{exported}")
+
+
+def lazy_exports(
+    package: str, home_of: Mapping[str, str], *, instead: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that exports by `lazy_export`."""
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home_of})
+
+    return lambda name: lazy_export(package, home_of, name, instead=instead), names
 
 
 def install_hint(error: BaseException) -> str:

@@ -5,9 +5,7 @@ The table is the one place that may point upward: the parallel pipeline's classe
 
 from __future__ import annotations
 
-from typing import Any
-
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 _COLLECTOR = "ding_like.worker.collector"
 _EVALUATOR = "ding_like.worker.evaluator"
@@ -66,12 +64,4 @@ _HOME_OF: dict[str, str] = {
 
 __all__ = list(_HOME_OF)
 
-
-def __getattr__(name: str) -> Any:
-    value = lazy_export(__name__, _HOME_OF, name)
-    globals()[name] = value  # so that Python finds it by itself next time
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(__name__, _HOME_OF)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ding_like.utils.imports import lazy_export
+from ding_like.utils.imports import lazy_exports
 
 _HERE = "ding_like.pipeline.seed"
 _HOME_OF = {
@@ -21,6 +19,4 @@ _HOME_OF = {
 
 __all__ = list(_HOME_OF)
 
-
-def __getattr__(name: str) -> Any:
-    return lazy_export(__name__, _HOME_OF, name)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME_OF)
