@@ -184,7 +184,7 @@ async def _collect(client: Client, until_s: float, items: int) -> None:
             continue
         names = [f"{client.worker}.{sent + index:08d}" for index in range(items)]
         sent += items
-        common = {"rows": _ITEM_ROWS, "sha256": "0" * 64, "nbytes": 2000, "schema_hash": "0" * 16}
+        common = {"rows": _ITEM_ROWS, "sha256": "0" * 64, "nbytes": 2000}
         segments = [{"name": each, **common, "policy_version": 0, "env_steps": _ITEM_ROWS} for each in names]
         body = {"attempt": task["attempt"], "segments": segments}
         answer = await client.ask(f"/v1/tasks/{task['task_id']}/data", body)

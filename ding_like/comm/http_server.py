@@ -17,7 +17,7 @@ from flask import Flask, request
 from waitress import wasyncore
 from waitress.server import create_server
 
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.errors import CommError, ConfigError
 from ding_like.utils.machine import OWN_HOST, check_known, is_loopback
 

@@ -23,7 +23,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from ding_like.data.schema import Schema
 from ding_like.errors import CheckpointError, CommError
 from ding_like.types import Array
 from ding_like.utils.files import WrongSizeError, atomic_write, is_full, read_regular_file
@@ -106,7 +105,6 @@ class WrittenSegment(NamedTuple):
     rows: int
     sha256: str
     nbytes: int
-    schema_hash: str
 
 
 def write_segment(
@@ -122,7 +120,6 @@ def write_segment(
     Raises SegmentError where the disk is full, or for more bytes than are read, and leaves nothing behind.
     """
     arrays = {column: np.ascontiguousarray(values) for column, values in columns.items()}
-    schema = Schema.of(arrays)
     rows = len(next(iter(arrays.values())))
     header = {
         "format": _FORMAT,
@@ -146,7 +143,7 @@ def write_segment(
         if not is_full(error):
             raise
         raise SegmentError("full", f"there is no room for {len(data)} bytes in {folder}: {error.strerror}") from error
-    return WrittenSegment(name, rows, hashlib.sha256(data).hexdigest(), len(data), schema.hash())
+    return WrittenSegment(name, rows, hashlib.sha256(data).hexdigest(), len(data))
 
 
 def read_segment(

@@ -28,7 +28,7 @@ from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
 from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
 from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.parallel.reopen import STATE_FILE, WORKERS_CONFIG, SavedRun
+from ding_like.pipeline.parallel.core.state import STATE_FILE, WORKERS_CONFIG, SavedRun
 from ding_like.pipeline.parallel.settings import (
     FILES,
     SystemConfig,

@@ -12,7 +12,7 @@ from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.parallel.reopen import STATE_FILE
+from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.record import RunResult
 from ding_like.policy import Policy
 from ding_like.utils.log import shown_as_by_the_command

@@ -16,7 +16,7 @@ from werkzeug.exceptions import HTTPException
 from ding_like.comm import http_server
 from ding_like.comm.http_server import HttpServer, check_envelope, local_names
 from ding_like.comm.keys import MAKE_TOKEN
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.serve.messages import (
     JSON,
     VERSION_HEADER,

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from ding_like.agent.observations import Sent, by_flat_name, quoted
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.types import Array, Json
 
 JSON = "application/json"

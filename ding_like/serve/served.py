@@ -23,7 +23,7 @@ from ding_like.agent.observations import (
     describe_space,
     read_is_first,
 )
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
 from ding_like.serve.messages import ActRequest, ActResponse
 from ding_like.types import Array, Json, Obs

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.parallel.reopen import STATE_FILE
+from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import SeedsPlan, seed_folder, seed_log
 from ding_like.report.progress import Limits

@@ -20,7 +20,7 @@ import ding_like
 from ding_like.comm.keys import Keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.errors import CommError
 from tests.chaos.audit import audit, saved_segments
 from tests.chaos.kills import CONFIG, ROOT
@@ -132,7 +132,7 @@ class Fake(threading.Thread):
     def _send(self, task: m.Task) -> None:
         name = f"{self._worker}.{self._sent:08d}"
         # One env step for all rows: nobody could have taken as many in the time.
-        info = m.SegmentInfo(name, self._rows, "x", 1, "x", 0, env_steps=1)
+        info = m.SegmentInfo(name, self._rows, "x", 1, 0, env_steps=1)
         reply = self._client.send_data(self._worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert name in (*reply.accepted, *reply.duplicate), reply
         self._sent += 1

@@ -14,8 +14,8 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.pipeline.parallel.service import LockedService
+from ding_like.comm.rest.wire import RefusedError
+from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.chaos.proxy import FAULTS, FaultyProxy
 from tests.chaos.report import Report
 from tests.pipeline.parallel.service_parts import PACKAGE, make_core
@@ -113,7 +113,7 @@ def _collect(url: str, keys: Keys, incarnation: str, segments: int) -> None:
                 client.finish_task(worker, task.task_id, m.FinishTask(task.attempt, result))
                 task = None
                 continue
-            info = m.SegmentInfo(f"{worker}.{number:08d}", _ROWS, "x", 1, "x", 0, _ROWS)
+            info = m.SegmentInfo(f"{worker}.{number:08d}", _ROWS, "x", 1, 0, _ROWS)
             client.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
             number += 1
         except RefusedError as error:

@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import check_id
+from ding_like.comm.rest.wire import RefusedError, check_id
 from ding_like.comm.weights.delta import apply_delta, is_delta
 from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.segment_file import SegmentError

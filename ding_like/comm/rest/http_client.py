@@ -18,8 +18,7 @@ import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, draw_secret
 from ding_like.comm.rest.messages import ROUTES, CoordinatorService
-from ding_like.comm.rest.refusal import STATUS, RefusedError, UnreachableError
-from ding_like.comm.rest.wire import decode, encode, printable
+from ding_like.comm.rest.wire import STATUS, RefusedError, UnreachableError, decode, encode, printable
 from ding_like.errors import CommError
 
 M = TypeVar("M")
@@ -320,4 +319,4 @@ def _refusal_of(status: int, body: bytes) -> CommError:
         return _BadClockError(error.message)
     if error.retryable:
         return _TryAgainError(error.message)
-    return RefusedError(error.code, error.message, retry_after_s=error.retry_after_s, details=error.details)
+    return RefusedError(error.code, error.message)

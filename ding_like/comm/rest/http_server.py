@@ -34,8 +34,7 @@ from ding_like.comm.rest.auth import (
     own_key,
     steady_clock,
 )
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import check_id, decode, encode
+from ding_like.comm.rest.wire import RefusedError, check_id, decode, encode
 from ding_like.comm.weights.delta import delta
 from ding_like.utils.files import atomic_write, is_full, read_regular_file
 from ding_like.utils.machine import is_loopback
@@ -245,7 +244,7 @@ def make_app(
         elif not isinstance(error, RefusedError):
             logger.error("a request failed", exc_info=error)
             error = RefusedError("internal", "the coordinator failed at this request; its log says how")
-        body = m.ErrorBody(error.code, error.message, error.retryable, error.retry_after_s, error.details)
+        body = m.ErrorBody(error.code, error.message, error.retryable)
         return Response(encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
 
     return app
@@ -379,7 +378,7 @@ def _write(path: Path, data: bytes) -> None:
         message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
         if _FULL_DISK_WARNINGS.pass_s():  # workers try again every second
             logger.warning("%s", message)
-        raise RefusedError("storage_full", message, retry_after_s=1.0) from error
+        raise RefusedError("storage_full", message) from error
 
 
 def _give(path: Path, base: Path | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""The messages of protocol dl/3, their routes, and the coordinator as its workers see it.
+"""The messages of protocol dl/4, their routes, and the coordinator as its workers see it.
 
 `attempt` is the fencing token of a task: a message of an older attempt is refused with `stale_attempt`. (worker,
 channel, number) tells a request from its repetition.
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ding_like.comm.rest.wire import Floats, Id, Ints
 
-PROTOCOL = 3
+PROTOCOL = 4
 # A row's id is `serial * ROWS_PER_SEGMENT + row`: the number the coordinator gave its segment, and its place therein.
 ROWS_PER_SEGMENT = 2**20
 # Files travel as they are.
@@ -42,15 +42,12 @@ class Register:
     package: str
     incarnation: Id  # new for every start of the process
     resources: dict[str, float] = field(default_factory=dict)
-    capabilities: tuple[str, ...] = ()
     secret: str = ""  # hex, drawn by the worker: what it signs is signed with this as well
 
 
 @dataclass(frozen=True)
 class Registered:
     worker_id: Id
-    epoch: int
-    lease_ttl_s: float
     heartbeat_s: float
 
 
@@ -58,10 +55,7 @@ class Registered:
 class Heartbeat:
     """Report of a worker that is alive: POST /v1/workers/{w}/heartbeat."""
 
-    state: str
-    task_id: Id | None = None
-    attempt: int | None = None
-    stats: dict[str, Any] = field(default_factory=dict)
+    state: str  # idle, or the kind of its task
 
 
 @dataclass(frozen=True)
@@ -86,8 +80,6 @@ class PolicyVersion:
 class HeartbeatReply:
     commands: tuple[Command, ...]
     policies: dict[str, PolicyVersion]
-    env_step: int  # of the whole run
-    lease_ttl_s: float
 
 
 @dataclass(frozen=True)
@@ -107,14 +99,12 @@ class Task:
     buffer_id: Id
     policy_id: Id
     cfg: dict[str, Any]
-    lease_s: float
     policy: PolicyVersion | None = None  # the newest weights
 
 
 @dataclass(frozen=True)
 class ClaimReply:
     task: Task | None  # None: nothing to do yet
-    retry_after_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -125,7 +115,6 @@ class SegmentInfo:
     rows: int
     sha256: str
     nbytes: int
-    schema_hash: str
     policy_version: int
     env_steps: int  # that were taken for it, dropped ones included
     stats: dict[str, Any] = field(default_factory=dict)
@@ -187,9 +176,7 @@ class FailTask:
     """Failure of a task: POST /v1/tasks/{t}/fail."""
 
     attempt: int
-    code: Id
     message: str
-    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -238,8 +225,6 @@ class SampleReply:
 
     batches: Batches | None
     new_segments: tuple[NewSegment, ...]
-    have: int
-    need: int
     env_step: int
     finish: bool
 
@@ -256,12 +241,6 @@ class Update:
     places: Ints | None = None
     priorities: Floats | None = None
     bad_segments: tuple[Id, ...] = ()
-
-
-@dataclass(frozen=True)
-class UpdateReply:
-    finish: bool
-    env_step: int
 
 
 @dataclass(frozen=True)
@@ -292,8 +271,6 @@ class ErrorBody:
     code: str
     message: str
     retryable: bool
-    retry_after_s: float | None = None
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -332,7 +309,7 @@ ROUTES: dict[str, Route] = {
     "finish_task": Route("POST", "/v1/tasks/{item}/finish", FinishTask, EndReply, _WORKERS),
     "fail_task": Route("POST", "/v1/tasks/{item}/fail", FailTask, EndReply, _WORKERS),
     "sample": Route("POST", "/v1/buffers/{item}/sample", Sample, SampleReply, _LEARNER),
-    "update": Route("POST", "/v1/buffers/{item}/update", Update, UpdateReply, _LEARNER),
+    "update": Route("POST", "/v1/buffers/{item}/update", Update, Ok, _LEARNER),
     "publish": Route("POST", "/v1/policies/{item}", Publish, Ok, _LEARNER),
 }
 
@@ -380,7 +357,7 @@ class CoordinatorService(ABC):
     def sample(self, worker_id: str, buffer_id: str, message: Sample) -> SampleReply:
         return self.call("sample", worker_id, message, buffer_id)  # type: ignore[no-any-return]
 
-    def update(self, worker_id: str, buffer_id: str, message: Update) -> UpdateReply:
+    def update(self, worker_id: str, buffer_id: str, message: Update) -> Ok:
         return self.call("update", worker_id, message, buffer_id)  # type: ignore[no-any-return]
 
     def publish(self, worker_id: str, policy_id: str, message: Publish) -> Ok:

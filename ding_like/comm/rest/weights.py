@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ding_like.comm.channels import Receipt, Version, Weights
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.files import SharedFiles
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.comm.weights.encode import Encoded, WireDtype, encode, name_of
 from ding_like.comm.weights.files import WeightsGoneError, read_weights, write_weights

@@ -20,10 +20,36 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.errors import CommError
 from ding_like.types import Array
 
 M = TypeVar("M")
+
+# Code -> HTTP status.
+STATUS = {
+    "malformed": 400,
+    "bad_key": 401,
+    "bad_clock": 401,
+    "wrong_role": 403,
+    "unknown": 404,
+    "no_file": 404,
+    "wrong_method": 405,
+    "stale_attempt": 409,
+    "stale_epoch": 409,
+    "version_not_newer": 409,
+    "old_message": 409,
+    "name_taken": 409,
+    "finished": 410,
+    "too_large": 413,
+    "wrong_content_type": 415,
+    "schema": 422,
+    "wrong_protocol": 426,
+    "quota": 429,
+    "internal": 500,
+    "not_ready": 503,
+    "storage_full": 503,
+}
+RETRYABLE = {"quota", "not_ready", "storage_full"}
 
 # Ids and names of tasks, workers, buffers, policies and segments: never a path, whatever a client sends.
 ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -39,6 +65,21 @@ Id = Annotated[str, "id"]
 Ints = Annotated[Array, "int64"]
 Floats = Annotated[Array, "float32"]
 _KINDS: dict[type, Any] = {list: list[Any], dict: dict[str, Any]}  # of values whose annotation is Any
+
+
+class RefusedError(CommError):
+    """Refusal of a request by the coordinator; `code` is one of STATUS."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = STATUS[code]
+        self.message = message
+        self.retryable = code in RETRYABLE
+
+
+class UnreachableError(CommError):
+    """Failure to reach the coordinator for `retry_s`."""
 
 
 def encode(message: Any) -> bytes:

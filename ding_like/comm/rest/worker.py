@@ -10,7 +10,6 @@ import secrets
 import socket
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -22,7 +21,7 @@ from ding_like.comm.rest.auth import draw_secret
 from ding_like.comm.rest.files import SharedFiles, StreamedFiles
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.messages import CoordinatorService
-from ding_like.comm.rest.refusal import RefusedError, UnreachableError
+from ding_like.comm.rest.wire import RefusedError, UnreachableError
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Config, Info
@@ -36,7 +35,6 @@ _JOIN_S = 10.0  # for the thread of heartbeats
 _PATIENCE_S = 600.0
 _GRACE_S = 20.0
 _MODES = ("auto", "shared", "stream")
-_MAX_TRACE = 20_000  # characters
 _NAMES = 3  # that are tried, where another worker has taken one
 # What a task hears once it is no longer this worker's. After "old_message" its answers are lost: it is given back.
 _IS_OVER = ("stale_attempt", "finished", "unknown", "version_not_newer", "old_message")
@@ -61,7 +59,6 @@ class TaskHandle:
         self._asked = threading.Event()
         self._in_heartbeats = task.policy
         self._in_answers = task.policy  # written by the task's own thread
-        self.env_step = 0
 
     @property
     def newest_policy(self) -> m.PolicyVersion | None:
@@ -76,7 +73,6 @@ class TaskHandle:
 
     def take(self, reply: m.HeartbeatReply) -> None:
         """Take over what a heartbeat brought."""
-        self.env_step = reply.env_step
         self._in_heartbeats = reply.policies.get(self._task.policy_id, self._in_heartbeats)
         if any(command.name == "stop" or command.task_id == self._task.task_id for command in reply.commands):
             self._asked.set()
@@ -267,12 +263,9 @@ class WorkerAgent:
     def _tell_failure(self, task: m.Task, error: Exception) -> None:
         if isinstance(error, UnreachableError):
             return  # there is no coordinator to tell
-        trace = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
         message = f"{type(error).__name__}: {error}"[:2000]
         try:
-            self.coordinator.fail_task(
-                self.worker_id, task.task_id, m.FailTask(task.attempt, type(error).__name__, message, trace)
-            )
+            self.coordinator.fail_task(self.worker_id, task.task_id, m.FailTask(task.attempt, message))
         except CommError as told:
             logger.warning("the coordinator was not told of a failure: %s", told)
 
@@ -280,7 +273,7 @@ class WorkerAgent:
         """Send a heartbeat every few seconds, until stopped."""
         while not self._stopped.wait(self._heartbeat_s):
             job = self._job
-            beat = m.Heartbeat("idle") if job is None else m.Heartbeat(job[0].kind, job[0].task_id, job[0].attempt)
+            beat = m.Heartbeat("idle" if job is None else job[0].kind)
             try:
                 reply = self.coordinator.heartbeat(self.worker_id, beat)
             except RefusedError as error:

@@ -17,9 +17,9 @@ from ding_like.comm.channels import Batch, Version, Weights
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import CoordinatorService
-from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.rows import CLOSE_S, RestBatchSource, RowCheck
 from ding_like.comm.rest.weights import FLUSH_S, RestWeightPublisher, read_published
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerLink
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.weights.files import read_weights
 from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.errors import CommError
 
@@ -34,12 +34,12 @@ class FakeCoordinator:
     def register(self, message: m.Register) -> m.Registered:
         self.registered.append(message)
         self._ask("register")
-        return m.Registered(f"learner-{message.incarnation}", 1, 10.0, 60.0)
+        return m.Registered(f"learner-{message.incarnation}", 60.0)
 
     def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
         self._ask("claim")
         self.attempt += 1
-        return m.ClaimReply(m.Task("t", self.attempt, "learn", "b", "p", {}, 10.0))
+        return m.ClaimReply(m.Task("t", self.attempt, "learn", "b", "p", {}))
 
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
         self._ask("finish_task")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.rows import BatchReader, Fetched, Mirror, RestBatchSource
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError
-from ding_like.pipeline.parallel.service import LockedService
+from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.pipeline.parallel.service_parts import begin, columns_of, make_core, segment
 
 SIZE = 40

@@ -12,9 +12,9 @@ import torch
 
 from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
 from ding_like.comm.rest.rows import RestRowSink
 from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.batch import TransitionBatch
@@ -138,7 +138,7 @@ def test_weights_that_are_gone_are_asked_for_again(
 
 def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(net: Net, publisher: RestWeightPublisher) -> None:
     publisher.publish(weights(1), wait_s=60.0)
-    task = m.Task("eval-1", 1, "eval", "buffer", "policy", {}, 10.0, net.core.policies["policy"])
+    task = m.Task("eval-1", 1, "eval", "buffer", "policy", {}, net.core.policies["policy"])
     publisher.publish(weights(2), wait_s=60.0)
     net.handle.note(net.core.policies["policy"])
     net.collector.begin(task)
@@ -156,7 +156,7 @@ def test_an_older_heartbeat_does_not_take_weights_back(net: Net) -> None:
     first, second = (m.PolicyVersion(1, version, "x", 1) for version in (1, 2))
     net.handle.note(second)
 
-    net.handle.take(m.HeartbeatReply((), {"policy": first}, 0, 10.0))
+    net.handle.take(m.HeartbeatReply((), {"policy": first}))
 
     assert net.handle.newest_policy == second
 

@@ -18,7 +18,7 @@ from ding_like.comm.rest.auth import Signer
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
 from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import WorkerAgent
 from ding_like.errors import CommError, ConfigError
 from tests.support import wait_until
@@ -60,11 +60,11 @@ class Service:
     def register(self, message: m.Register) -> m.Registered:
         self._note("register", message.role)
         self.secrets[f"{message.role}-{message.incarnation}"] = message.secret
-        return m.Registered(f"{message.role}-{message.incarnation}", 1, 10.0, 0.05)
+        return m.Registered(f"{message.role}-{message.incarnation}", 0.05)
 
     def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
         self._note("heartbeat", worker_id)
-        return m.HeartbeatReply((), {}, 7, 10.0)
+        return m.HeartbeatReply((), {"p": m.PolicyVersion(1, 7, "x", 1)})
 
     def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
         self._note("leave", worker_id)
@@ -79,7 +79,7 @@ class Service:
         return m.EndReply(not self.tasks)
 
     def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
-        self._note("fail_task", task_id, message.code, message.message)
+        self._note("fail_task", task_id, message.message)
         return m.EndReply(False)
 
     def status(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def test_messages_go_there_and_back(server: CoordinatorServer, service: Service)
     reply = asker.heartbeat(registered.worker_id, m.Heartbeat("idle"))
     asker.leave(registered.worker_id, m.Leave("done"))
 
-    assert reply.env_step == 7 and asker.status() == {"run": 1}
+    assert reply.policies["p"].version == 7 and asker.status() == {"run": 1}
     assert [asked[0] for asked in service.asked] == ["register", "heartbeat", "leave"]
 
 
@@ -208,7 +208,7 @@ def test_an_empty_host_is_not_every_interface(service: Service) -> None:
 
 
 def test_an_agent_does_tasks_until_the_run_is_over(server: CoordinatorServer, service: Service) -> None:
-    service.tasks = [m.Task(f"t{number}", 1, "collect", "b", "p", {"x": number}, 1.0) for number in range(3)]
+    service.tasks = [m.Task(f"t{number}", 1, "collect", "b", "p", {"x": number}) for number in range(3)]
     agent = WorkerAgent(client(server), "collector", incarnation="one")
     agent.register()
 
@@ -221,7 +221,7 @@ def test_an_agent_does_tasks_until_the_run_is_over(server: CoordinatorServer, se
 
 
 def test_an_agent_tells_of_a_failure_and_raises_it(server: CoordinatorServer, service: Service) -> None:
-    service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
+    service.tasks = [m.Task("t", 1, "collect", "b", "p", {})]
     agent = WorkerAgent(client(server), "collector", incarnation="one")
     agent.register()
 
@@ -232,20 +232,20 @@ def test_an_agent_tells_of_a_failure_and_raises_it(server: CoordinatorServer, se
         agent.run(fail)
     agent.close()
 
-    assert ("fail_task", "t", "ValueError", "ValueError: the env is broken") in service.asked
+    assert ("fail_task", "t", "ValueError: the env is broken") in service.asked
     assert not [thread for thread in threading.enumerate() if thread.name == "heartbeat"]
 
 
 def test_heartbeats_bring_news_to_a_task(server: CoordinatorServer, service: Service) -> None:
-    service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
+    service.tasks = [m.Task("t", 1, "collect", "b", "p", {})]
     agent = WorkerAgent(client(server), "collector", incarnation="one")
     agent.register()
 
     def wait_for_news(task: m.Task, handle: Any) -> dict[str, Any]:
-        wait_until(lambda: handle.env_step == 7, "a heartbeat")
-        return {"env_step": handle.env_step}
+        wait_until(lambda: handle.newest_policy is not None, "a heartbeat")
+        return {"version": handle.newest_policy.version}
 
     agent.run(wait_for_news)
     agent.close()
 
-    assert ("finish_task", "t", {"env_step": 7}) in service.asked
+    assert ("finish_task", "t", {"version": 7}) in service.asked

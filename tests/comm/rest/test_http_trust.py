@@ -18,8 +18,7 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, steady_clock
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import encode
+from ding_like.comm.rest.wire import RefusedError, encode
 from ding_like.errors import CommError
 from tests.comm.rest.test_http import KEYS, Service
 
@@ -199,7 +198,7 @@ def test_an_answer_that_was_changed_on_its_way_is_as_none(parts: Parts) -> None:
 
     for number, change in enumerate(changes):
         lies += [change] * 2
-        assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
+        assert client.heartbeat(worker, m.Heartbeat("idle")).policies["p"].version == 7
         asked = [name for name, *_ in parts.service.asked]
         assert not lies and asked.count("heartbeat") == number + 1, f"change {number}: it is acted on once"
 
@@ -222,7 +221,7 @@ def test_another_protocol_is_one_clear_error_at_once(parts: Parts) -> None:
 
 
 def test_a_worker_takes_no_name_but_its_own(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = m.Registered("collector-two", 1, 10.0, 3.0)
+    named = m.Registered("collector-two", 3.0)
     monkeypatch.setattr(parts.service, "register", lambda message: named, raising=False)
 
     with pytest.raises(CommError, match="another's name"):
@@ -272,7 +271,7 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_number(parts: Parts) -> 
             return Reply(503, b"", {})
         return reply
 
-    parts.service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
+    parts.service.tasks = [m.Task("t", 1, "collect", "b", "p", {})]
     between = parts.between(through(parts.server(), lose))
     client = parts.client(between.url, retry_s=10.0)
     worker = register(client)
@@ -299,7 +298,7 @@ def test_a_jump_of_the_walls_clock_ends_nobody(parts: Parts, monkeypatch: pytest
     worker = register(client)
 
     for jumped[0] in (600.0, -600.0, 86_400.0):
-        assert client.heartbeat(worker, m.Heartbeat("idle")).env_step == 7
+        assert client.heartbeat(worker, m.Heartbeat("idle")).policies["p"].version == 7
         assert client.status() == {"run": 1}
 
 
@@ -316,7 +315,7 @@ def test_a_clock_that_jumps_all_the_same_is_measured_again(parts: Parts, side: s
     asked = len(between.heads)
 
     jumped[side] = jump_s
-    parts.service.tasks = [m.Task("t", 1, "collect", "b", "p", {}, 1.0)]
+    parts.service.tasks = [m.Task("t", 1, "collect", "b", "p", {})]
     task = client.claim(worker, m.Claim()).task
 
     assert task is not None and not parts.service.tasks

@@ -24,12 +24,12 @@ from ding_like.comm.rest.auth import Signer
 from ding_like.comm.rest.files import StreamedFiles
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.files import read_weights, write_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError
-from ding_like.pipeline.parallel.service import LockedService
+from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.pipeline.parallel.service_parts import make_core
 
 SECRET = "5" * 64

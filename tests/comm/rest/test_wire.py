@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import STATUS, RefusedError
-from ding_like.comm.rest.wire import Id, check_id, decode, encode
+from ding_like.comm.rest.wire import STATUS, Id, RefusedError, check_id, decode, encode
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import nn
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import flatten_state, unflatten_state
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.weights.encode import encode
 from ding_like.comm.weights.files import (
     WrittenWeights,

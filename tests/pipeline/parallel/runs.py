@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from ding_like.config import compile_config, deep_merge
-from ding_like.pipeline.parallel.coordinator import make_core
+from ding_like.pipeline.parallel.coordinator import LockedService, make_core
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.service import LockedService
 from ding_like.pipeline.parallel.settings import read_system
 from ding_like.pipeline.process import training_process
 from ding_like.worker import BaseLearner, FlaskFileSystemCollector, FlaskFileSystemLearner

@@ -100,7 +100,6 @@ def segment(folder: Path, worker: str, number: int, *, rows: int = 8, env_steps:
         written.rows,
         written.sha256,
         written.nbytes,
-        written.schema_hash,
         0,
         rows if env_steps is None else env_steps,
     )
@@ -108,4 +107,4 @@ def segment(folder: Path, worker: str, number: int, *, rows: int = 8, env_steps:
 
 def announced(worker: str, number: int, *, rows: int = 8) -> m.SegmentInfo:
     """Return what is announced of a segment that nobody will read."""
-    return m.SegmentInfo(f"{worker}.{number:08d}", rows, "0" * 64, 100, "s", 0, rows)
+    return m.SegmentInfo(f"{worker}.{number:08d}", rows, "0" * 64, 100, 0, rows)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import CoreConfig, ReplayLedger
 from ding_like.pipeline.parallel.core.state import StateStore
@@ -124,7 +124,7 @@ def test_an_older_attempt_is_refused_everywhere(tmp_path: Path) -> None:
         lambda: send(core, collector, task, announced(collector, 5)),
         lambda: core.task_info(collector, task.task_id, m.TaskInfo(task.attempt, {})),
         lambda: core.finish_task(collector, task.task_id, m.FinishTask(task.attempt, {})),
-        lambda: core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "X", "x")),
+        lambda: core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "x")),
     ):
         with pytest.raises(RefusedError) as caught:
             ask()
@@ -182,14 +182,14 @@ def test_failures_of_several_workers_with_nothing_done_between_end_the_run(tmp_p
     core.tick()
     other = claim(core, two)
 
-    core.fail_task(one, task.task_id, m.FailTask(task.attempt, "EnvError", "broke"))
+    core.fail_task(one, task.task_id, m.FailTask(task.attempt, "broke"))
     send(core, two, other, announced(two, 0))
-    core.fail_task(two, other.task_id, m.FailTask(other.attempt, "EnvError", "broke"))
+    core.fail_task(two, other.task_id, m.FailTask(other.attempt, "broke"))
     again = claim(core, one)
-    core.fail_task(one, again.task_id, m.FailTask(again.attempt, "EnvError", "broke"))
+    core.fail_task(one, again.task_id, m.FailTask(again.attempt, "broke"))
     assert not core.is_over, "data came between"
     last = claim(core, two)
-    core.fail_task(two, last.task_id, m.FailTask(last.attempt, "EnvError", "broke"))
+    core.fail_task(two, last.task_id, m.FailTask(last.attempt, "broke"))
 
     assert core.is_over and "failed 3 times" in str(core.failure)
     core.close()

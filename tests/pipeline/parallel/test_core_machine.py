@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import encode
+from ding_like.comm.rest.wire import RefusedError, encode
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from tests.pipeline.parallel.service_parts import announced, evaluated, join, make_core
 from tests.support import Clock
@@ -127,7 +126,7 @@ class Coordinator(RuleBasedStateMachine):
             return
         worker, task = held
         if fails:
-            failed = m.FailTask(task.attempt, "EnvError", "the env broke")
+            failed = m.FailTask(task.attempt, "the env broke")
             self.ask(held, lambda: self.core.fail_task(worker, task.task_id, failed))
         else:
             done = evaluated(task) if kind == "eval" else m.FinishTask(task.attempt, {})
@@ -138,7 +137,7 @@ class Coordinator(RuleBasedStateMachine):
         held = self.pick("learn", age)
         if held is not None and age > 1:
             worker, task = held
-            failed = m.FailTask(task.attempt, "NaNError", "the loss is NaN")
+            failed = m.FailTask(task.attempt, "the loss is NaN")
             self.ask(held, lambda: self.core.fail_task(worker, task.task_id, failed))
 
     # --- data

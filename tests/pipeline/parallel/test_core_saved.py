@@ -14,12 +14,11 @@ import pytest
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import encode
+from ding_like.comm.rest.wire import RefusedError, encode
 from ding_like.errors import CheckpointError
+from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.state import StateStore, StateUnwritableError
-from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, join, make_core
 from tests.support import Clock
 
@@ -379,37 +378,12 @@ def test_an_older_message_that_still_waits_when_the_next_comes_is_granted_nothin
     core.close()
 
 
-def test_a_state_file_that_lost_answered_messages_is_said_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    core, learner, learn, _, _ = filled(tmp_path)
-    answer(core, "sample", learner, ("buffer",), question(learn), 1)
-    core.close()
-    core = make_core(tmp_path)
+def test_heartbeats_are_not_written(tmp_path: Path) -> None:
+    core, learner, _, _, _ = filled(tmp_path)
 
-    with caplog.at_level(logging.ERROR):
-        for number in (4, 6):  # 2 and 3 were answered: the file does not know
-            answer(core, "sample", learner, ("buffer",), question(learn), number)
-
-    assert [record.message for record in caplog.records if "what was answered between is lost" in record.message]
-    assert core.status()["state_gaps"] == 1
-    core.close()
-
-
-def test_heartbeats_and_refusals_between_are_no_gap(tmp_path: Path) -> None:
-    core, learner, learn, _, _ = filled(tmp_path)
-    answer(core, "sample", learner, ("buffer",), question(learn), 1)
     answer(core, "heartbeat", learner, (), m.Heartbeat("learn"), 2)
-    with pytest.raises(RefusedError, match="no task"):
-        answer(core, "task_info", learner, ("nothing-1",), m.TaskInfo(1, {}), 3)
-    LockedService(core).answer("heartbeat", learner, (), m.Heartbeat("learn"), Stamp("beats", 7))
-    core.close()
-    core = make_core(tmp_path)
 
-    answer(core, "sample", learner, ("buffer",), question(learn), 4)
-
-    assert core.status()["state_gaps"] == 0
-    assert not [key for key, _ in core._store.items("answer") if key.endswith("/beats")], "beats alone are not written"
+    assert not core._store.items("answer")
     core.close()
 
 

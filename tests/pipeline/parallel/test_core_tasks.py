@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerAgent
+from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.parallel.service import LockedService
 from tests.pipeline.parallel.service_parts import PACKAGE, announced, begin, claim, evaluated, join, make_core
 from tests.support import Clock, wait_until
 
@@ -34,7 +34,7 @@ def to_evaluate(folder: Path, **cfg: Any) -> tuple[CoordinatorCore, str, m.Task,
 
 
 def fail(core: CoordinatorCore, worker: str, task: m.Task) -> m.EndReply:
-    return core.fail_task(worker, task.task_id, m.FailTask(task.attempt, "E", "it broke"))
+    return core.fail_task(worker, task.task_id, m.FailTask(task.attempt, "it broke"))
 
 
 # --- env steps
@@ -408,7 +408,7 @@ def test_a_failure_is_told_without_control_characters(tmp_path: Path) -> None:
     core = make_core(tmp_path, max_failures=1)
     _, _, collector, task = begin(core)
 
-    core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "E", "bad\x1b[31m\nroot: all is well\x00"))
+    core.fail_task(collector, task.task_id, m.FailTask(task.attempt, "bad\x1b[31m\nroot: all is well\x00"))
 
     assert core.failure is not None and core.failure.isprintable() and "root: all is well" in core.failure
 

@@ -80,7 +80,7 @@ class Play:
         self.sent += 1
         self.rows += rows
         name = f"{worker}.{self.numbers[worker]:08d}"
-        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", self.version, env_steps, policy_attempt=1)
+        info = m.SegmentInfo(name, rows, "0" * 64, 9, self.version, env_steps, policy_attempt=1)
         task = self.tasks[worker]
         reply = self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert not reply.rejected

@@ -14,7 +14,7 @@ import torch
 
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.weights.files import read_weights
 from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError, SegmentMeta, read_segment, write_segment

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.refusal import RefusedError
+from ding_like.comm.rest.wire import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.update_ratio import OnPolicyRatio
 from tests.pipeline.parallel.service_parts import claim, evaluated, join, make_core
@@ -73,7 +73,7 @@ class Simulation:
         self.sent[worker] += 1
         serial = self.core.book.next_serial
         attempt, version = self.loaded[worker]
-        info = m.SegmentInfo(name, rows, "0" * 64, 9, "s", version, rows, policy_attempt=attempt)
+        info = m.SegmentInfo(name, rows, "0" * 64, 9, version, rows, policy_attempt=attempt)
         reply = self.core.send_data(worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert reply.accepted == (name,)
         if self.core.book.next_serial > serial:

@@ -1,7 +1,7 @@
 """Decisions and saved state of the coordinator: tasks, workers, leases, segments, batches, weights.
 
 No HTTP, no threads, no clock: the caller brings the time and one lock. Every method answers one message of protocol
-dl/2 and saves what it changed before it returns, so that a coordinator that is killed continues where it was. `once`
+dl/4 and saves what it changed before it returns, so that a coordinator that is killed continues where it was. `once`
 answers a message that may be repeated.
 """
 
@@ -20,8 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import check_count, printable
+from ding_like.comm.rest.wire import RefusedError, check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID, CoreConfig, OnPolicyLedger, ReplayLedger, SegmentLedger
 from ding_like.pipeline.parallel.core.state import Journal, StateStore, StateUnwritableError
@@ -180,7 +179,7 @@ class CoordinatorCore:
             self.journal.add_worker(worker_id, message.secret)
             if worker.role == "collector":
                 self.callbacks.deal_with_increase_collector()
-        return m.Registered(worker_id, self.epoch, self.cfg.lease_ttl_s, self.cfg.heartbeat_s)
+        return m.Registered(worker_id, self.cfg.heartbeat_s)
 
     def _check_secret(self, worker_id: str, secret: str) -> None:
         if len(secret) > _MAX_SECRET or not secret.isascii():
@@ -202,7 +201,7 @@ class CoordinatorCore:
         commands = [m.Command("finish_task", t.task_id) for t in self.tasks.of_worker(worker_id) if t.is_asked_back]
         if self.is_over:
             commands.append(m.Command("stop"))
-        return m.HeartbeatReply(tuple(commands), dict(self.policies), self.env_step, self.cfg.lease_ttl_s)
+        return m.HeartbeatReply(tuple(commands), dict(self.policies))
 
     @_saved
     def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
@@ -321,10 +320,10 @@ class CoordinatorCore:
         # What the update ratio allows is learned before the end, as the serial pipeline would have.
         finish = self.is_over or (self._is_to_finish(task) and can_draw and not drawn)
         book = self.book
-        return m.SampleReply(book.join(drawn), news, book.count, message.batch_size, self.env_step, finish)
+        return m.SampleReply(book.join(drawn), news, self.env_step, finish)
 
     @_saved
-    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.UpdateReply:
+    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.Ok:
         """Take the learner's report through `deal_with_learner_send_info`."""
         self._heard_of(worker_id)
         task = self._learn_task(worker_id, buffer_id, message)
@@ -335,7 +334,7 @@ class CoordinatorCore:
             info["priority_info"] = {name: getattr(message, name) for name in names}
         self.callbacks.deal_with_learner_send_info(task.task_id, buffer_id, info)
         self._make_tasks()
-        return m.UpdateReply(self._is_to_finish(task), self.env_step)
+        return m.Ok()
 
     @_saved
     def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
@@ -464,7 +463,6 @@ class CoordinatorCore:
             "is_over": self.is_over,
             "failure": self.failure,
             "halted": self.halted,
-            "state_gaps": self.journal.num_gaps,  # more than 0: the state file has lost messages that were answered
             "workers": {id_: {name: getattr(each, name) for name in shown} for id_, each in self.workers.items()},
             "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
             "buffers": {BUFFER_ID: {"rows": book.count}},
@@ -585,7 +583,6 @@ class CoordinatorCore:
             task.buffer_id,
             task.policy_id,
             {**task.cfg, "worker_index": worker.index, "segment_episodes": self.cfg.segment_episodes},
-            self.cfg.lease_ttl_s,
             self.policies.get(task.policy_id) if task.policy is None else m.PolicyVersion(**task.policy),
         )
 

@@ -15,13 +15,19 @@ from typing import Any
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import ROUTES, Stamp
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import MAX_COUNT, check_id, decode, encode
+from ding_like.comm.rest.wire import MAX_COUNT, RefusedError, check_id, decode, encode
+from ding_like.comm.rest.worker import host_name
+from ding_like.comm.weights.files import weights_file
+from ding_like.data.segment_file import segment_file
 from ding_like.errors import CheckpointError
+from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, QUEUED, TaskEntry
 from ding_like.utils.files import atomic_write
+from ding_like.utils.processes import runs_with
 
 logger = logging.getLogger(__name__)
 
+STATE_FILE = "coordinator.sqlite"
+WORKERS_CONFIG = "parallel_config.py"  # by which workers on this machine are started
 _FORMAT = 1
 # One table: a row is (kind, key, JSON). Kinds: run, task, segment, stream, policy, worker, secret, answer.
 _SCHEMA = "CREATE TABLE IF NOT EXISTS item (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID"
@@ -279,8 +285,6 @@ class Journal:
             worker_id, _, channel = key.partition("/")  # ids have no slash
             reply = decode(_REPLIES[plain["kind"]], plain["body"].encode())
             self._replies.setdefault(worker_id, OrderedDict())[channel] = (plain["number"], reply)
-        self._unheard = {(id_, channel) for id_, replies in self._replies.items() for channel in replies}  # since then
-        self.num_gaps = 0  # channels on which the state file does not know of messages that were answered
 
     def find(self, worker_id: str, stamp: Stamp) -> Any:
         """Return the reply that this message had, None for a new one.
@@ -296,27 +300,15 @@ class Journal:
                 "old_message", f"message {stamp.number} of {stamp.channel} is older than {number}, the last"
             )
         if stamp.number > number:
-            if (worker_id, stamp.channel) in self._unheard and stamp.number > number + 1:
-                self._note_gap(worker_id, number, stamp.number)
-            self._unheard.discard((worker_id, stamp.channel))
             return None
         if isinstance(reply, m.ErrorBody):
-            raise RefusedError(reply.code, reply.message, retry_after_s=reply.retry_after_s, details=reply.details)
+            raise RefusedError(reply.code, reply.message)
         return reply
-
-    def _note_gap(self, worker_id: str, known: int, found: int) -> None:
-        self.num_gaps += 1
-        if self.num_gaps == 1:  # the others have the same cause
-            logger.error(
-                "the state file has %s's messages up to %d, and %d has come: what was answered between is lost. "
-                "The file, or its write-ahead log, is older than when the coordinator was stopped.",
-                worker_id, known, found,
-            )  # fmt: skip
 
     def keep(self, worker_id: str, stamp: Stamp, reply: Any) -> None:
         """Save the reply to a message, a RefusedError too."""
         if isinstance(reply, RefusedError):
-            reply = m.ErrorBody(reply.code, reply.message, reply.retryable, reply.retry_after_s, reply.details)
+            reply = m.ErrorBody(reply.code, reply.message, reply.retryable)
         replies = self._replies.setdefault(worker_id, OrderedDict())
         replies[stamp.channel] = (stamp.number, reply)
         replies.move_to_end(stamp.channel)
@@ -325,10 +317,6 @@ class Journal:
         if len(replies) > _CHANNELS:
             oldest, _ = replies.popitem(last=False)
             self._store.delete("answer", f"{worker_id}/{oldest}")
-
-    def has_channel(self, worker_id: str, channel: str) -> bool:
-        """Return whether a reply is kept on a channel."""
-        return channel in self._replies.get(worker_id, {})
 
     def add_worker(self, worker_id: str, secret: str) -> None:
         """Keep the secret of a worker that has registered."""
@@ -346,3 +334,84 @@ class Journal:
             self._store.delete("secret", oldest)
             for channel in self._replies.pop(oldest, {}):
                 self._store.delete("answer", f"{oldest}/{channel}")
+
+
+class SavedRun:
+    """State file of a run that no coordinator has open, until `close`.
+
+    Raises CheckpointError for a file that cannot be used.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._store = StateStore(self._folder / STATE_FILE)
+        self._run: dict[str, Any] = dict(self._store.items("run")).get("run", {})
+
+        book = self._run.get("book", {})
+        self.has_begun = bool(self._run)  # whether the coordinator saved anything of the run
+        self.is_over = bool(self._run.get("is_over"))  # or failed
+        self.failure: str | None = self._run.get("failure")
+        self.env_step = int(book.get("env_step", 0))
+        self.train_iter = int(self._run.get("learn_iter", 0))  # updates that the learner has reported
+        self.close = self._store.close  # may be called again
+
+    def workers_here(self) -> list[int]:
+        """Return the ids of the run's workers that still live on this machine."""
+        known = [worker["pid"] for _, worker in self._store.items("worker") if worker["host"] == host_name()]
+        config = f"{self._folder.resolve().name}/{WORKERS_CONFIG}"  # another process may have the id by now
+        return [pid for pid in known if runs_with(pid, config)]
+
+    def reopen(self, *, data: Path, policy: Path) -> int:
+        """Let the run continue with other workers, from the files that are there; return how many rows are lost.
+
+        A run that is over is so no longer; weights and rows whose files are gone are forgotten.
+        """
+        assert self._run, "there is a run to resume"
+        with self._store.transaction():
+            self._forget_workers()
+            lost = self._forget_rows(data)
+            self._forget_weights(policy)
+            if self._run["is_over"]:
+                self._run.update(is_over=False, failure=None)
+                self._run["commander"].update(stop=False, final_policy=None, unconfirmed=None, learn_result=None)
+            self._queue_tasks()
+            self._store.put("run", "run", self._run)
+        return lost
+
+    def _forget_workers(self) -> None:
+        for kind in ("worker", "secret", "answer"):
+            for key, _ in self._store.items(kind):
+                self._store.delete(kind, key)
+
+    def _forget_rows(self, data: Path) -> int:
+        """Forget all segments if the files of all are gone; those of some are found out, and left out, by the run."""
+        segments = self._store.items("segment")
+        if any(segment_file(data, entry["name"]).exists() for _, entry in segments):
+            return 0
+        for key, _ in segments:
+            self._store.delete("segment", key)
+        self._run["book"]["once"] = {}  # segments are numbered from 1 again
+        return sum(entry["rows"] for _, entry in segments)
+
+    def _forget_weights(self, policy: Path) -> None:
+        for policy_id, version in self._store.items("policy"):
+            if not weights_file(policy, policy_id, version["attempt"], version["version"]).exists():
+                self._store.delete("policy", policy_id)
+
+    def _queue_tasks(self) -> None:
+        """Queue all tasks; the next learner knows by the attempt that it continues from what an earlier one saved."""
+        has_learner = False
+        for task_id, plain in self._store.items("task"):
+            task = TaskEntry(**plain)
+            if task.status in (FINISHED, FAILED) or task.kind == "eval":  # of weights that may be gone
+                self._store.delete("task", task_id)
+                continue
+            has_learner |= task.kind == "learn"
+            task.status, task.worker_id, task.is_asked_back, task.failures, task.failed_by = QUEUED, None, False, 0, []
+            self._store.put("task", task_id, task.to_plain())
+        if has_learner:
+            return
+        self._run["_num_tasks"] += 1
+        task_id = f"learn-{self._run['_num_tasks']}"
+        task = TaskEntry(task_id, "learn", "buffer", "policy", {}, attempt=max(self._run["book"]["learner_attempt"], 1))
+        self._store.put("task", task_id, task.to_plain())

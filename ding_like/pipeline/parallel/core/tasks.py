@@ -8,8 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ding_like.comm.rest.refusal import RefusedError
-from ding_like.comm.rest.wire import MAX_COUNT
+from ding_like.comm.rest.wire import MAX_COUNT, RefusedError
 from ding_like.errors import SchemaError
 
 QUEUED, LEASED, FINISHED, FAILED = "queued", "leased", "finished", "failed"
@@ -79,7 +78,6 @@ class TaskTable:
             raise RefusedError(
                 "stale_attempt",
                 f"attempt {attempt} at {task_id} is over; the current one is {task.attempt}",
-                details={"attempt": task.attempt},
             )
         if task.status != LEASED:
             code = "finished" if task.status in (FINISHED, FAILED) else "stale_attempt"

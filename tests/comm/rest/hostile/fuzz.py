@@ -25,9 +25,9 @@ _PLAIN = st.recursive(
 )
 _NAMES = (
     "attempt", "info", "result", "code", "message", "trace", "segments", "name", "rows", "sha256", "nbytes",
-    "schema_hash", "policy_version", "env_steps", "stats", "task_id", "batch_size", "num_batches", "wait_s",
+    "policy_version", "env_steps", "stats", "task_id", "batch_size", "num_batches", "wait_s",
     "cur_learner_iter", "have_segments_up_to", "learn_iter", "places", "unique_ids", "priorities", "bad_segments",
-    "version", "role", "host", "pid", "package", "incarnation", "resources", "capabilities", "reason", "state",
+    "version", "role", "host", "pid", "package", "incarnation", "resources", "reason", "state",
 )  # fmt: skip
 BODIES = st.dictionaries(st.sampled_from(_NAMES), _PLAIN | st.just(1), max_size=8)
 PATHS = st.sampled_from(

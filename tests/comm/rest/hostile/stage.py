@@ -17,7 +17,7 @@ from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.auth import Signer
 from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.pipeline.parallel.service import LockedService
+from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 
 TIMEOUT_S = 60.0

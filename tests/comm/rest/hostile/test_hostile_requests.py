@@ -304,7 +304,7 @@ def test_names_of_segments_that_are_more_than_names(stage: Stage) -> None:
 
 def data(stage: Stage, **changes: Any) -> dict[str, Any]:
     own = dict(
-        name=f"{stage.collector}.00000000", rows=8, sha256="0" * 64, nbytes=1, schema_hash="x", policy_version=0,
+        name=f"{stage.collector}.00000000", rows=8, sha256="0" * 64, nbytes=1, policy_version=0,
         env_steps=8,
     )  # fmt: skip
     return {"attempt": stage.collect.attempt, "segments": [{**own, **changes}]}
