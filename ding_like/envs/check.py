@@ -43,7 +43,7 @@ _SLOW_RESET_S = 0.01
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about an env: a fault breaks a run, a warning may spoil it, a note is good to know."""
+    """One thing about an env: a fault breaks a run, a warning may spoil it, a note is advice."""
 
     level: Level
     topic: str
@@ -62,7 +62,7 @@ def check_env(env: EnvLike, *, num_steps: int = 1000, seed: int = 0) -> list[Fin
 
     `env` is a gymnasium.Env, an env in DI-engine's style, or a function or class that makes one: then a second one is
     compared with the first. Besides `num_steps` steps, some hundreds are played for seeding and speed. Every env is
-    closed, also a given one. A DingError of the function itself comes through: an unknown id, a missing package.
+    closed, also a given one. A DingError of the function is raised: an unknown id, a missing package.
     """
     report = Report()
     is_made = hasattr(env, "step") and not isinstance(env, type)
@@ -317,7 +317,7 @@ class EnvCheck:
     # --- seeds
 
     def check_seeding(self) -> bool:
-        """Play from the same seed twice, and once from another in between; tell whether the env repeats itself."""
+        """Play from the same seed twice, and once from another in between; return whether the env repeats itself."""
         known, seed = wrapper_states(self._env), self._seed
         first, other, again = (self._trace(each, known) for each in (seed, seed + 1, seed))
         at = _first_difference(first, again)
@@ -350,7 +350,7 @@ class EnvCheck:
             twin.close()
 
     def _trace(self, seed: int, known: Sequence[State]) -> _Trace:
-        """Play from a seed, and from what the wrappers knew: statistics of observations go on from play to play."""
+        """Play from a seed and from saved wrapper states: running statistics would differ from play to play."""
         load_wrapper_states(self._env, known)
         actions = self._sampler(0)
         trace: _Trace = [("at the first observation", copy.deepcopy(self._reset(seed)))]
@@ -362,7 +362,7 @@ class EnvCheck:
         return trace
 
     def _repeats_with_global_seed(self) -> bool:
-        """Tell whether the env repeats itself once Python's and numpy's global generators are seeded too."""
+        """Return whether the env repeats itself once Python's and numpy's global generators are seeded too."""
         states = random.getstate(), np.random.get_state()
         known, traces = wrapper_states(self._env), []
         try:
@@ -499,7 +499,7 @@ def _describe(value: object) -> str:
 
 
 def _equal(first: EnvLike, second: Any) -> bool:
-    """Tell whether two answers of an env are the same, a NaN being equal to another."""
+    """Return whether two answers of an env are the same, a NaN being equal to another."""
     if isinstance(first, dict) and isinstance(second, dict):
         return first.keys() == second.keys() and all(_equal(first[key], second[key]) for key in first)
     if isinstance(first, (tuple, list)) and isinstance(second, (tuple, list)):

@@ -18,7 +18,7 @@ def affine_transform(
 ) -> Array:
     """Return `alpha * data + beta`, clipped to [-1, 1] before with `action_clip`.
 
-    Instead of `alpha` and `beta`, `min_val` and `max_val` say where -1 and 1 go. Raises ConfigError without either.
+    Instead of `alpha` and `beta`, `min_val` and `max_val` are where -1 and 1 go. Raises ConfigError without either.
     """
     values: Array = np.clip(data, -1.0, 1.0) if action_clip else np.asarray(data)
     if min_val is not None and max_val is not None:

@@ -31,10 +31,10 @@ class SameEnv(NamedTuple):
 
 
 class DiEngineGymEnv(GymnasiumEnv):
-    """Env of gymnasium, made from a section with DI-engine's keys, each of which stands for a wrapper of ours.
+    """Env of gymnasium, made from a section with DI-engine's keys, each of which adds one of our wrappers.
 
     A sub-class gives a default for each key that its envs have, in `config`: of those here, and of `use_act_scale` and
-    `frame_stack`. It lists in `ids` which ids stand for others, and may extend `key_wrappers` and `own_kwargs`.
+    `frame_stack`. It lists in `ids` which ids replace others, and may extend `key_wrappers` and `own_kwargs`.
     Managers that make envs of an id themselves do so for a sub-class too, where no wrapper is asked for.
     """
 
@@ -61,12 +61,12 @@ class DiEngineGymEnv(GymnasiumEnv):
     ids: ClassVar[Mapping[str, str | SameEnv]] = {}
     # What `rew_clip=True` clips to; None where there is no bound.
     clip_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
-    # What the section says in DI-engine by default, where that differs: `create_config.defaults='di_engine'` takes it.
+    # DI-engine's defaults of the section, where they differ: `create_config.defaults='di_engine'` uses them.
     di_engine_defaults: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def key_wrappers(cls, cfg: Config) -> list[Section]:
-        """Return the wrappers that the keys of a whole section stand for, the innermost first."""
+        """Return the wrappers that the keys of a whole section ask for, the innermost first."""
         wrappers: list[dict[str, Any]] = []
         if cfg.get("act_scale") or cfg.get("use_act_scale"):
             wrappers.append({"type": "act_scale"})
@@ -83,14 +83,14 @@ class DiEngineGymEnv(GymnasiumEnv):
 
     @classmethod
     def own_kwargs(cls, cfg: Config) -> Section:
-        """Return the arguments of the env's constructor: those of `kwargs`, which win over what other keys say."""
+        """Return the arguments of the env's constructor: those of `kwargs`, which override other keys."""
         return dict(cfg["kwargs"])
 
     @classmethod
     def translated(cls, cfg: Config) -> Section:
         """Return a section of type 'gymnasium' for the same env; its wrappers end with those of `cfg.wrappers`.
 
-        An id that stands for another is named in the log once.
+        An id that is replaced by another is logged once.
         """
         whole = {**cls.config, **cfg}
         same = cls.ids.get(whole["env_id"], whole["env_id"])
@@ -113,7 +113,7 @@ class DiEngineGymEnv(GymnasiumEnv):
 
     @classmethod
     def build(cls, cfg: Config) -> AnyEnv:
-        """Return the env of a whole section, wrapped as its keys say, and recorded where `replay_path` is set."""
+        """Return the env of a whole section, wrapped as its keys ask for, and recorded where `replay_path` is set."""
         if cfg["replay_path"] is None:
             return cls._without_film({**cfg, "wrappers": []})
         env = cls._without_film({**cfg, "wrappers": [], "render_mode": "rgb_array"})

@@ -39,7 +39,7 @@ _RENAMED = {
     "reset_timeout": "reset_timeout_s",
     "connect_timeout": "launch_timeout_s",
 }
-# Keys that say what the manager is, not how it works.
+# Keys that name the manager's class.
 _NAMES = frozenset(("type", "import_names", "cfg_type"))
 
 
@@ -47,8 +47,8 @@ class DiEngineEnvManager:
     """Manager with `ready_obs`, `step({id: action})` and `done` over any array manager, for code in DI-engine's style.
 
     An env takes part in `episode_num` episodes, then it is done. A timestep's `obs` is the true next observation, its
-    reward an array [1]; at an episode's end `info["eval_episode_return"]` holds the sum of rewards, unless the env says
-    it itself. A timestep with `info["abnormal"]` means that the env broke and its episode is void.
+    reward an array [1]; at an episode's end `info["eval_episode_return"]` holds the sum of rewards, unless the env
+    sets it itself. A timestep with `info["abnormal"]` means that the env broke and its episode is void.
     """
 
     _auto_reset = True
@@ -93,16 +93,16 @@ class DiEngineEnvManager:
 
     @property
     def done(self) -> bool:
-        """Tell whether every env has had its episodes."""
+        """Whether every env has had its episodes."""
         return bool((self._finished >= self._episode_num).all())
 
     @property
     def ready_obs(self) -> dict[int, Any]:
-        """Return {env id: observation} of the envs that wait for an action; empty when `done`."""
+        """{env id: observation} of the envs that wait for an action; empty when `done`."""
         if self.done or self._waits_for_reset.all():
             return {}
         while not len(waiting := self._waiting()):
-            # No env takes an action yet, in a dummy autoreset step for instance: let the envs go on.
+            # No env takes an action yet, in a dummy autoreset step for instance: step the envs on.
             self.array_manager.step(_NOTHING, _NOTHING)
         obs = copy_obs(self.array_manager.obs)
         return {int(lane): _row(obs, lane) for lane in waiting}
@@ -113,7 +113,7 @@ class DiEngineEnvManager:
 
     @property
     def ready_obs_id(self) -> list[int]:
-        """Return the ids of `ready_obs`."""
+        """The ids of `ready_obs`."""
         return [] if self.done else self._waiting().tolist()
 
     def step(self, actions: Mapping[int, EnvAction]) -> dict[int, BaseEnvTimestep]:
@@ -315,7 +315,7 @@ class BaseEnvManagerV2(BaseEnvManager):
 
     @property
     def ready_obs(self) -> Any:
-        """Return the observations of the envs that wait for an action, stacked [R, O...], or a dict of such."""
+        """The observations of the envs that wait for an action, stacked [R, O...], or a dict of such."""
         rows = list(super().ready_obs.values())
         if rows and isinstance(rows[0], Mapping):
             return {key: np.stack([row[key] for row in rows]) for key in rows[0]}

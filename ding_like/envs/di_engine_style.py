@@ -35,7 +35,7 @@ class BaseEnv(Configurable, ABC):
     """Base class of envs written in DI-engine's style.
 
     Such an env knows only `done`, which is read as terminated; `info["TimeLimit.truncated"] = True` marks an episode
-    that a time limit cut. New envs are better written as `gymnasium.Env`, which tells the two apart.
+    that a time limit cut. New envs are better written as `gymnasium.Env`, which has a flag for each.
     """
 
     @abstractmethod
@@ -58,17 +58,17 @@ class BaseEnv(Configurable, ABC):
 
     @property
     def observation_space(self) -> Any:
-        """Return `_observation_space`, which the constructor sets."""
+        """`_observation_space`, which the constructor sets."""
         return self._observation_space  # type: ignore[attr-defined]
 
     @property
     def action_space(self) -> Any:
-        """Return `_action_space`, which the constructor sets."""
+        """`_action_space`, which the constructor sets."""
         return self._action_space  # type: ignore[attr-defined]
 
     @property
     def reward_space(self) -> Any:
-        """Return `_reward_space`, which the constructor may set."""
+        """`_reward_space`, which the constructor may set."""
         return getattr(self, "_reward_space", None)
 
     def random_action(self) -> Any:

@@ -50,7 +50,7 @@ class DingEnvWrapper(BaseEnv):
     """DI-engine's style of a gymnasium env, given itself or by `cfg.env_id`: a `BaseEnv`.
 
     `cfg.env_wrapper` lists what goes around it, innermost first: functions that take an env, names of wrappers, or
-    dicts with `type` and the wrapper's arguments, beside it or in `kwargs`; or it is a name that stands for such a
+    dicts with `type` and the wrapper's arguments, beside it or in `kwargs`; or it is the name of such a
     list, 'default' or another of `get_default_wrappers`. With `cfg.act_scale` continuous actions go from -1 to 1. With
     `cfg.env_id` the env is made from `cfg.kwargs`, `cfg.max_episode_steps` and `cfg.render_mode`; the other keys are
     the caller's own.
@@ -99,7 +99,7 @@ class DingEnvWrapper(BaseEnv):
 
     @property
     def gymnasium_env(self) -> AnyEnv:
-        """Return the gymnasium env inside, wrapped as the config says."""
+        """The gymnasium env inside, wrapped as the config asks for."""
         return self._env
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
@@ -111,7 +111,7 @@ class DingEnvWrapper(BaseEnv):
     def reset(self, **reset_param: Any) -> Any:
         """Begin an episode and return its first observation; parameters reach the env as `options`.
 
-        An env that was never seeded goes on with its own random numbers.
+        An env that was never seeded draws from its own generator.
         """
         seed = self._seed
         if self._rng is not None:
@@ -186,12 +186,12 @@ def _wrapped(env: AnyEnv, spec: Callable[[AnyEnv], AnyEnv] | str | Mapping[str, 
 
 
 def get_default_wrappers(env_wrapper_name: str, env_id: str | None = None, caller: str = "collector") -> list[Section]:
-    """Return the wrappers that a name stands for, innermost first, as `DingEnvWrapper` takes them in `env_wrapper`.
+    """Return the wrappers of a named list, innermost first, as `DingEnvWrapper` takes them in `env_wrapper`.
 
     'default', 'mujoco_default' and 'gym_hybrid_default' report episodes' returns and leave the env as it is.
     'atari_default' is the preparation of Mnih et al. 2015: grey frames [4, 84, 84] of uint8, which our models scale
     themselves; what is learned from ends with a life and has clipped rewards, while a `caller` "evaluator" plays whole
-    games for the game's own score. `env_id` says nothing more: FIRE is pressed in the games that have it.
+    games for the game's own score. `env_id` is ignored: FIRE is pressed in the games that have it.
     Raises ConfigError for another name or caller.
     """
     if caller not in ("collector", "evaluator"):
@@ -239,7 +239,7 @@ def TimeLimitWrapper(env: AnyEnv, max_limit: int) -> AnyEnv:  # noqa: N802
 
 
 def script_env(**kwargs: Any) -> NoReturn:
-    """Raise EnvError: nothing here knows how the script makes its envs."""
+    """Raise EnvError: only the script itself can make its envs."""
     raise EnvError(
         "this config was compiled from classes by a script that makes its envs itself, so they cannot be made from the "
         "config. Pass env_setting=(env_fn, collector env configs, evaluator env configs), or name the env: "

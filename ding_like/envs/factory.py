@@ -56,7 +56,7 @@ def make_lane_env(make: EnvFn) -> AnyEnv:
     try:
         made = make()
     except DingError:
-        raise  # it says what is wrong
+        raise  # its message names the fault
     except Exception as error:  # an env may raise anything
         raise EnvError(f"the env cannot be made: {describe_error(error)}. {_look_into(make)}") from error
     env = as_lane_env(made)
@@ -76,7 +76,7 @@ def _look_into(make: EnvFn) -> str:
 
 
 def check_command(make: EnvFn) -> str:
-    """Return what plays one such env and tells what is wrong with it: a line for the shell, or one of Python."""
+    """Return the command that checks one such env: a line for the shell, or one of Python."""
     cfg = config_of(make)
     if cfg is None:
         return "from ding_like.envs import check_env; print(*check_env(make_env))"
@@ -142,7 +142,7 @@ def _env_configs(make: Callable[..., Any], role: str, cfg: Config) -> list[EasyD
 def lane_configs(cfg: Config, role: str) -> list[EasyDict]:
     """Return the config of each env of a role, "collector" or "evaluator": copies of the section, without its numbers.
 
-    Raises ConfigError where `cfg` does not say how many there are.
+    Raises ConfigError where `cfg` has no valid number of them.
     """
     own = to_plain(cfg)
     num = own.get(f"{role}_env_num")

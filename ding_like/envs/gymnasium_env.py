@@ -1,4 +1,4 @@
-"""Environments that gymnasium knows by id; env type 'gymnasium'."""
+"""Environments of gymnasium's registry; env type 'gymnasium'."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TAKE_TEXT = ("grid_view", "flat_mission", "FilterObservation", "TransformObserv
 class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Env of `cfg.env_id`, made with `cfg.kwargs`; ids of the form 'module:Id-v0' import the module first.
 
-    Raises ConfigError for an id that gymnasium does not know or no longer runs, with the closest ones, and EnvError
+    Raises ConfigError for an id that is not registered or no longer runs, with the closest ones, and EnvError
     where the package behind it is missing.
     """
 
@@ -96,7 +96,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
     def plain_config(cls, cfg: Config) -> Section | None:
         """Return a whole config of this class itself that describes the same env; None for a sub-class that adds code.
 
-        Managers that make envs of an id themselves read it. A sub-class with keys of its own says there what they mean.
+        Managers that make envs of an id themselves read it. A sub-class with keys of its own translates them there.
         """
         if (cls.step, cls.reset, cls.__init__) != (
             gymnasium.Wrapper.step,
@@ -127,7 +127,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
     def vector_entry(cls, cfg: Config) -> Section | None:
         """Return the arguments of `gymnasium.make_vec` for this config if its id has a vectorised entry point.
 
-        None where it has none, and where the config or a sub-class asks for more than such an env knows of.
+        None where it has none, and where the config or a sub-class asks for more than such an env offers.
         """
         plain = cls.plain_config(cfg)
         if plain is None:
@@ -140,7 +140,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def _takes_text(wrapper: Any) -> bool:  # Any: what a user wrote
-    """Tell whether a wrapper may take a dict with text: some that are known, and all of a user's own."""
+    """Return whether a wrapper may take a dict with text: some that are known, and all of a user's own."""
     name = str(wrapper)
     if name in _TAKE_TEXT or ":" in name:
         return True
@@ -160,7 +160,7 @@ def make_id(cfg: Config) -> AnyEnv:
         kwargs["render_mode"] = cfg["render_mode"]
     try:
         with warnings.catch_warnings():
-            # What it says of a render_mode that an env does not list, the env says too, or it takes it all the same.
+            # Its warning of a render_mode that an env does not list: the env raises, or accepts the mode all the same.
             warnings.filterwarnings("ignore", message=".*render_mode=")
             return gymnasium.make(spec, max_episode_steps=cfg["max_episode_steps"], disable_env_checker=True, **kwargs)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
@@ -188,7 +188,7 @@ def _taken(spec: EnvSpec, given: Iterable[str]) -> str:
 
 
 def _missing(error: Exception) -> str:
-    """Return what is missing and the line that installs it; that of gymnasium knows no extra of ours."""
+    """Return what is missing and the line that installs it; gymnasium's message does not name our extras."""
     hint = install_hint(error)
     return f"{error.__cause__ or error}{hint}" if hint else str(error)
 
@@ -220,7 +220,7 @@ def _register(package: str, extra: str, env_id: str) -> None:
             warnings.filterwarnings("ignore", message=".*DISPLAY")
             gymnasium.register_envs(importlib.import_module(package))
     except ImportError as error:
-        # A module of ours that registers a package says by the error which one is missing.
+        # The error of a module of ours that registers a package names the missing one.
         missing = error.name if package.startswith("ding_like.") and error.name else package
         raise EnvError(f"env '{env_id}' needs the package {missing}; install it with: {pip_line(extra)}") from error
 

@@ -39,7 +39,7 @@ class HybridRows(gymnasium.ActionWrapper[Any, Any, Any]):
     - `Dict` of one Discrete and one Box, such as `Dict(action_type=Discrete(K), action_args=Box)`: the parameters
       belong to all choices; with a Tuple of boxes in place of the Box as above.
 
-    An env that knows better which parameters belong to which choice has an attribute `parameter_mask` [K, P].
+    An env may declare which parameters belong to which choice in an attribute `parameter_mask` [K, P].
     """
 
     def __init__(self, env: AnyEnv) -> None:
@@ -96,7 +96,7 @@ def _form_of(space: Space | None) -> _Form | None:
             return _form(discrete, rest[0].spaces, lambda choice, parts: (choice, tuple(parts)))
         return _form(discrete, rest, lambda choice, parts: (choice, *parts))
     if isinstance(space, spaces.Dict) and len(space.spaces) == 2:
-        # Sorted, so that the Discrete comes first.
+        # Sorted, so that the Discrete is first.
         names = sorted(space.spaces, key=lambda name: not isinstance(space.spaces[name], spaces.Discrete))
         discrete, args = (space.spaces[name] for name in names)
         type_key, args_key = names

@@ -104,7 +104,7 @@ class PettingZooGame(Configurable):
 
     @property
     def env(self) -> Any:
-        """Return PettingZoo's env."""
+        """PettingZoo's env."""
         return self._env
 
     # --- the game
@@ -130,7 +130,7 @@ class PettingZooGame(Configurable):
         return self._agents.index(self._env.agent_selection)
 
     def _step_in_turn(self, actions: Mapping[int, EnvAction]) -> GameStep:
-        """Let one agent move. One that is done is taken off by a step without action, as PettingZoo asks for."""
+        """Step one agent. One that is done is removed by a step without action, as PettingZoo requires."""
         env = self._env
         if list(actions) != [self._player()]:
             raise EnvError(f"moves of players {sorted(actions)} were given, but player {self._player()} is to move.")
@@ -139,7 +139,7 @@ class PettingZooGame(Configurable):
         reward = [float(env.rewards.get(agent, 0.0)) for agent in self._agents]
         over = [bool(env.terminations.get(agent, True)) for agent in self._agents]
         cut = [bool(env.truncations.get(agent, False)) for agent in self._agents]
-        # Before the dead are taken off, after which they are not observed any more.
+        # Before dead agents are removed, after which they cannot be observed.
         obs = [self._fit(env.observe(agent)) if agent in env.agents else None for agent in self._agents]
         info = [dict(env.infos.get(agent, {})) for agent in self._agents]
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
@@ -173,7 +173,7 @@ class JointEnv(Configurable, AnyEnv):
 
     The observation has `agents` [N, O] and `state` [S] (the env's own, else all observations in a row), the action is
     one of A for each of N agents, the reward the mean of theirs. An episode ends when it does for all agents. Raises
-    ConfigError for an id that cannot be made, EnvError for agents that come and go or whose spaces differ.
+    ConfigError for an id that cannot be made, EnvError for agents that appear and leave, or whose spaces differ.
     """
 
     config = {

@@ -81,7 +81,7 @@ class ObsLayout:
         return arrays if self.is_dict else arrays[""]
 
     def fault(self, obs: EnvObs) -> str | None:
-        """Say where an env's observation breaks its own space, in shape or keys; None where it fits."""
+        """Return where an env's observation breaks its own space, in shape or keys; None where it fits."""
         for key, leaf in self._leaves.items():
             at = f" at '{key}'" if key else ""
             try:
@@ -100,7 +100,7 @@ class ObsLayout:
         return SchemaError(f"the observation of step() {fault}") if fault else error
 
     def cut_values(self, obs: EnvObs) -> str:
-        """Say which floats of an observation are cut to the whole numbers of its space; "" where none are."""
+        """Return which floats of an observation are cut to the whole numbers of its space; "" where none are."""
         for key, leaf in self._leaves.items():
             dtype = np.asarray(leaf.of(obs)).dtype
             if dtype.kind == "f" and leaf.dtype.kind in "iub":
@@ -109,7 +109,7 @@ class ObsLayout:
         return ""
 
     def all_finite(self, obs: Obs) -> bool:
-        """Tell whether no observation holds a NaN or an infinity; integers are not looked at."""
+        """Return whether no observation holds a NaN or an infinity; integers are not looked at."""
         if isinstance(obs, dict):
             return all(_is_finite(obs[key]) for key in self._float_keys)
         return not self._float_keys or _is_finite(obs)
@@ -144,7 +144,7 @@ def _leaves(space: Space, path: tuple[str, ...]) -> Iterator[tuple[Leaf, Space]]
 
 
 def _is_flattenable(space: Any) -> bool:
-    """Tell whether gymnasium can make a space flat; a space of one's own may not say."""
+    """Return whether gymnasium can make a space flat; a user's own space may not define it."""
     try:
         return bool(space.is_np_flattenable)
     except NotImplementedError:
@@ -152,7 +152,7 @@ def _is_flattenable(space: Any) -> bool:
 
 
 def _way_out(space: Space, *, is_entry: bool) -> str:
-    """Say which wrapper makes arrays of a space that has none; `is_entry`: it is one of a Dict."""
+    """Return which wrapper makes arrays of a space that has none; `is_entry`: it is one of a Dict."""
     if isinstance(space, spaces.Text):
         way = "Show text as numbers: env.wrappers=[dict(type='encode_text')]"
     elif _is_flattenable(space):

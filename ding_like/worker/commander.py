@@ -97,7 +97,7 @@ class NaiveCommander(Configurable):
         "collector_task_space": 1,
         # Learn tasks that are open, always one.
         "learner_task_space": 1,
-        # Seconds between evaluations in DI-engine's configs; here `eval_freq` says how often.
+        # Seconds between evaluations in DI-engine's configs; here `eval_freq` decides.
         "eval_interval": 60,
         # Updates between two evaluations.
         "eval_freq": 1000,

@@ -101,16 +101,16 @@ class ArrayEnvManager(Configurable, ABC):
     @property
     @abstractmethod
     def obs(self) -> Obs:
-        """Return what to act on next, [E, O...]; a live view, valid until the next `step`."""
+        """Observations to act on next, [E, O...]; a live view, valid until the next `step`."""
 
     @property
     def ready(self) -> Array:
-        """Return bool[E], a live view: the lanes whose `obs` may be acted on."""
+        """Lanes whose `obs` may be acted on, bool[E]; a live view."""
         return self._ready
 
     @property
     def is_launched(self) -> bool:
-        """Tell whether the lanes have been reset for the first time."""
+        """Whether the lanes have been reset for the first time."""
         return self._is_launched
 
     @property
@@ -167,7 +167,7 @@ class ArrayEnvManager(Configurable, ABC):
     def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch: ...
 
     def _counted(self, batch: StepBatch, *, has_ended: bool = True) -> StepBatch:
-        """Note what a step of envs of one player gave; with `has_ended` False no episode ended in it."""
+        """Count a step of envs of one player; with `has_ended` False no episode ended in it."""
         self.game_steps += len(batch.lanes)
         self.ended_games = batch.lanes[batch.terminated | batch.truncated].tolist() if has_ended else []
         return batch
@@ -212,24 +212,24 @@ class ArrayEnvManager(Configurable, ABC):
 
     @abstractmethod
     def _restore(self, state: State) -> list[int]:
-        """Play the journals of `state` again; return the lanes that did not come back."""
+        """Play the journals of `state` again; return the lanes that could not be restored."""
 
     def wrapper_states(self) -> list[list[State]]:
-        """Return what the wrappers of each lane's env remember; an empty list where no lane has an env of its own."""
+        """Return the states of the wrappers of each lane's env; an empty list where no lane has an env of its own."""
         return [wrapper_states(env) for env in self._wrapped_envs()]
 
     def load_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
-        """Let the wrappers of lane i go on from the i-th of `states`, beginning again where there are more lanes."""
+        """Load the i-th of `states` into the wrappers of lane i, in turn where there are more lanes."""
         for index, env in enumerate(self._wrapped_envs()):
             load_wrapper_states(env, states[index % len(states)])
 
     def adopt_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
-        """Let all lanes know what the lanes of another manager know together, and learn no more."""
+        """Give all lanes the joint statistics of another manager's lanes, and freeze them."""
         for env in self._wrapped_envs():
             adopt_wrapper_states(env, states)
 
     def _wrapped_envs(self) -> Sequence[AnyEnv]:
-        """Return the envs of this process, one a lane; none where a vector env stands for all."""
+        """Return the envs of this process, one a lane; none where one vector env has all lanes."""
         return ()
 
     def close(self) -> None:
@@ -306,7 +306,7 @@ def without_lanes(batch: StepBatch, failed: list[int]) -> StepBatch:
 
 
 def rows_equal(left: Obs, right: Obs) -> Array:
-    """Return bool[R]: which rows of two observations are the same; NaN never comes here."""
+    """Return bool[R]: which rows of two observations, without NaN, are the same."""
     if isinstance(left, dict):
         assert isinstance(right, dict), "both are observations of one space"
         by_key: Array = np.all([rows_equal(left[key], right[key]) for key in left], axis=0)

@@ -105,7 +105,7 @@ class BaseEnvManager(ArrayEnvManager):
         if not (math.isfinite(sum(reward_row.tolist())) and self._layout.all_finite(after)):
             self._find_nonfinite(chosen, after, reward_row, failed)
         if ended or failed:
-            # The first observations of new episodes are going to come over `after`: report a copy.
+            # The first observations of new episodes overwrite `after`: report a copy.
             batch = _report(rows, take_lanes(after, rows), reward_row, ended, infos)
             return self._counted(self._settle(batch, ended, failed))
         no_flag = self._all_false[: len(chosen)]
@@ -179,7 +179,7 @@ class BaseEnvManager(ArrayEnvManager):
         return [index for index in self._all if not (is_back[index] and is_equal[index])]
 
     def _replay(self, index: int, saved: State) -> bool:
-        """Reset one env with its seed and play its actions again; tell whether that was possible."""
+        """Reset one env with its seed and play its actions again; return whether that was possible."""
         load_wrapper_states(self._envs[index], saved["wrappers"])
         if not saved["can_replay"]:
             return False

@@ -38,8 +38,8 @@ class GameEnvManager(ArrayEnvManager):
 
     `ready` are the lanes whose players are to move; all of a game that are must be stepped together. A lane answers
     when its player sees the game again, at its next move or its end: in a turn-based game its reward is then the sum
-    over the others' moves, and, so that returns are whole, what came before its first move. A game that raises or
-    gives a NaN is restarted, and all its lanes are in `dropped`. Open games are not brought back on resume.
+    over the others' moves, plus the rewards before its first move, so that returns are complete. A game that raises
+    or gives a NaN is restarted, and all its lanes are in `dropped`. Open games are not brought back on resume.
     """
 
     config = {
@@ -75,7 +75,7 @@ class GameEnvManager(ArrayEnvManager):
         self._write_next = self._layout.writer(self._next_obs)
         self._ready = np.zeros(self.num_lanes, bool)
         self._has_moved = np.zeros(self.num_lanes, bool)  # and has not seen the game since
-        self._is_done = np.zeros(self.num_lanes, bool)  # in the game that goes on
+        self._is_done = np.zeros(self.num_lanes, bool)  # in the open game
         self._reward = np.zeros(self.num_lanes, np.float64)  # since its last move
 
     def _check_alike(self) -> None:
@@ -99,7 +99,7 @@ class GameEnvManager(ArrayEnvManager):
         moves = self._moves(self._check_lanes(lanes), actions)
         for game, move in moves.items():
             begin_step = getattr(self._games[game], "begin_step", None)
-            if begin_step is not None:  # games in processes of their own go on side by side
+            if begin_step is not None:  # games in processes of their own step side by side
                 begin_step(move)
         closed: list[tuple[int, bool, bool]] = []
         infos: dict[int, Mapping[str, Any]] = {}
@@ -153,7 +153,7 @@ class GameEnvManager(ArrayEnvManager):
         closed: list[tuple[int, bool, bool]],
         infos: dict[int, Mapping[str, Any]],
     ) -> None:
-        """Note what a game's step gave: who sees it again closes a row. Raises ValueError for what is not finite."""
+        """Record a game's step: players who move next, or are done, close rows. Raises FloatingPointError for a NaN."""
         first = game * self.num_players
         lanes = slice(first, first + self.num_players)
         terminated, truncated = np.array(answer.terminated, bool), np.array(answer.truncated, bool)
@@ -304,7 +304,7 @@ class GameProcess:
         return answer
 
     def close(self) -> None:
-        """Let the game close itself and end; a second call does nothing."""
+        """Close the game and end its process; a second call does nothing."""
         stop_all([self._process], _CLOSE_S)
 
 

@@ -39,7 +39,7 @@ class GymVectorEnvManager(ArrayEnvManager):
     and is not ready until its episode ends and the next begins; an episode that this breaks off is dropped.
 
     `lane_seeds` is True for SyncVectorEnv with autoreset disabled, which is built where there is no entry point.
-    Other vector envs go on from generators of their own after an episode, so that resume begins new episodes.
+    Other vector envs draw from generators of their own after an episode, so that resume begins new episodes.
     """
 
     config = {
@@ -92,7 +92,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         return self._layout.from_batch(obs, copy=not self._gives_fresh_memory)
 
     def _takes_seed_per_lane(self) -> bool:
-        """Tell whether the vector env resets lanes by a mask, each with a seed or None of its own."""
+        """Return whether the vector env resets lanes by a mask, each with a seed or None of its own."""
         return isinstance(self._vector, SyncVectorEnv)
 
     def _autoreset_mode(self) -> AutoresetMode:
@@ -191,7 +191,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         return true_obs
 
     def _begin_episodes(self, done: Array, failed: list[int]) -> list[int]:
-        """See to it that lanes that are done begin a new episode, at once or after their dummy step.
+        """Begin new episodes in lanes that are done, at once or after their dummy step.
 
         Return the lanes whose episodes are dropped: `failed`, and every open one if a reset breaks the vector env.
         """
@@ -284,7 +284,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         self._replace_bad_beginnings()
 
     def _reset_some(self, seeds: Mapping[int, int | None]) -> None:
-        """Reset lanes with their seeds, None for a lane that goes on with its env's own generator."""
+        """Reset lanes with their seeds, None for a lane that draws from its env's own generator."""
         mask = np.zeros(self.num_lanes, bool)
         mask[list(seeds)] = True
         options = None if mask.all() else {"reset_mask": mask}
@@ -372,7 +372,7 @@ def _parse_mode(value: object) -> AutoresetMode:
 
 
 def _vector_entry(env_fn: Sequence[EnvFn]) -> Section | None:
-    """Return the arguments of `gymnasium.make_vec` if all lanes have one config, whose class knows an entry point."""
+    """Return the arguments of `gymnasium.make_vec` if all lanes have one config with a vectorised entry point."""
     first, *others = [config_of(make) for make in env_fn]
     if first is None or any(cfg != first for cfg in others):
         return None

@@ -30,8 +30,8 @@ _SHOWN_ACTIONS = 5
 class CrashBudget:
     """Count of how often one env broke; ends the run if it is in a crash loop or restarts too often.
 
-    The envs of a manager share `said`: an exception from the same line of the user's is logged once, and again when it
-    has come 100, 1000, ... times. `check` is the command that looks into the env.
+    The envs of a manager share `said`: an exception from the same line of user code is logged once, and again after
+    100, 1000, ... times. `check` is the command that looks into the env.
     """
 
     def __init__(self, name: str, cfg: Config, *, said: Counter[str] | None = None, check: str = "") -> None:
@@ -43,7 +43,7 @@ class CrashBudget:
         self.in_a_row = 0  # since the last finished episode
 
     def record_finished_episode(self) -> None:
-        """Note that an episode came to its end."""
+        """Record the end of an episode."""
         self.in_a_row = 0
 
     def record_crash(self, error: BaseException, history: str = "") -> None:
@@ -75,7 +75,7 @@ class CrashBudget:
 
 
 def _form_fault(error: BaseException) -> str:
-    """Say which form an answer lacks that could not be taken apart; "" for an exception of the env's own code."""
+    """Return which form an answer lacks that could not be unpacked; "" for an exception of the env's own code."""
     if isinstance(error, SchemaError):
         return str(error)
     if type(error) not in (ValueError, TypeError) or raised_at(error):
@@ -117,14 +117,14 @@ class Lane:
         self._rng = make_rng(seed, "lane")
 
     def draw_seed(self) -> int:
-        """Return the seed of the reset that comes now."""
+        """Return the seed of the next reset."""
         if not self._is_used or not self._dynamic:
             self._is_used = True
             return self._first_seed
         return int(self._rng.integers(SEED_LIMIT))
 
     def seed_after_episode(self) -> int | None:
-        """Return the seed of the reset that follows an episode's end; None lets the env's own generator go on."""
+        """Return the seed of the reset that follows an episode's end; None continues the env's own generator."""
         return self.draw_seed() if not self._dynamic or len(self.journal) >= self._reseed_after else None
 
     def seed_ahead(self) -> tuple[int, int]:
@@ -138,14 +138,14 @@ class Lane:
         return ahead.draw_seed(), self._reseed_after if self._dynamic else 0
 
     def record_reset(self, seed: int | None) -> None:
-        """Note that the env was reset, with `seed` if it was seeded."""
+        """Record a reset of the env, with `seed` if it was seeded."""
         if seed is not None:
             self.reset_seed = seed
             self.journal.clear()
 
     @property
     def can_replay(self) -> bool:
-        """Tell whether the journal holds everything since the last seeded reset."""
+        """Whether the journal holds everything since the last seeded reset."""
         return self.reset_seed is not None and len(self.journal) <= self._replay_steps
 
     def record_crash(self, error: BaseException) -> None:
@@ -171,7 +171,7 @@ class Lane:
         }
 
     def load_state_dict(self, state: State) -> None:
-        """Take over the books; the env itself is the manager's matter, and so is the journal."""
+        """Restore seeds and counts; the manager restores the env and the journal."""
         self.seed(int(state["first_seed"]), dynamic=bool(state["dynamic"]))
         set_rng_state(self._rng, state["rng"])
         self._is_used = bool(state["is_used"])
@@ -184,7 +184,7 @@ class Lane:
 
 
 def reward_fault(reward: object) -> str:
-    """Return what keeps a reward from being one number, a text that numpy would read as one say; "" if it is one."""
+    """Return why a reward is not one number (numpy would convert a text); "" if it is one."""
     if shape := getattr(reward, "shape", ()):
         return f"rewards have shape {shape}, expected one number; return float(reward)."
     if not hasattr(reward, "__float__"):
@@ -235,7 +235,7 @@ def play_again(
     actions: Iterable[EnvAction],
     note: Callable[[EnvAction], None],
 ) -> Any:
-    """Reset an env with `seed`, play `actions` again, and return what to act on next; `note` is called before each."""
+    """Reset an env with `seed`, play `actions` again, and return the last observation; `note` is called before each."""
     obs, _ = env.reset(seed=seed, options=options)
     for action in actions:
         note(action)

@@ -30,7 +30,7 @@ from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 # What an env observes and takes differs from env to env: hence Any in the signatures of this file.
 
-# Ids of Atari games, and what an id of either kind stands for where the config has nothing else.
+# Ids of Atari games, and the default arguments of either kind.
 _ATARI_ID = re.compile(r"(?:ALE/(?P<v5>\w+)-v5|(?P<v4>\w+)NoFrameskip-v4)")
 _V5, _V4 = dict(repeat_action_probability=0.25, frameskip=4), dict(repeat_action_probability=0.0, frameskip=1)
 
@@ -92,8 +92,8 @@ class NativeManager(GymVectorEnvManager):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (options that both libraries call alike, the others under the names of the wrapper 'atari' and ALE).
 
-        `id_kwargs` are the keyword arguments that the id stands for. Raises ConfigError for whatever a library that
-        prepares frames itself would not do.
+        `id_kwargs` are the default arguments of the id. Raises ConfigError for settings that a library which prepares
+        frames itself does not support.
         """
         wrappers = [dict(wrapper) for wrapper in config["wrappers"]]
         if [wrapper.pop("type", None) for wrapper in wrappers] != ["atari"]:
@@ -164,7 +164,7 @@ class EnvPoolManager(NativeManager):
     """Manager of the env that envpool has under `env_id`; `env.kwargs` are options of envpool's.
 
     Atari games are given as for other managers, by `env_id` 'ALE/Pong-v5' and the wrapper 'atari'. envpool seeds envs
-    only when it makes them: a reset of all lanes recreates them. An ended lane goes on by itself, after a dummy step
+    only when it makes them: a reset of all lanes recreates them. An ended lane resets itself, after a dummy step
     that never appears, so that a resumed run begins new episodes.
     """
 

@@ -35,7 +35,7 @@ from ding_like.utils.imports import raised_at
 _BOOT = "import sys; sys.path[:] = {path!r}; sys.argv = {argv!r}; from {module} import main; main({ends})"
 _LENGTH_BYTES = 4
 _CHUNK_BYTES = 65536  # what a pipe holds: most messages are read at once
-_KIND = "__kind__"  # marks a dict that stands for a value that JSON has no type for
+_KIND = "__kind__"  # marks a dict that encodes a value without a JSON type
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
@@ -67,7 +67,7 @@ class Channel:
         return json.loads(data[_LENGTH_BYTES:], object_hook=_from_plain) if size > _LENGTH_BYTES else None
 
     def close_write_end(self) -> None:
-        """Let the other side read the end of the pipe; a second call does nothing."""
+        """Close the sending end, so that the other side reads the end of the pipe; a second call does nothing."""
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1
@@ -221,7 +221,7 @@ class WorkerProcess:
 
 
 def stop_all(processes: Iterable[WorkerProcess], timeout_s: float) -> int:
-    """End processes: let idle ones close their envs, kill the others after `timeout_s`. Return how many were killed."""
+    """End processes: idle ones close their envs, others are killed after `timeout_s`. Return how many were killed."""
     running = {process.channel.read_end: process for process in processes if process.is_running}
     poll = select.poll()
     for read_end, process in running.items():
@@ -274,7 +274,7 @@ class Worker(Protocol):
 
 
 def serve(read_end: int, write_end: int, life: int, start_file: int, make: Callable[[Any], Worker]) -> None:
-    """Make a worker of the start message and let it answer commands until the manager closes the pipes or ends."""
+    """Make a worker of the start message and answer commands until the manager closes the pipes or ends."""
     for descriptor in (read_end, write_end, life):
         os.set_inheritable(descriptor, False)
     _die_with_the_manager(life)

@@ -91,7 +91,7 @@ class SubprocessEnvManager(ArrayEnvManager):
 
     An env that raises is recreated in its process. One that hangs, or takes its process down, ends with the process;
     the other lanes of that process are brought back by playing their actions again, so that only its own episode is
-    lost. Lanes that cannot be played again, or come out differently, lose theirs too.
+    lost. Lanes that cannot be replayed, or end in another state, lose theirs too.
 
     By default `step` waits for all lanes, which makes a run exactly resumable. With `wait_num` = n it returns when n
     lanes have answered; the others are not ready and answer a later call.
@@ -132,8 +132,8 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._tasks: list[Task | None] = [None] * self.num_lanes
         self._asks: dict[int, Task] = {}
         self._states: list[list[State]] = [[] for _ in self._all]  # answers to them
-        self._num_busy = 0  # processes that owe an answer
-        # What has come in and was not returned by a step yet:
+        self._num_busy = 0  # processes that have not answered yet
+        # Received, and not returned by a step yet:
         self._answered: list[int] = []  # lanes that have stepped
         self._ended: dict[int, tuple[bool, bool]] = {}  # those whose episode ended -> terminated, truncated
         self._infos: dict[int, Mapping[str, Any]] = {}
@@ -228,7 +228,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         return self._take_batch()
 
     def _has_enough(self) -> bool:
-        """Tell whether a step has what it waits for."""
+        """Return whether a step has what it waits for."""
         if not self._wait_num or not self._num_busy:
             return not self._num_busy
         num_answered = len(self._answered)
@@ -238,7 +238,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         return enough and (num_answered > 0 or None in self._tasks)
 
     def _take_batch(self) -> StepBatch:
-        """Return what has come in, and let lanes act on the first observations of new episodes."""
+        """Return what was received, and show the first observations of new episodes."""
         memory = self._memory
         is_full = len(self._answered) == self.num_lanes
         if is_full and not (self._ended or self._infos or self._dropped or self._begun):
@@ -271,7 +271,7 @@ class SubprocessEnvManager(ArrayEnvManager):
             self._begun.difference_update(opened.tolist())
 
     def _reset_lanes(self, lanes: list[int]) -> None:
-        """Have lanes begin new episodes, whatever they are doing; what came in from them is forgotten."""
+        """Begin new episodes in lanes, whatever they are doing; what was received from them is dropped."""
         for index in lanes:
             self._forget(index)
             self._begin(index)
@@ -298,7 +298,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         return sorted(lost)
 
     def wrapper_states(self) -> list[list[State]]:
-        return self._ask("tell", [()] * self.num_lanes) if self._has_wrappers else [[] for _ in self._all]
+        return self._ask("read", [()] * self.num_lanes) if self._has_wrappers else [[] for _ in self._all]
 
     def load_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
         self._ask("load", [states[index % len(states)] for index in self._all])
@@ -306,7 +306,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     def adopt_wrapper_states(self, states: Sequence[Sequence[State]]) -> None:
         self._ask("adopt", [list(states)] * self.num_lanes)
 
-    def _ask(self, do: Literal["tell", "load", "adopt"], states: Sequence[Sequence[Any]]) -> list[list[State]]:
+    def _ask(self, do: Literal["read", "load", "adopt"], states: Sequence[Sequence[Any]]) -> list[list[State]]:
         """Return the states of the wrappers of each lane, after they "load" or "adopt" those in `states`, by lane."""
         self._check_open()
         self._asks = {index: Task("ask", (do, states[index])) for index in self._all}
@@ -450,7 +450,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     def _take_states(self, index: int, task: Task, report: Mapping[str, Any]) -> None:
         if "failed" in report:
             raise failure_of(report["failed"])
-        if task.arguments[0] != "tell":  # else the lane keeps what was known just before its last seeded reset
+        if task.arguments[0] != "read":  # else the lane keeps the states just before its last seeded reset
             self._lanes[index].wrappers = report["states"]
         self._states[index] = report["states"]
         del self._asks[index]
@@ -493,7 +493,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._dropped.add(index)
 
     def _forget(self, index: int) -> None:
-        """Forget what came in from a lane."""
+        """Drop what was received from a lane."""
         if index in self._answered:
             self._answered.remove(index)
         self._ended.pop(index, None)
@@ -521,7 +521,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     def _replace(self, process: EnvProcess, error: Exception | None = None) -> None:
         """End a process that broke, for `error` or on its own, and start a new one.
 
-        The lane it was working on has crashed; where that is not known, all its lanes have. The others come back.
+        The lane it was working on has crashed; where that is not known, all its lanes have. The others are restored.
         """
         command, work = process.command, process.working_on()
         self._poll.unregister(process.channel.read_end)
@@ -548,7 +548,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._processes[number] = self._started(EnvProcess(start, self._memory_file, self._doing[number]))
 
     def _bring_back(self, index: int, *, has_stepped: bool) -> None:
-        """Have a lane whose process has ended come to where it was; `has_stepped`: its pending step was done."""
+        """Restore a lane whose process has ended; `has_stepped`: its pending step was done."""
         task, lane = self._tasks[index], self._lanes[index]
         if task is not None and task.kind != "step":
             return
@@ -561,7 +561,7 @@ class SubprocessEnvManager(ArrayEnvManager):
         if task is None:
             self._tasks[index] = self._replay(index, actions, now)
         elif task.expected is not None or has_stepped:
-            # What it acted on is written over; what came of the step is compared instead.
+            # The observation that it acted on is overwritten; the outcome of the step is compared instead.
             again = task if task.expected is not None else Task("step", expected=now)
             self._tasks[index] = self._replay(index, actions[:-1], None, again)
         else:

@@ -120,7 +120,7 @@ class Doing:
 
 
 class EnvWorker:
-    """Owner of the envs of some lanes: makes, resets, steps and replays them as commands say.
+    """Owner of the envs of some lanes: makes, resets, steps and replays them on command.
 
     A command is None, which steps all lanes, or `{"do": kind, "lanes": [[lane, *arguments], ...]}`. The answer has a
     dict for each lane with something to report, and is None without any: most steps report nothing. Its entries are

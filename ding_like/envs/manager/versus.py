@@ -49,7 +49,7 @@ class VersusManager:
     # --- the opponent
 
     def use_opponent(self, actor: Actor) -> None:
-        """Play against another actor from the next step on; open games go on, but are among no results."""
+        """Play against another actor from the next step on; open games continue, but are not among the results."""
         self._opponent = actor
         self._is_counted &= ~self._is_open
         actor.reset()
@@ -221,7 +221,7 @@ class SoloEnv(gymnasium.Env[Any, Any]):
         return step.obs[own], reward, bool(step.terminated[own]), bool(step.truncated[own]), {}
 
     def _until_own_move(self, step: GameStep) -> tuple[GameStep, float]:
-        """Let the others move until it is our turn or the end; return the last step and the sum of our rewards."""
+        """Make the others' moves until it is our turn or the end; return the last step and the sum of our rewards."""
         reward = float(step.reward[self._own])
         while step.to_move and self._own not in step.to_move:
             step = self._game.step(self._act(step.obs, list(step.to_move)))

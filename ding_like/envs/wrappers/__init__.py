@@ -47,7 +47,7 @@ def wrap(env: AnyEnv, wrappers: Iterable[Config | str]) -> AnyEnv:
         try:
             env = make(env, **kwargs)
         except DingError:
-            raise  # it says what is wrong
+            raise  # its message names the fault
         except (TypeError, ValueError, gymnasium.error.Error) as error:
             raise ConfigError(
                 f"env.wrappers: {name} cannot be made with {kwargs}: {error}. It takes {inspect.signature(make)}, the "
@@ -57,7 +57,7 @@ def wrap(env: AnyEnv, wrappers: Iterable[Config | str]) -> AnyEnv:
 
 
 def _check_repeated(wrappers: Sequence[Any]) -> None:
-    """Refuse an entry that stands twice in a row, and warn once of a wrapper that stands twice otherwise."""
+    """Refuse an entry that is listed twice in a row, and warn once of a wrapper that is listed twice otherwise."""
     entries = [{"type": each} if isinstance(each, str) else each for each in wrappers]
     types = [each.get("type") if isinstance(each, Mapping) else None for each in entries]
     names = [ENV_WRAPPER_REGISTRY.canonical(each) if isinstance(each, str) else "" for each in types]
@@ -93,7 +93,7 @@ def find_wrapper(name: object) -> Callable[..., AnyEnv]:
 
 
 def wrapper_states(env: AnyEnv) -> list[State]:
-    """Return the state of every wrapper that has one, the outermost first; empty where none remembers anything."""
+    """Return the state of every wrapper that has one, the outermost first; empty where none has a state."""
     return [{"type": type(each).__name__, "state": each.state_dict()} for each in _stateful(env)]
 
 
@@ -109,7 +109,7 @@ def load_wrapper_states(env: AnyEnv, states: Sequence[State]) -> None:
 
 
 def adopt_wrapper_states(env: AnyEnv, states: Sequence[Sequence[State]]) -> None:
-    """Let an env know what several others know together, and learn no more itself.
+    """Give an env the joint statistics of several others, and freeze them.
 
     `states` holds what `wrapper_states` returned for each of the others: those that collect, where this one evaluates.
     Raises CheckpointError if they are wrapped in another way.

@@ -103,7 +103,7 @@ class NoopReset(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 @ENV_WRAPPER_REGISTRY.register("episodic_life")
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that ends an episode with each lost life of an Atari game; the game goes on until it is over.
+    """Wrapper that ends an episode with each lost life of an Atari game; the game continues until it is over.
 
     A reset with a seed begins a new game as well. Managers seed the reset of an episode that begins
     `env.manager.reseed_after` steps after the last seeded one, 1,000 by default: with 0 a second life is never seen.
@@ -118,7 +118,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._is_over = True
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
-        """Begin a new game after the last one's end, or with a seed; else go on with the next life."""
+        """Begin a new game after the last one's end, or with a seed; else continue with the next life."""
         if self._is_over or seed is not None:
             obs, info = self.env.reset(seed=seed, options=options)
         else:

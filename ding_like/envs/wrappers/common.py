@@ -102,7 +102,7 @@ def obs_transpose(env: AnyEnv) -> AnyEnv:
 
 @ENV_WRAPPER_REGISTRY.register("obs_select")
 def obs_select(env: AnyEnv, indices: Sequence[int]) -> AnyEnv:
-    """Show only these entries of a vector observation, in this order: what is left out, an agent has to remember.
+    """Show only these entries of a vector observation, in this order; an agent has to remember the rest.
 
     Raises ConfigError for observations that are no vector, and for entries that it does not have.
     """
@@ -164,18 +164,18 @@ class DelayReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._steps = steps
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
-        """Begin an episode in which nothing is owed yet."""
-        self._time, self._owed = 0, 0.0
+        """Begin an episode without rewards to pay."""
+        self._time, self._unpaid = 0, 0.0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         """Step the env and pay what is due."""
         obs, reward, terminated, truncated, info = self.env.step(action)
         self._time += 1
-        self._owed += float(reward)
+        self._unpaid += float(reward)
         if self._time % self._steps and not (terminated or truncated):
             return obs, 0.0, terminated, truncated, info
-        paid, self._owed = self._owed, 0.0
+        paid, self._unpaid = self._unpaid, 0.0
         return obs, paid, terminated, truncated, info
 
 

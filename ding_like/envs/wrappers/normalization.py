@@ -20,7 +20,7 @@ from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 _COUNT_AT_FIRST = 1e-4  # gymnasium's, of a mean of 0 and a variance of 1
 
 
-# Gymnasium's own would lose their statistics when a run is resumed, so their names stand for these.
+# Gymnasium's own would lose their statistics when a run is resumed, so their names mean these.
 ENV_WRAPPER_REGISTRY.alias("NormalizeObservation", "obs_norm")
 ENV_WRAPPER_REGISTRY.alias("NormalizeReward", "reward_norm")
 
@@ -32,7 +32,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
     What is then beyond `clip` is cut: early on, with little known, a number can be far out.
     An observation with a NaN or an infinity passes unchanged and is not learned from: one of them would spoil the
     statistics for good, and the env manager has to see it. `update_running_mean = False` stops learning.
-    What it observes for others to merge, and what they merged, come and go with its state: see `_Observed`.
+    Its state also has what it observed for a merge with others, and the merged statistics: see `_Observed`.
     """
 
     def __init__(self, env: AnyEnv, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
@@ -43,7 +43,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
             )
         super().__init__(env, epsilon)
         self.clip = clip
-        # Gymnasium counts in float32, in which a mean stands still after some ten million observations.
+        # Gymnasium counts in float32, in which a mean stops changing after some ten million observations.
         self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
         self._observed = _Observed()
 
@@ -60,7 +60,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
         return {**_state_of(self.obs_rms, is_frozen=not self.update_running_mean), **self._observed.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from the statistics that `state_dict` returned."""
+        """Load the statistics that `state_dict` returned."""
         if "mean" in state:
             _load(self.obs_rms, state)
             self.update_running_mean = not state["is_frozen"]
@@ -111,7 +111,7 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
         return {**_state_of(self.return_rms, is_frozen=not self.update_running_mean), **self._observed.state_dict()}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from the statistics that `state_dict` returned."""
+        """Load the statistics that `state_dict` returned."""
         if "mean" in state:
             _load(self.return_rms, state)
             self.update_running_mean = not state["is_frozen"]
@@ -190,7 +190,7 @@ def _joined(states: Sequence[State]) -> State:
 
 
 def moments_of(state: State) -> Moments:
-    """Return what the state of one of these wrappers knows."""
+    """Return the moments in the state of one of these wrappers."""
     mean, count = np.asarray(state["mean"], np.float64), float(state["count"])
     if count <= _COUNT_AT_FIRST:
         return Moments.empty(mean.shape)
@@ -198,6 +198,6 @@ def moments_of(state: State) -> Moments:
 
 
 def state_of_moments(moments: Moments) -> State:
-    """Return the state of a wrapper that knows just this, and learns no more; with no data, mean 0 and variance 1."""
+    """Return the state of a frozen wrapper with these moments; with no data, mean 0 and variance 1."""
     count = moments.count or _COUNT_AT_FIRST
     return {"mean": moments.mean, "var": np.asarray(moments.var), "count": float(count), "is_frozen": True}

@@ -1,4 +1,4 @@
-"""Collectors: one rollout loop, and thin classes that say when to stop and what to hand out."""
+"""Collectors: one rollout loop, and thin classes that decide when to stop and what to return."""
 
 from ding_like.data.rows import to_tensor_transitions
 from ding_like.worker.collector.base import ISerialCollector, create_serial_collector, get_serial_collector_cls

@@ -85,7 +85,7 @@ class ISerialCollector(Configurable, ABC):
     @property
     @abstractmethod
     def envstep(self) -> int:
-        """Return the number of env steps taken so far, over all lanes."""
+        """The number of env steps taken so far, over all lanes."""
 
 
 def array_manager(env: EnvManager) -> EnvManager:
@@ -274,7 +274,7 @@ class BaseSerialCollector(ISerialCollector):
         self.reset_env(_env)
 
     def _make_loop(self) -> None:
-        """Build the loop as soon as its parts are there; the env step count goes on."""
+        """Build the loop as soon as its parts are there; the env step count continues."""
         if self._loop is not None:
             self._envstep_offset += self._loop.env_steps
         self._loop = self._new_loop()

@@ -118,7 +118,7 @@ class RolloutLoop:
         self._closed: list[int] = []  # rows in the rollout of each episode that ended
 
     def use_actor(self, actor: Actor, *, keeps_info: bool = False) -> None:
-        """Act with another actor from the next step on; open episodes go on, and open rows stay as they are.
+        """Act with another actor from the next step on; open episodes continue, and open rows stay as they are.
 
         If its columns are others than those of the rows so far, which then fit into no log with its own, those rows are
         dropped and counted: the logged ones when it first acts, the open ones as their lanes answer.
@@ -186,7 +186,7 @@ class RolloutLoop:
         self.forget_rows()
 
     def _ignore_open_rows(self) -> None:
-        """Let no lane that has yet to answer log a row: what its action was made with is not kept here."""
+        """Mark the lanes that have not answered, so that they log no row: the columns of their actions are not kept."""
         self._open = {}
         self._owns_open = True
         self._unwanted = ~self.manager.ready
@@ -252,7 +252,7 @@ class RolloutLoop:
             self._open_rows[answer.lanes] += 1
 
     def _is_in_order(self, lanes: Array) -> bool:
-        """Tell whether all lanes answered in order; a manager that reuses one array for that is asked only once."""
+        """Return whether all lanes answered in order; a manager that reuses one array for that is asked only once."""
         everyone = len(lanes) == len(self._lanes) and bool((lanes == self._lanes).all())
         if everyone and not lanes.flags.writeable:
             self._in_order = lanes
@@ -319,12 +319,12 @@ class RolloutLoop:
 
     @property
     def is_first(self) -> Array:
-        """Return bool[E], a live view: the lanes that take the first step of an episode next."""
+        """Lanes that take the first step of an episode next, bool[E]; a live view."""
         return self._is_first
 
     @property
     def is_mid_episode(self) -> bool:
-        """Tell whether some lane has an episode under way."""
+        """Whether some lane has an episode under way."""
         return bool(self._length.any())
 
     def num_ready(self, count: Callable[[Array, Array], int]) -> int:
@@ -338,7 +338,7 @@ class RolloutLoop:
     def take(self, segment: Callable[[Rollout], tuple[Taken, Array]]) -> Taken:
         """Return the training rows that `segment` makes of the rollout; the rows it keeps lead the next call."""
         batch, keep = segment(self.rollout)
-        # The rows handed out may be views of the log, which goes on to be written.
+        # The rows handed out may be views of the log, which is written again.
         if isinstance(batch, TransitionBatch):
             batch = cast(Taken, batch.own_memory())
         self.rollout.keep_last(keep)
@@ -347,7 +347,7 @@ class RolloutLoop:
         return batch
 
     def forget_rows(self) -> None:
-        """Forget logged rows; open episodes go on."""
+        """Drop logged rows; open episodes continue."""
         self.rollout.clear()
         self._open_rows.fill(0)
         self._closed = []

@@ -99,7 +99,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self,
         cfg: Config,
         env: Any = None,  # what a sub-class evaluates in
-        policy: PolicyLike = None,  # an eval mode, or several, as a sub-class says
+        policy: PolicyLike = None,  # an eval mode; in battles a list of them
         tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",

@@ -167,12 +167,12 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
 
     @property
     def env(self) -> EnvManager | None:
-        """Return the env manager."""
+        """The env manager."""
         return self._env
 
     @property
     def policy(self) -> EvalMode | None:
-        """Return the eval mode."""
+        """The eval mode."""
         return self._policy
 
     def reset_policy(self, _policy: PolicyMode | None = None) -> None:

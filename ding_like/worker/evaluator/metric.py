@@ -37,7 +37,7 @@ class IMetric(ABC):
 
     @abstractmethod
     def gt(self, metric1: Metric, metric2: Metric) -> bool:
-        """Tell whether the first metric is better than the second; any is better than None."""
+        """Return whether the first metric is better than the second; any is better than None."""
 
 
 @SERIAL_EVALUATOR_REGISTRY.register("metric")

@@ -165,7 +165,7 @@ class BaseLearner(Configurable):
 
     # A method of a sub-class, or a function set by a comm learner: given a batch size, it returns what returns batch
     # after batch, or one batch each time it is called: a list of rows, or of functions of which each returns a row.
-    # None says that there are no more. Any: it may be either.
+    # None ends the data. Any: it may be either.
     get_data: Any = None
     # The next batch, or None after the last; a sub-class may have a method of this name.
     _next_data: Any = None
@@ -295,7 +295,7 @@ class BaseLearner(Configurable):
         self._started_s = perf_counter()
 
     def _record(self, info: Report, train_time_s: float) -> None:
-        """Keep what the policy reported; the prefixes '[scalars]' and '[histogram]' say of which kind a value is."""
+        """Keep what the policy reported; the prefixes '[scalars]' and '[histogram]' give the kind of a value."""
         scalar = LogDict({**info, "train_time": train_time_s})
         buffer = self.log_buffer
         buffer["scalar"], buffer["scalars"], buffer["histogram"] = scalar, LogDict(), LogDict()
@@ -312,7 +312,7 @@ class BaseLearner(Configurable):
         return self._mode
 
     def setup_dataloader(self) -> None:
-        """Let `start` train on the batches of `get_data`, which is asked for batches of the policy's size.
+        """Set up `start` to train on the batches of `get_data`, which is called with the policy's batch size.
 
         Raises ConfigError while `get_data` is not set.
         """
@@ -329,7 +329,7 @@ class BaseLearner(Configurable):
     def start(self) -> None:
         """Train on batch after batch until there are no more, or `train_iterations` are done; hooks run around it.
 
-        Iterations of a checkpoint that a hook loads come on top.
+        Iterations of a checkpoint that a hook loads do not count.
         """
         if self._next_data is None:
             self.setup_dataloader()
@@ -464,7 +464,7 @@ def _fetched(batch: Any) -> Any:
 
 def _priority_info(priority: Any, data: Any) -> Info:
     batch = as_batch(data)
-    # Windows have a priority each, so their places stand apart from their rows' columns.
+    # Windows have a priority each, so their places are not among their rows' columns.
     columns = getattr(data, "per_window", {}) if batch is None else batch.columns
     if batch is None and isinstance(data, list) and all(isinstance(row, Mapping) for row in data):  # rows do not stack
         columns = {name: [row.get(name) for row in data] for name in _PLACE if any(name in row for row in data)}

@@ -205,10 +205,10 @@ class ReplayBuffer(IBuffer):
         return data
 
     def update(self, info: Report) -> None:
-        """Give data new priorities: `replay_buffer_idx`, `replay_unique_id` and `priority`, all [B], as samples say.
+        """Give data new priorities: `replay_buffer_idx` and `replay_unique_id` of a sample, and `priority`, all [B].
 
-        Data that has left the buffer is passed over; of what comes twice the last priority stays. Warns once if there
-        are no priorities here. Raises SchemaError, and changes nothing, for a priority that is negative or not finite,
+        Data that has left the buffer is skipped; of a place given twice the last priority stays. Warns once if there are
+        no priorities here. Raises SchemaError, and changes nothing, for a priority that is negative or not finite,
         or a wrong shape.
         """
         with self._lock:
@@ -393,7 +393,7 @@ class PresetBuffer(ReplayBuffer):
         "deepcopy": False,
         # Rows are dicts whose 'data_id' names a file; the files of rows that leave the buffer are deleted.
         "enable_track_used_data": False,
-        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as they come.
+        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as pushed.
         "frame_stack": 0,
         # Seconds between two log lines about rows pushed and sampled.
         "periodic_thruput_seconds": 60,

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _SLACK = 0.01  # frames beyond one a row that there is room for: those at the beginning of episodes
 _GROWTH = 1.02
-_CHUNK = 128  # rows stored at once: they may share frames, so none of them is let go before the oldest of them
+_CHUNK = 128  # rows stored at once: they may share frames, so none of them is dropped before the oldest of them
 _MAX_STREAMS = 1024  # lanes that differ by this only take turns; then frames are shared less, and rows are as right
 _NEXT = "next_"
 _FRAMES = "stored frames of "  # begins the names of a dump's columns of frames
@@ -82,13 +82,13 @@ class FrameRing:
         return prints
 
     def _recent(self) -> tuple[Array, Array]:
-        """Return fingerprints and numbers of the frames that new rows may go on from."""
+        """Return fingerprints and numbers of the frames that new rows may continue."""
         young = self._last_numbers.ravel() >= max(self.num_stored - self._reach, 0)
         return self._last_prints.ravel()[young], self._last_numbers.ravel()[young]
 
     @property
     def _reach(self) -> int:
-        """Return how old, in frames, a frame may be that a new row points to; older ones are stored again."""
+        """How old, in frames, a frame may be that a new row points to; older ones are stored again."""
         return 4 * self.stack * max(len(self._last_numbers), 1)
 
     def _tell_apart(
@@ -177,7 +177,7 @@ class FrameStorage(ColumnStorage):
 
     @property
     def num_bytes(self) -> int:
-        """Return the memory of rows and of all room for frames."""
+        """The memory of rows and of all room for frames."""
         frames = sum(ring.frames.nbytes for ring in self._rings.values())
         return self.count * self.schema.row_bytes + frames * self.count // max(self.capacity, 1)
 
@@ -203,11 +203,11 @@ class FrameStorage(ColumnStorage):
         super().append(TransitionBatch(rows))
 
     def _oldest(self, name: str, num_new: int) -> int:
-        """Return the number of the oldest frame that a row needs which stays when `num_new` more have come."""
+        """Return the number of the oldest frame that a row needs which stays when `num_new` more are pushed."""
         stays = min(self.count, self.capacity - num_new)
         if stays <= 0:
             return self._rings[name].num_stored
-        # Rows point to frames of their chunk, or to ones that were at most `_reach` old when it came: no row has older
+        # Rows point to frames of their chunk, or to ones at most `_reach` old when it was pushed: no row has older
         # frames than those of the chunk of the oldest row, but for that.
         oldest_rows = self.rows(self.count - stays + np.arange(min(stays, _CHUNK)))
         reach = self._rings[name]._reach

@@ -138,7 +138,7 @@ class GoalRules:
         self._check_ends(achieved, desired, ended)
 
     def _check_ends(self, achieved: Array, desired: Array, ended: Array) -> None:
-        """Raise ConfigError where steps ended, bool [N], as no `compute_terminated` says, or did not end as it says."""
+        """Raise ConfigError where `compute_terminated` disagrees with the ends of steps, bool [N]."""
         said = self.terminated(achieved, desired)
         if said is None and ended.any():
             raise ConfigError(
@@ -294,14 +294,14 @@ class HindsightStore(StreamStore):
     def append(self, rows: Rows) -> StreamStorage:
         """Copy rows in, those of a lane in their order."""
         if not isinstance(rows, TransitionBatch):
-            self.make(rows)  # says what is wrong
+            self.make(rows)  # raises an error that names the fault
         assert isinstance(rows, TransitionBatch)
         columns = {name: np.asarray(column) for name, column in rows.columns.items()}
         if not self._is_loading:
             columns.pop(STREAM, None)  # of another buffer's file
         lanes = StreamStorage.streams_of(columns)
         seen, which = np.unique(lanes, return_inverse=True)
-        # Where a state is loaded, rows say their streams themselves.
+        # Where a state is loaded, rows have a column of their streams.
         streams = {lane: lane for lane in seen.tolist()} if self._is_loading else self._placed(seen.tolist())
         of_lane = np.array([streams[lane] for lane in seen.tolist()], np.int64)
         storage = super().append(TransitionBatch({**columns, STREAM: of_lane[which]}))
@@ -397,7 +397,7 @@ class HindsightSampler(Sampler[StreamStorage]):
         places = np.full((2, size), _NO_GOAL, np.int64)
         picks = draw_uniform(rng, range(num_rows), size, replace=replace)
         places[0] = storage.places_of(picks) if among is None else among[picks]
-        # The share is met on average, whatever the size; the rows come in no order, so the first may be those.
+        # The share is met on average, whatever the size; the rows are in no order, so the first may be those.
         relabelled = int(size * self._share + rng.random())
         places[1, :relabelled] = self._goals_of(storage, places[0, :relabelled], rng)
         return places

@@ -112,7 +112,7 @@ class AdvancedReplayBuffer(PresetBuffer):
         "monitor.periodic_thruput.seconds": FROM_0,
     }
 
-    clear_resets_push_count = False  # as in DI-engine: ids go on as well
+    clear_resets_push_count = False  # as in DI-engine: ids continue as well
 
     @classmethod
     def make_parts(cls, cfg: Config) -> Parts:
@@ -142,7 +142,7 @@ class AdvancedReplayBuffer(PresetBuffer):
         assert isinstance(sampler, ByPriority), "make_parts gives one"
         return sampler.priorities
 
-    def sample(  # type: ignore[override]  # DI-engine's signature has no `replace`: draws by priority know none
+    def sample(  # type: ignore[override]  # DI-engine's signature has no `replace`: draws by priority have none
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None
     ) -> Rows | None:
         """Return `size` rows by priority, each in memory of its own: a TransitionBatch, or a list of dicts.
@@ -161,9 +161,9 @@ class AdvancedReplayBuffer(PresetBuffer):
 _WINDOWS: dict[str, Any] = {
     # Rows of a window that pipelines sample; 10 is what Hausknecht and Stone 2015 unrolled.
     "sequence_length": 10,
-    # Lanes that rows come from, each with an equal part of the buffer; None: as many as were seen.
+    # Lanes of the rows, each with an equal part of the buffer; None: as many as were seen.
     "num_streams": None,
-    # Let windows run over the end of an episode; `mask` is False behind it.
+    # Windows may run over the end of an episode; `mask` is False behind it.
     "padding": False,
     # First steps of a window that warm up recurrent state and are not learned from: False in `mask`.
     "burn_in": 0,

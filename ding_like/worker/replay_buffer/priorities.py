@@ -16,7 +16,9 @@ from ding_like.types import Array, Config, Report
 from ding_like.utils.machine import check_buffer_memory
 
 NO_ITER = int(np.iinfo(np.int64).max)  # of a row without a learner iteration: it never gets stale
-_EPSILON = 1e-5  # added to each given priority, so that a row of error 0 comes again (Schaul et al. 2016, section 3.3)
+_EPSILON = (
+    1e-5  # added to each given priority, so that a row of error 0 is sampled again (Schaul et al. 2016, section 3.3)
+)
 _LARGEST = float(np.finfo(np.float32).max)
 _INF = float("inf")
 
@@ -127,7 +129,7 @@ class Priorities:
         """
         part, leaves = compiled_part(), self._tree.leaves_view
         if part is None:
-            np.add.at(self.use, places, 1)  # a place that comes twice is used twice
+            np.add.at(self.use, places, 1)  # a place that is given twice is used twice
             ids = ids_of(places, len(self.priority), next_id=next_id, next_row=next_row)
             priorities, uses = self.priority.take(places), self.use.take(places)
             weights = leaves.take(places).astype(np.float64)
@@ -170,7 +172,7 @@ class Priorities:
         self._remove(np.flatnonzero(old))
 
     def update(self, places: Array, priorities: Array) -> None:
-        """Give live places [B] new priorities float32 [B]; of a place that comes twice, the last stays."""
+        """Give live places [B] new priorities float32 [B]; of a place that is given twice, the last stays."""
         if len(places):
             self.priority[places] = priorities
             self._tree.set_powers(places, priorities.astype(np.float64) ** self.alpha, priorities)
@@ -275,7 +277,7 @@ def checked_priorities(values: npt.ArrayLike) -> Array:
         raise SchemaError(f"priorities must be a vector of numbers: {error}.") from error
     if given.ndim != 1:
         raise SchemaError(f"priorities have the shape {given.shape}, expected one number a row.")
-    # NaN is neither above nor below, and comes out of `min`.
+    # NaN is neither above nor below, and `min` returns it.
     if len(given) and not (given.min() >= 0 and given.max() <= _LARGEST):
         bad = np.flatnonzero(~((given >= 0) & (given <= _LARGEST)))
         raise SchemaError(

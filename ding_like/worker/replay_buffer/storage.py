@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 _FLOAT = "f"
 _MIXED = ("if", "uf", "fi", "fu")  # kinds of a stored and a new column that one dtype of floats may hold
-STREAM = "stream"  # a column of a store that knows better than the lanes' numbers which rows follow each other
+STREAM = "stream"  # a column of a store that decides itself which rows follow each other
 _STREAM_COLUMNS = (STREAM, "lane", "env_id")
 _END_COLUMNS = ("done", "terminated", "truncated")
 
@@ -87,7 +87,7 @@ class RingStorage(ABC):
     @property
     @abstractmethod
     def num_bytes(self) -> int:
-        """Return about how much memory the data take."""
+        """About how much memory the data take."""
 
     @abstractmethod
     def gather(self, rows: Array) -> Rows:
@@ -177,11 +177,11 @@ class ObjectStorage(RingStorage):
 
     @property
     def num_bytes(self) -> int:
-        # The newest object stands for all: walking through a million would cost more than the answer is worth.
+        # Estimated by the newest object: a walk through a million would cost too much.
         return self.count * _size_bytes(self._objects[self.next_row - 1])
 
     def gather(self, rows: Array) -> list[Any]:
-        # One by one: an object that is drawn twice must not come back as one.
+        # One by one: an object that is drawn twice is copied twice.
         return [deepcopy(self._objects[row]) for row in rows.tolist()]
 
     def _accept(self, data: Rows) -> list[Any]:
@@ -280,7 +280,7 @@ class StreamStorage:
         self.counts = counts
         self._ends = counts.cumsum()
         self.count = int(self._ends[-1])
-        # What a row's number must be shifted by so that, in its stream, row `_next` is the one that comes next.
+        # What a row's number must be shifted by so that, in its stream, row `_next` is the next one.
         self._shifts = self._next - self._ends
 
     def _check_streams(self, streams: Array) -> None:
@@ -390,7 +390,7 @@ class StreamStorage:
         while stride:
             trial = reached + stride
             other = self.serial.take(first + (in_ring + step * trial) % self.ring_size)
-            # Places that hold no row have -1, which may be in the way of a run that begins there.
+            # Places that hold no row have -1, which may look like a run that begins there.
             reached += stride * ((other - serial == step * trial) & (other >= 0) & (trial <= most))
             stride >>= 1
         return reached
@@ -436,7 +436,7 @@ class StreamStorage:
             self._turn(state["next"])
 
     def _turn(self, next_rows: Array) -> None:
-        """Turn each ring until the next row of stream s comes to `next_rows[s]`."""
+        """Turn each ring until the next row of stream s lies at `next_rows[s]`."""
         before = self.all_places()
         self._next = np.array(next_rows, np.int64)
         self._set_counts(self.counts)

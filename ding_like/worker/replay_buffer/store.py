@@ -76,7 +76,7 @@ class Store(ABC, Generic[StorageT]):
 
     @property
     def count(self) -> int:
-        """Return how many places are taken."""
+        """How many places are taken."""
         storage = self.storage
         return 0 if storage is None else storage.count
 
@@ -151,7 +151,7 @@ class RowStore(Store[RingStorage]):
         yield from super().parts_of(dump)
 
     def end_load(self, state: State) -> None:
-        """Bring each row back to its place, where a sampler knows rows by it."""
+        """Bring each row back to its place, where a sampler identifies rows by it."""
         storage = self.storage
         if storage is None or "first_place" not in state:
             return
