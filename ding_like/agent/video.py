@@ -29,7 +29,7 @@ from ding_like.types import Array, EnvManager, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import pip_line
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.evaluator import play_episodes
+from ding_like.worker.evaluator.interaction import play_episodes
 
 if TYPE_CHECKING:
     from PIL import Image

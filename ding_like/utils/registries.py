@@ -292,7 +292,7 @@ ENV_MANAGER_REGISTRY = _new(
 )
 MODEL_REGISTRY = _new("model", "model")
 REWARD_MODEL_REGISTRY = _new("reward_model", "reward_model")
-LEARNER_REGISTRY = _new("learner", "worker.learner")
+LEARNER_REGISTRY = _new("learner", "worker.learner.base")
 LEARNER_HOOK_REGISTRY = _new("learner_hook", "worker.learner.base")
 SERIAL_COLLECTOR_REGISTRY = _new(
     "serial_collector",
@@ -306,7 +306,12 @@ PARALLEL_COLLECTOR_REGISTRY = _new("parallel_collector", _PARALLEL, marine=f"{_P
 SERIAL_EVALUATOR_REGISTRY = _new(
     "serial_evaluator", "worker.evaluator", interaction_1v1=_EVALUATE_BATTLE, battle_interaction=_EVALUATE_BATTLE
 )
-BUFFER_REGISTRY = _new("buffer", "worker.replay_buffer")
+BUFFER_REGISTRY = _new(
+    "buffer",
+    "worker.replay_buffer",
+    **dict.fromkeys(("naive", "advanced", "sequence", "prioritised_sequence"), "worker.replay_buffer.presets"),
+    her="worker.replay_buffer.hindsight",
+)
 COMMANDER_REGISTRY = _new("commander", "worker.commander")
 COMM_LEARNER_REGISTRY = _new("comm_learner", _PARALLEL, flask_fs=f"{_PARALLEL}.comm_learner")
 COMM_COLLECTOR_REGISTRY = _new("comm_collector", _PARALLEL, flask_fs=f"{_PARALLEL}.comm_collector")

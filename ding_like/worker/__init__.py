@@ -7,61 +7,35 @@ from __future__ import annotations
 
 from ding_like.utils.imports import lazy_exports
 
-_COLLECTOR = "ding_like.worker.collector"
-_EVALUATOR = "ding_like.worker.evaluator"
-_LEARNER = "ding_like.worker.learner"
-_BUFFER = "ding_like.worker.replay_buffer"
-_PARALLEL = "ding_like.pipeline.parallel"
-
-_HOME_OF: dict[str, str] = {
-    "ISerialCollector": _COLLECTOR,
-    "EpisodeSerialCollector": _COLLECTOR,
-    "SampleSerialCollector": _COLLECTOR,
-    "BattleEpisodeSerialCollector": _COLLECTOR,
-    "BattleSampleSerialCollector": _COLLECTOR,
-    "create_serial_collector": _COLLECTOR,
-    "get_serial_collector_cls": _COLLECTOR,
-    "to_tensor_transitions": _COLLECTOR,
-    "ISerialEvaluator": _EVALUATOR,
-    "InteractionSerialEvaluator": _EVALUATOR,
-    "BattleInteractionSerialEvaluator": _EVALUATOR,
-    "IMetric": _EVALUATOR,
-    "MetricSerialEvaluator": _EVALUATOR,
-    "VectorEvalMonitor": _EVALUATOR,
-    "create_serial_evaluator": _EVALUATOR,
-    "BaseLearner": _LEARNER,
-    "LearnerHook": _LEARNER,
-    "add_learner_hook": _LEARNER,
-    "build_learner_hook_by_cfg": _LEARNER,
-    "create_learner": _LEARNER,
-    "merge_hooks": _LEARNER,
-    "register_learner_hook": _LEARNER,
-    "IBuffer": _BUFFER,
-    "AdvancedReplayBuffer": _BUFFER,
-    "NaiveReplayBuffer": _BUFFER,
-    "SequenceReplayBuffer": _BUFFER,
-    "EpisodeReplayBuffer": _BUFFER,
-    "PrioritisedSequenceReplayBuffer": _BUFFER,
-    "ReplayBuffer": _BUFFER,
-    "create_buffer": _BUFFER,
-    "create_pipeline_buffer": _BUFFER,
-    "get_buffer_cls": _BUFFER,
-    "BaseSerialCommander": "ding_like.worker.commander",
-    "create_parallel_commander": "ding_like.worker.commander",
-    "Coordinator": f"{_PARALLEL}.coordinator",
-    "LearnerAggregator": f"{_PARALLEL}.learner_aggregator",
-    "BaseParallelCollector": f"{_PARALLEL}.zergling",
-    "MarineParallelCollector": f"{_PARALLEL}.zergling",
-    "ZerglingParallelCollector": f"{_PARALLEL}.zergling",
-    "BaseCommCollector": f"{_PARALLEL}.comm_collector",
-    "FlaskFileSystemCollector": f"{_PARALLEL}.comm_collector",
-    "create_comm_collector": f"{_PARALLEL}.comm_collector",
-    "NaiveCollector": f"{_PARALLEL}.comm_collector",
-    "BaseCommLearner": f"{_PARALLEL}.comm_learner",
-    "FlaskFileSystemLearner": f"{_PARALLEL}.comm_learner",
-    "create_comm_learner": f"{_PARALLEL}.comm_learner",
+_NAMES = {
+    "worker.collector.base": "ISerialCollector create_serial_collector get_serial_collector_cls",
+    "worker.collector.battle": "BattleEpisodeSerialCollector BattleSampleSerialCollector",
+    "worker.collector.episode": "EpisodeSerialCollector",
+    "worker.collector.sample": "SampleSerialCollector",
+    "data.rows": "to_tensor_transitions",
+    "worker.evaluator.base": "ISerialEvaluator create_serial_evaluator",
+    "worker.evaluator.interaction": "InteractionSerialEvaluator BattleInteractionSerialEvaluator VectorEvalMonitor",
+    "worker.evaluator.metric": "IMetric MetricSerialEvaluator",
+    "worker.learner.base": "BaseLearner create_learner",
+    "worker.learner.hooks": """
+        LearnerHook add_learner_hook build_learner_hook_by_cfg merge_hooks register_learner_hook
+    """,
+    "worker.replay_buffer.buffer": "IBuffer ReplayBuffer create_buffer create_pipeline_buffer get_buffer_cls",
+    "worker.replay_buffer.presets": """
+        AdvancedReplayBuffer NaiveReplayBuffer SequenceReplayBuffer PrioritisedSequenceReplayBuffer
+    """,
+    "worker.replay_buffer.episode": "EpisodeReplayBuffer",
+    "worker.commander": "BaseSerialCommander create_parallel_commander",
+    "pipeline.parallel.coordinator": "Coordinator",
+    "pipeline.parallel.learner_aggregator": "LearnerAggregator",
+    "pipeline.parallel.zergling": "BaseParallelCollector MarineParallelCollector ZerglingParallelCollector",
+    "pipeline.parallel.comm_collector": """
+        BaseCommCollector FlaskFileSystemCollector NaiveCollector create_comm_collector
+    """,
+    "pipeline.parallel.comm_learner": "BaseCommLearner FlaskFileSystemLearner create_comm_learner",
 }
+_HOMES = {name: f"ding_like.{module}" for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = list(_HOME_OF)
+__all__ = list(_HOMES)
 
-__getattr__, __dir__ = lazy_exports(__name__, _HOME_OF)
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES)

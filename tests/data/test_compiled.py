@@ -9,8 +9,8 @@ import pytest
 
 from ding_like.data import compiled
 from ding_like.data.compiled import first_distinct, take_rows
-from ding_like.worker.replay_buffer import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer import priorities as priorities_module
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.priorities import Priorities
 
 PART = compiled.compiled_part()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ding_like.envs.factory import make_env
-from ding_like.worker.replay_buffer import GoalRules
+from ding_like.worker.replay_buffer.hindsight import GoalRules
 
 pytest.importorskip("gymnasium_robotics")
 

@@ -18,7 +18,7 @@ from ding_like.pipeline.statistics import load_agent
 from ding_like.serve import Blueprint
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.evaluator import play_episodes
+from ding_like.worker.evaluator.interaction import play_episodes
 from tests.contracts.policy_cases import act
 from tests.serve.runs import Run, ask, question, serving
 from tests.serve.toy_envs import ToyEnv

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -44,6 +44,8 @@ class ISerialCollector(Configurable, ABC):
 
     # What the first argument of `collect` counts.
     unit: ClassVar[Unit]
+    # Whether `collect` takes a keyword `stop`.
+    takes_stop: ClassVar[bool] = False
 
     @abstractmethod
     def reset_env(self, _env: EnvManager | None = None) -> None:
@@ -73,14 +75,14 @@ class ISerialCollector(Configurable, ABC):
         """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.
 
         `stop` ends a collection early, between two steps. A collector of one's own need not have this method: `rows`
-        is then its target, and a `stop` raises ConfigError.
+        is then its target, and a `stop` raises ConfigError unless its class has `takes_stop`.
         """
-        if stop is not None:
+        if stop is not None and not self.takes_stop:
             raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
-        target = () if rows is None else (rows,)
-        # Pipelines ask every collector with these two names.
+        # Pipelines ask every collector with these names.
+        given = {"train_iter": train_iter, "policy_kwargs": policy_kwargs, **({"stop": stop} if stop else {})}
         collect = cast(Callable[..., Samples], self.collect)
-        return collect(*target, train_iter=train_iter, policy_kwargs=policy_kwargs)
+        return collect(**given) if rows is None else collect(rows, **given)
 
     @property
     @abstractmethod
@@ -117,34 +119,33 @@ def get_serial_collector_cls(cfg: Config) -> type[ISerialCollector]:
 _RECENT = 100
 
 
+class Episode(NamedTuple):
+    """What is reported of a finished episode."""
+
+    return_: float
+    length: int
+    metrics: Mapping[str, float]
+
+
 class CollectReport:
     """Episodes, steps and durations between two log lines; the keys of a report are DI-engine's."""
 
     def __init__(self) -> None:
         self.total = CollectStats()
-        self.recent_returns: deque[float] = deque(maxlen=_RECENT)
-        self.recent_lengths: deque[int] = deque(maxlen=_RECENT)
-        self.recent_metrics: deque[Mapping[str, float]] = deque(maxlen=_RECENT)  # of episodes that have some
+        self._recent: deque[Episode] = deque(maxlen=_RECENT)
         self._clear()
 
     def _clear(self) -> None:
-        self._returns: list[float] = []
-        self._metrics: list[Mapping[str, float]] = []
+        self._episodes: list[Episode] = []
         self._env_steps = 0
         self._samples = 0
         self._duration_s = 0.0
-        self._episode_steps = 0
 
     def add(self, episodes: list[EpisodeRecord], *, env_steps: int, samples: int, duration_s: float) -> None:
         """Count one `collect` call."""
-        returns = [episode.return_ for episode in episodes]
-        self._returns += returns
-        self.recent_returns.extend(returns)
-        self.recent_lengths.extend(episode.length for episode in episodes)
-        metrics = [episode.metrics for episode in episodes if episode.metrics]
-        self._metrics += metrics
-        self.recent_metrics.extend(metrics)
-        self._episode_steps += sum(episode.length for episode in episodes)
+        ended = [Episode(episode.return_, episode.length, episode.metrics) for episode in episodes]
+        self._episodes += ended
+        self._recent.extend(ended)
         self._env_steps += env_steps
         self._samples += samples
         self._duration_s += duration_s
@@ -155,11 +156,26 @@ class CollectReport:
     @property
     def has_episodes(self) -> bool:
         """Whether an episode ended since the last report."""
-        return bool(self._returns)
+        return bool(self._episodes)
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the last episodes; NaN before the first."""
+        return _mean([episode.return_ for episode in self._recent])
+
+    @property
+    def mean_length(self) -> float:
+        """Mean length of the last episodes, in env steps; NaN before the first."""
+        return _mean([episode.length for episode in self._recent])
+
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Means of the envs' own metrics over the last episodes."""
+        return mean_metrics([episode.metrics for episode in self._recent])
 
     def take(self) -> Mapping[str, float]:
         """Return the interval's numbers and begin a new one; needs `has_episodes`."""
-        returns = np.array(self._returns)
+        returns = np.array([episode.return_ for episode in self._episodes])
         episodes = len(returns)
         # A clock tick of 0 on a very short interval must not divide.
         duration = max(self._duration_s, 1e-9)
@@ -167,7 +183,7 @@ class CollectReport:
             "episode_count": episodes,
             "envstep_count": self._env_steps,
             "train_sample_count": self._samples,
-            "avg_envstep_per_episode": self._episode_steps / episodes,
+            "avg_envstep_per_episode": sum(episode.length for episode in self._episodes) / episodes,
             "avg_sample_per_episode": self._samples / episodes,
             "avg_envstep_per_sec": self._env_steps / duration,
             "avg_train_sample_per_sec": self._samples / duration,
@@ -176,7 +192,7 @@ class CollectReport:
             "reward_std": float(returns.std()),
             "reward_max": float(returns.max()),
             "reward_min": float(returns.min()),
-            **mean_metrics(self._metrics),
+            **mean_metrics([episode.metrics for episode in self._episodes]),
             "total_envstep_count": self.total.env_steps,
             "total_train_sample_count": self.total.train_samples,
             "total_episode_count": self.total.episodes,
@@ -189,27 +205,62 @@ class CollectReport:
         """Return totals and the open interval, for an exact resume."""
         return {
             "total": vars(self.total).copy(),
-            "returns": list(self._returns),
-            "metrics": [dict(each) for each in self._metrics],
-            "recent": [list(self.recent_returns), list(self.recent_lengths)],
-            "recent_metrics": [dict(each) for each in self.recent_metrics],
-            "open": [self._env_steps, self._samples, self._episode_steps],
+            "episodes": [[*episode[:2], dict(episode.metrics)] for episode in self._episodes],
+            "recent": [[*episode[:2], dict(episode.metrics)] for episode in self._recent],
+            "open": [self._env_steps, self._samples],
             "duration_s": self._duration_s,
         }
 
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self.total = CollectStats(**state["total"])
-        self._returns = list(state["returns"])
-        self._metrics = list(state.get("metrics", ()))  # points of earlier versions have none
-        self.recent_metrics = deque(state.get("recent_metrics", ()), maxlen=_RECENT)
-        returns, lengths = state["recent"]
-        self.recent_returns, self.recent_lengths = deque(returns, maxlen=_RECENT), deque(lengths, maxlen=_RECENT)
-        self._env_steps, self._samples, self._episode_steps = state["open"]
+        self._episodes = [Episode(*each) for each in state["episodes"]]
+        self._recent = deque((Episode(*each) for each in state["recent"]), maxlen=_RECENT)
+        self._env_steps, self._samples = state["open"]
         self._duration_s = state["duration_s"]
 
 
-class BaseSerialCollector(ISerialCollector):
+class EnvUser(Configurable):
+    """Base class of collectors and evaluators: their config, logs and env manager."""
+
+    _env: EnvManager | None = None
+
+    def __init__(self, cfg: Config, tb_logger: object, exp_name: str, instance_name: str) -> None:
+        self._cfg = cfg
+        self._instance_name = instance_name
+        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
+        self._tb_logger = tb_logger  # a MetricsSink, a SummaryWriter or None
+        self._metrics = as_metrics_writer(tb_logger)
+        self._closed = False
+
+    def _as_manager(self, env: EnvManager) -> EnvManager:
+        """Return the manager that is stepped, of the one given."""
+        return array_manager(env)
+
+    def reset_env(self, _env: EnvManager | None = None) -> None:
+        """Reset the env manager, or replace it by the one given and launch that."""
+        if _env is not None:
+            self._env = self._as_manager(_env)
+            self._env.launch()
+        elif self._env is not None:
+            self._env.reset()
+
+    def close(self) -> None:
+        """Close the env manager, `tb_logger` (flushed before) and the text log; may be called again."""
+        if not self._closed:
+            self._closed = True
+            if self._env is not None:
+                self._env.close()
+            close_writer(self._tb_logger)
+            close_logger(self._logger)
+
+    def __del__(self) -> None:
+        # A constructor that raised has set nothing yet.
+        if hasattr(self, "_closed"):
+            self.close()
+
+
+class BaseSerialCollector(EnvUser, ISerialCollector):
     """Env manager, log, and the loop that a sub-class makes of the env and its policies.
 
     The loop is made as soon as all are there, and again for another env manager; the env step count continues.
@@ -229,7 +280,6 @@ class BaseSerialCollector(ISerialCollector):
         "transform_obs": "observations stay arrays until the policy takes them",
     }
 
-    _env: EnvManager | None = None
     _loop: Any = None  # counts `env_steps` from 0
 
     def __init__(
@@ -243,26 +293,13 @@ class BaseSerialCollector(ISerialCollector):
         *,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self._cfg = cfg
+        super().__init__(cfg, tb_logger, exp_name, instance_name)
         self._rng = np.random.default_rng(0) if rng is None else rng
-        self._instance_name = instance_name
-        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
-        self._tb_logger = tb_logger
-        self._metrics = as_metrics_writer(tb_logger)
-        self._closed = False
         self.reset(policy, env)
-
-    def _as_manager(self, env: EnvManager) -> EnvManager:
-        """Return the manager that the loop steps, of the one given."""
-        return array_manager(env)
 
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Start from fresh episodes, in a new env manager if one is given."""
-        if _env is not None:
-            self._env = self._as_manager(_env)
-            self._env.launch()
-        elif self._env is not None:
-            self._env.reset()
+        super().reset_env(_env)
         self._make_loop()
 
     def reset(self, _policy: PolicyLike = None, _env: EnvManager | None = None) -> None:
@@ -313,21 +350,6 @@ class BaseSerialCollector(ISerialCollector):
     @envstep.setter
     def envstep(self, value: int) -> None:
         self._envstep_offset = value - (self._loop.env_steps if self._loop is not None else 0)
-
-    def close(self) -> None:
-        """Close the env manager, `tb_logger` (flushed before) and the text log; may be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        if self._env is not None:
-            self._env.close()
-        close_writer(self._tb_logger)
-        close_logger(self._logger)
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()
 
 
 def attribute_of(policy: PolicyMode, name: str, default: object) -> object:
@@ -386,17 +408,17 @@ class LoopCollector(BaseSerialCollector):
     @property
     def mean_return(self) -> float:
         """Mean return of the last episodes, at most 100; NaN before the first."""
-        return _mean(self._report.recent_returns)
+        return self._report.mean_return
 
     @property
     def mean_metrics(self) -> dict[str, float]:
         """Means of the envs' own metrics over the last episodes that had some, at most 100."""
-        return mean_metrics(self._report.recent_metrics)
+        return self._report.mean_metrics
 
     @property
     def mean_length(self) -> float:
         """Mean length of the last episodes, at most 100, in env steps; NaN before the first."""
-        return _mean(self._report.recent_lengths)
+        return self._report.mean_length
 
     @property
     def dropped_steps(self) -> int:

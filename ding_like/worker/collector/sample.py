@@ -109,6 +109,7 @@ class SampleSerialCollector(LoopCollector):
 
     config: dict[str, Any] = {"type": "sample", **BaseSerialCollector.config}
     unit: ClassVar[Unit] = "rows"
+    takes_stop: ClassVar[bool] = True
 
     _has_warned_of_surplus = False
 
@@ -159,17 +160,6 @@ class SampleSerialCollector(LoopCollector):
         if record_random_collect or not random_collect:
             self._count(episodes, first_step=first_step, samples=len(samples), started_s=started, train_iter=train_iter)
         return samples
-
-    def collect_rows(
-        self,
-        rows: int | None = None,
-        *,
-        train_iter: int = 0,
-        policy_kwargs: Setting | None = None,
-        stop: StopRule | None = None,
-    ) -> Samples:
-        """Collect exactly `rows` samples, as `collect` does."""
-        return self.collect(rows, train_iter=train_iter, policy_kwargs=policy_kwargs, stop=stop)
 
     @property
     def num_surplus(self) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -13,11 +12,9 @@ import numpy as np
 from ding_like.errors import ConfigError, DingError
 from ding_like.types import Config, EnvManager, PolicyLike, State
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds, Configurable
-from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.metrics import as_metrics_writer, close_writer
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.collector.base import PolicyMode, array_manager
+from ding_like.worker.collector.base import EnvUser, PolicyMode
 from ding_like.worker.collector.loop import Steps
 
 
@@ -92,7 +89,7 @@ def watch(
         yield ended
 
 
-class BaseSerialEvaluator(ISerialEvaluator):
+class BaseSerialEvaluator(EnvUser, ISerialEvaluator):
     """Log of an evaluator and schedule of its evaluations."""
 
     def __init__(
@@ -104,12 +101,7 @@ class BaseSerialEvaluator(ISerialEvaluator):
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",
     ) -> None:
-        self._cfg = cfg
-        self._instance_name = instance_name
-        self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
-        self._tb_logger = tb_logger
-        self._metrics = as_metrics_writer(tb_logger)
-        self._closed = False
+        super().__init__(cfg, tb_logger, exp_name, instance_name)
         self.reset(policy, env)
 
     def reset(self, _policy: PolicyLike = None, _env: Any = None) -> None:
@@ -130,22 +122,6 @@ class BaseSerialEvaluator(ISerialEvaluator):
         self._logger.info("eval at iteration %d: %s", train_iter, line)
         self._metrics.write(self._instance_name, values, env_step=envstep, train_iter=train_iter)
 
-    def close(self) -> None:
-        """Close the env, `tb_logger` (flushed before) and the text log; may be called again."""
-        if not self._closed:
-            self._closed = True
-            self._close_env()
-            close_writer(self._tb_logger)
-            close_logger(self._logger)
-
-    def _close_env(self) -> None:
-        """Close what the evaluator evaluates in."""
-
-    def __del__(self) -> None:
-        # A constructor that raised has set nothing yet.
-        if hasattr(self, "_closed"):
-            self.close()
-
 
 class EpisodeEvaluator(BaseSerialEvaluator):
     """Evaluator by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
@@ -156,8 +132,6 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         "stop_value": ANY_NUMBER,
     }
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"n_episode": (int,), "stop_value": (int, float)}
-
-    _env: EnvManager | None = None
 
     def __init__(
         self,
@@ -173,18 +147,6 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         self._seed = seed
         self.is_leaving: Callable[[], bool] = lambda: False  # whether the run is ending: an evaluation is broken off
         super().__init__(cfg, env, policy, tb_logger, exp_name, instance_name)
-
-    def _as_manager(self, env: EnvManager) -> EnvManager:
-        """Return the manager that an evaluation steps, of the one given."""
-        return array_manager(env)
-
-    def reset_env(self, _env: EnvManager | None = None) -> None:
-        """Reset the env manager, or replace it by the one given and launch that."""
-        if _env is not None:
-            self._env = self._as_manager(_env)
-            self._env.launch()
-        elif self._env is not None:
-            self._env.reset()
 
     def reset(self, _policy: Modes = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy, the best return and the number of the evaluation."""
@@ -236,7 +198,3 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         self.best_return = state["best_return"]
         self.num_evals = state["num_evals"]
         self._last_eval_iter = state["last_eval_iter"]
-
-    def _close_env(self) -> None:
-        if self._env is not None:
-            self._env.close()

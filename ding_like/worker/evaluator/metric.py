@@ -67,7 +67,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
     _metric: IMetric | None = None
     _policy: Any = None  # an eval mode: `forward(inputs)` gives what the metric takes
 
-    def reset_env(self, _env: Sequence[Any] | None = None) -> None:
+    def reset_env(self, _env: Any = None) -> None:
         """Evaluate on other data if some are given: (batches, an IMetric). Raises ConfigError for anything else."""
         if _env is None:
             return

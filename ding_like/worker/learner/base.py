@@ -90,6 +90,19 @@ def _copied(value: object) -> Any:
     return value.detach().cpu().clone() if isinstance(value, torch.Tensor) else value
 
 
+def create_learner(cfg: Config, **kwargs: Any) -> BaseLearner:
+    """Build the learner that `cfg.type` names; `kwargs` go to its constructor.
+
+    DI-engine's keys `learner_type` and `learner.learner_type` name it too; `import_names` are imported
+    first. Raises RegistryError (a KeyError) for an unknown name.
+    """
+    learner_type = cfg.get("learner", {}).get("learner_type") or cfg.get("learner_type") or cfg.get("type")
+    if not learner_type:
+        raise ConfigError("the learner's config has no 'type'; give one, for example type='base'.")
+    learner: BaseLearner = LEARNER_REGISTRY.get(learner_type, cfg.get("import_names", ()))(cfg, **kwargs)
+    return learner
+
+
 _PLACE = ("replay_buffer_idx", "replay_unique_id")  # what names a row of a buffer
 _SAVE_HOOK = "save_ckpt_after_run"  # the name by which save_checkpoint finds its hook
 
@@ -250,7 +263,7 @@ class BaseLearner(Configurable):
         """
         mode = self._mode_or_fail()
         if envstep >= 0:
-            self._collector_envstep = envstep
+            self.collector_envstep = envstep
         batch = data if self._takes_rows else as_batch(data)
         self.priority_info, self._trained_on, self._num_minibatches = {}, data, 0
         self.call_hook("before_iter")
@@ -397,7 +410,7 @@ class BaseLearner(Configurable):
         """Return counters, monitor and generator for an exact resume; the policy saves itself."""
         return {
             "last_iter": self.last_iter.val,
-            "collector_envstep": self._collector_envstep,
+            "collector_envstep": self.collector_envstep,
             "monitor": None if self.monitor is None else self.monitor.state_dict(),
             "rng": rng_state(self._rng),
         }
@@ -406,7 +419,7 @@ class BaseLearner(Configurable):
         """Restore what `state_dict` returned; the policy must be set before."""
         set_rng_state(self._rng, state["rng"])
         self.last_iter.update(state["last_iter"])
-        self._collector_envstep = state["collector_envstep"]
+        self.collector_envstep = state["collector_envstep"]
         if self.monitor is not None and state["monitor"] is not None:
             self.monitor.load_state_dict(state["monitor"])
 

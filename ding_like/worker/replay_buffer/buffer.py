@@ -207,7 +207,7 @@ class ReplayBuffer(IBuffer):
     def update(self, info: Report) -> None:
         """Give data new priorities: `replay_buffer_idx` and `replay_unique_id` of a sample, and `priority`, all [B].
 
-        Data that has left the buffer is skipped; of a place given twice the last priority stays. Warns once if there are
+        Data that has left the buffer is skipped; of a place given twice the last priority stays. Warns once if there
         no priorities here. Raises SchemaError, and changes nothing, for a priority that is negative or not finite,
         or a wrong shape.
         """

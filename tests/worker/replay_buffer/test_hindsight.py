@@ -12,7 +12,7 @@ import pytest
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.worker import create_buffer
-from ding_like.worker.replay_buffer import HindsightReplayBuffer
+from ding_like.worker.replay_buffer.hindsight import HindsightReplayBuffer
 from tests.worker.replay_buffer.goal_env import LineEnv
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
