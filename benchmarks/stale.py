@@ -18,11 +18,10 @@ LIMIT = 50  # commits
 _PACKAGE = "ding_like"
 _TRAINING = ("rl_utils", "model", "data", "envs", "policy", "worker", "utils")
 _SERIAL_FILES = (
-    "comm/local.py",
+    "pipeline/rows.py",
     "pipeline/collect.py",
     "pipeline/components.py",
     "pipeline/envs.py",
-    "pipeline/runner.py",
     "pipeline/training_loop.py",
     "pipeline/statistics.py",
 )

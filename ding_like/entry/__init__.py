@@ -15,7 +15,7 @@ _HOMES = {
     "launch_coordinator": "ding_like.entry.coordinator_entry",
     "launch_collector": "ding_like.entry.dist_entry",
     "launch_learner": "ding_like.entry.dist_entry",
-    "random_collect": "ding_like.pipeline.runner",
+    "random_collect": "ding_like.pipeline.collect",
     "collect_demo_data": "ding_like.entry.eval_entry",
     "eval": "ding_like.entry.eval_entry",
     # DI-engine's own entry of PPG: here every on-policy algorithm has the same.

@@ -45,13 +45,11 @@ from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting, check_env_setting
-from ding_like.pipeline.learners.joined import join_policy
-from ding_like.pipeline.learners.lock_step import InStep, newest_of_all
 from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
+from ding_like.pipeline.learners.synced import SyncedLearners, join_policy, newest_of_all
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import RunResult, origin_of
-from ding_like.pipeline.runner import MakeRunner
-from ding_like.pipeline.training_loop import TrainingLoop
+from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
 from ding_like.report.progress import Limits
@@ -221,7 +219,7 @@ def run_learner(
                     console=console,
                     checkpointer=Checkpointer(own, parts, arguments=arguments._asdict()),
                     saved=saved,
-                    lock_step=None if group is None else InStep(group, parts, may_refuse=may_refuse(own)),
+                    peers=None if group is None else SyncedLearners(group, parts, may_refuse=may_refuse(own)),
                     batch_size=share_of_batch(own, share.num_learners),
                     on_begin=on_begin,
                     origin=origin_of(cfg, mode=arguments.mode, source=plan.source, env_fn=plan.env_fn),

@@ -10,8 +10,8 @@ from typing import Any
 
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.learners.lock_step import SharedStatistics
 from ding_like.pipeline.record import versions
+from ding_like.pipeline.statistics import SharedStatistics
 from ding_like.types import State
 from ding_like.utils.resume import ResumeStore, Saved
 from ding_like.utils.seeding import global_rng_state, set_global_rng_state

@@ -14,7 +14,6 @@ import torch
 
 from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, WeightReader, Weights
 from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.local import NewestWeights
 from ding_like.comm.weights.encode import Kind, check_alike, decode, kinds_of
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
@@ -25,13 +24,21 @@ from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
 from ding_like.pipeline.checks import steps_per_row, warmup_steps
-from ding_like.pipeline.components import Opponents, build_collector, build_evaluator, build_policy, evaluated_env
+from ding_like.pipeline.components import (
+    Components,
+    Opponents,
+    build_collector,
+    build_evaluator,
+    build_policy,
+    evaluated_env,
+)
 from ding_like.pipeline.envs import EnvSetting, build_collect_env, fit_policy_config
 from ding_like.pipeline.statistics import ENV_WRAPPERS, CollectorStatistics, Statistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.types import Array, Config, EnvManager, Setting
-from ding_like.worker import InteractionSerialEvaluator, SampleSerialCollector
+from ding_like.worker import EpisodeSerialCollector, IBuffer, InteractionSerialEvaluator, SampleSerialCollector
+from ding_like.worker.collector.base import array_manager
 from ding_like.worker.collector.stop_rule import StopRule, whole_number
 
 _Worker = TypeVar("_Worker", bound="RolloutWorker")
@@ -258,6 +265,40 @@ class RolloutWorker:
             self._folder.cleanup()
 
 
+def collect_at_random(cfg: FrozenConfig, parts: Components) -> None:
+    """Fill a run's buffer with rows of random actions, by its own collector."""
+    random_collect(cfg.policy, parts.policy, parts.own_collector, parts.own_env, parts.commander, parts.replay_buffer)
+
+
+def random_collect(
+    policy_cfg: Any,
+    policy: Policy,
+    collector: SampleSerialCollector,
+    collector_env: EnvManager,
+    commander: Any,  # unused: random actions need no settings; a place of DI-engine's signature
+    replay_buffer: IBuffer,
+    postprocess_data_fn: Callable[[Any], Any] | None = None,
+) -> None:
+    """Fill the buffer with `policy_cfg.random_collect_size` samples made by random actions."""
+    mode, num_lanes = adapt_collect_mode(policy.collect_mode), array_manager(collector_env).num_lanes
+    collector.reset_policy(random_collect_mode(mode, collector_env.action_space))
+    for samples in _random_samples(collector, policy_cfg.random_collect_size, num_lanes=num_lanes):
+        rows = samples if postprocess_data_fn is None else postprocess_data_fn(samples)
+        replay_buffer.push(rows, cur_collector_envstep=collector.envstep)
+    collector.reset_policy(mode)
+
+
+def _random_samples(collector: Any, num_samples: int, *, num_lanes: int) -> Iterator[Any]:
+    """Yield at least `num_samples` rows: exactly as many, or those of whole episodes where these are collected."""
+    if not isinstance(collector, EpisodeSerialCollector):
+        yield collector.collect(n_sample=num_samples, random_collect=True, record_random_collect=False)
+        return
+    while num_samples > 0:
+        samples = collector.collect(n_episode=num_lanes)
+        num_samples -= len(samples)
+        yield samples
+
+
 def segment_of(data: Any, info: Mapping[str, Any]) -> Segment:
     """Return the segment of the rows and the info that `CWorker.collect_data` returned.
 
@@ -280,6 +321,30 @@ def _own(column: Any) -> Any:  # Any: an array, or a tensor on a device
 
 def _finite(value: float) -> float | None:
     return value if value == value else None
+
+
+class NewestWeights:
+    """WeightReader of weights that a transport hands in by `put`; threads may share it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._newest: dict[str, Weights] = {}
+
+    def put(self, weights: Weights) -> None:
+        """Store weights, in place of a policy's older ones, and wake the readers that wait."""
+        with self._changed:
+            self._newest[weights.policy_id] = weights
+            self._changed.notify_all()
+
+    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
+        """Return the newest weights of a policy; see `WeightReader`."""
+
+        def is_there() -> bool:
+            weights = self._newest.get(policy_id)
+            return weights is not None and (newer_than is None or weights.version > newer_than)
+
+        with self._changed:
+            return self._newest[policy_id] if self._changed.wait_for(is_there, max(timeout_s, 0.0)) else None
 
 
 # Of a policy as it was made: every learner's attempt publishes later ones.

@@ -20,10 +20,9 @@ from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.checks import check_buffer
 from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_env, fit_policy_config, one_player_sees
-from ding_like.pipeline.learners.lock_step import SharedStatistics
 from ding_like.pipeline.remote_collectors import RemoteCollectors
 from ding_like.pipeline.self_play import LeaguePlay, has_league, versus
-from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, WrapperStatistics
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
 from ding_like.policy import Policy, create_policy
 from ding_like.policy.random_policy import RandomActor
 from ding_like.policy.sharing import Share

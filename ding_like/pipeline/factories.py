@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, Weights
-from ding_like.comm.local import BatchOnce, LocalRows, NewestWeights
 from ding_like.comm.ray.packing import pack_state, unpack_state
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
@@ -26,12 +25,12 @@ from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import warmup_steps
-from ding_like.pipeline.collect import PolicyWeights, RolloutWorker, collector_name, segment_of
+from ding_like.pipeline.collect import NewestWeights, PolicyWeights, RolloutWorker, collector_name, segment_of
 from ding_like.pipeline.components import Opponents, build_buffer, build_policy, evaluated_env
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, seeded_collect_env
-from ding_like.pipeline.learners.joined import pack_learn_state, restored
+from ding_like.pipeline.learners.synced import pack_learn_state, restored
 from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, RowReceiver
-from ding_like.pipeline.runner import local_rows
+from ding_like.pipeline.rows import RowQueue
 from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.base import device_named
@@ -89,11 +88,11 @@ class LearnRows:
     """
 
     def __init__(
-        self, rows: LocalRows, algo: Algorithm, *, intake: RowReceiver | None = None, with_priority: bool = False,
+        self, rows: RowQueue, algo: Algorithm, *, intake: RowReceiver | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self.rows, self.close = rows, close
-        self._algo, self._intake, self._with_priority = algo, intake, with_priority
+        self._algo, self._intake = algo, intake
         self._parts: list[Collected] = []
         self.run_env_step = 0  # of all gradient workers, as last reported here
 
@@ -101,7 +100,7 @@ class LearnRows:
 
     def order_round(self) -> CollectRequest:
         """Return how many rows a round of collecting is to bring; 0: updates are behind."""
-        order = self.rows.order(timeout_s=0.0)
+        order = self.rows.order()
         return order._replace(env_step=max(order.env_step, self.run_env_step))
 
     def insert_data_slice(self, data: Any, info: Mapping[str, Any]) -> None:
@@ -112,7 +111,7 @@ class LearnRows:
         """Store the rows that came."""
         parts, self._parts = self._parts, []
         if self._intake is not None:
-            self._intake.put(parts, self.rows.order(timeout_s=0.0))
+            self._intake.put(parts, self.rows.order())
         else:
             for part in parts:
                 self.rows.put(part.segment)
@@ -138,9 +137,10 @@ class LearnRows:
         The policy's config says how large they are.
         """
         algo = self._algo
-        while (batch := self.rows.next(timeout_s=0.0)) is not None:
+        while (batch := self.rows.next()) is not None:
             yield from algo.minibatches(batch, self.rows.env_step)
-            self.rows.feedback(algo.num_updates, priority=algo.priority if self._with_priority else None, info=dict)
+            if algo.priority is not None:
+                self.rows.update_priorities(algo.priority)
             yield None
 
 
@@ -419,15 +419,13 @@ class Algorithm:
                 buffer.close()
             folder.cleanup()
 
-        store = BatchOnce() if buffer is None else buffer
-        rows = local_rows(cfg, store, newest=newest, counts_rows=True, batch_size=cfg.policy.learn.batch_size)
+        rows = RowQueue(cfg, buffer, newest=newest)
         self._rng = make_rng(own.seed, "learner", str(index_worker), *own.resumed)
         intake = RowReceiver(
             rows, RemoteCollectors(), newest=newest, max_policy_lag=max_policy_lag,
             follows_episodes=buffer is not None and buffer.needs_env,
         )  # fmt: skip
-        with_priority = buffer is not None and bool(cfg.policy.priority)
-        return LearnRows(rows, self, intake=intake, with_priority=with_priority, close=close)
+        return LearnRows(rows, self, intake=intake, close=close)
 
     def minibatches(self, batch: Any, env_step: int) -> Iterable[Any]:  # Any: what the policy learns from
         """Divide a batch as the policy wants it."""

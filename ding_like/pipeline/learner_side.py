@@ -8,18 +8,17 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import CollectRequest, RowSink, Version, Weights
-from ding_like.comm.local import BatchOnce
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import plays_episodes, steps_per_row
-from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker, collect_at_random
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import ATTEMPT, Algorithm, LearnRows, SchemeFactories
 from ding_like.pipeline.remote_collectors import RemoteCollectors, RowReceiver
-from ding_like.pipeline.runner import TrainRole, collect_at_random, has_priorities, local_rows
+from ding_like.pipeline.rows import RowQueue
 from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.policy.base import device_named
@@ -68,11 +67,9 @@ class LearnerSide:
         policy = cfg.policy
         self.cfg = cfg
         self.parts = parts
-        self.rows = local_rows(
-            cfg, BatchOnce() if parts.buffer is None else parts.buffer, newest=self.newest,
-            batch_size=policy.learn.batch_size, counts_rows=True, env_step=parts.collector.envstep,
-            least_rows=least_rows,
-        )  # fmt: skip
+        self.rows = RowQueue(
+            cfg, parts.buffer, newest=self.newest, env_step=parts.collector.envstep, least_rows=least_rows
+        )
         self._first_iter = parts.learner.train_iter
         self.random_rows = int(policy.random_collect_size)  # rows of random actions that a run begins with
         self.is_on_policy = bool(policy.on_policy)  # rows are learned from only by the policy that collected them
@@ -151,9 +148,9 @@ class LearnerSide:
         made = self.parts.learner.train_iter - self._first_iter  # of a buffer, each update is of a batch of its own
         return self.rows.state_dict(num_lost=max(0, self.rows.num_drawn - made))
 
-    def train_role(self) -> TrainRole:
-        """Return the role that learns in this process, from the run's rows."""
-        return TrainRole(self.parts.learner, self.rows, with_priority=has_priorities(self.cfg, self.parts))
+    def train_next(self) -> bool:
+        """Train on the next batch of the run's rows; return False if there is none."""
+        return self.rows.train_next(self.parts.learner)
 
 
 class RunAlgorithm(Algorithm):
@@ -181,7 +178,7 @@ class RunAlgorithm(Algorithm):
         end, parts = self._end, self._end.parts
         has_remote = isinstance(parts.collector, RemoteCollectors)
         intake = end.intake(max_policy_lag=max_policy_lag) if has_remote else None
-        return LearnRows(end.rows, self, intake=intake, with_priority=has_priorities(end.cfg, parts))
+        return LearnRows(end.rows, self, intake=intake)
 
     def minibatches(self, batch: Any, env_step: int) -> Iterable[Any]:
         """Divide a batch as the policy wants it."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
-from ding_like.comm.local import LocalRows
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import PREFIX, mean_metrics, of_stats
+from ding_like.pipeline.rows import RowQueue
 from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.types import Setting, State
 from ding_like.utils.metrics import MetricsSink
@@ -184,7 +184,7 @@ class RowReceiver:
 
     def __init__(
         self,
-        rows: LocalRows,
+        rows: RowQueue,
         report: RemoteCollectors,
         *,
         newest: Callable[[], Version],

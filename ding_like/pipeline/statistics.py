@@ -9,9 +9,10 @@ true. Until the learner has merged something, each lane goes by what it has seen
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, EnvManager, State
 from ding_like.utils.checkpoint import from_di_engine, load_state
 from ding_like.utils.moments import Moments, merged
+
+if TYPE_CHECKING:  # processes that step envs import this module, and need no torch
+    from ding_like.comm.learner_group import LearnerGroup
 
 # A checkpoint's entry with the statistics, and that of published weights; only runs whose wrappers learn something
 # have it.
@@ -267,6 +271,82 @@ class MergedStatistics:
             moments = self._layout.read(flat)
             with self._lock:
                 self._moments, self._last_serial, self._skipped = moments, segments[0], segments[1:]
+
+
+class SharedStatistics:
+    """Statistics of the wrappers of all learners' collectors, which every learner merges for itself.
+
+    Between two segments the statistics stay as they are, as in a parallel run, so that all rows of a segment are
+    normalised alike, on every learner. Make it before the envs are launched. Raises ConfigError for wrappers that
+    remember something which cannot be merged.
+    """
+
+    def __init__(self, env: EnvManager) -> None:
+        self._env = env
+        self._own = CollectorStatistics(env)
+        self._all = MergedStatistics(env)
+        self._acted_by: list[State] = []  # by what the last segment was normalised
+
+    def merge(self, group: LearnerGroup) -> None:
+        """Merge what all learners have observed since the last call, and normalise by it from now on."""
+        observed = self._own.take()
+        if not observed:  # no wrapper of this config learns anything, on any learner
+            return
+        packed = np.concatenate([np.ravel(np.asarray(value, np.float64)) for value in observed.values()])
+        for data in group.all_gather_bytes(packed.tobytes()):
+            self._all.merge(_unpacked(np.frombuffer(data, np.float64), like=observed))
+        self._acted_by = self._own.in_force
+        self._own.use(self._all.weights())
+
+    def evaluate_with(self, env: EnvManager) -> None:
+        """Have the envs of an evaluation normalise by the statistics, and learn no more."""
+        self._all.evaluate_with(env)
+
+    def state_dict(self) -> State:
+        """Return what a checkpoint holds: the statistics as a run of one process saves them."""
+        return self._all.state_dict()
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume from what a checkpoint holds."""
+        self._all.load_state_dict(state)
+        self._own.use(self._all.weights())
+
+    def resume_state(self) -> State:
+        """Return what this learner resumes from, after its envs."""
+        return {
+            "own": self._own.state_dict(),
+            "all": self._all.resume_state(),
+            "acted_by": self._acted_by,
+            "lanes": self._env.wrapper_states(),
+        }
+
+    def load_resume_state(self, state: State) -> None:
+        """Resume from what `resume_state` returned, after the envs."""
+        self._own.load_state_dict(state["own"])
+        self._all.load_resume_state(state["all"])
+        self._acted_by = state["acted_by"]
+        self._own.use(self._all.weights())
+        self._env.load_wrapper_states(state["lanes"])
+
+    def replayable(self, env_state: State) -> State:
+        """Return a saved state of the envs whose open episodes end, played again, in the observations that there are.
+
+        Wrappers would go by what they knew when an episode began. The last observations were normalised by what was in
+        force in the last segment, and it is only these that count.
+        """
+        if not self._acted_by:
+            return env_state
+        return {**env_state, "lanes": [{**lane, "wrappers": self._acted_by} for lane in env_state["lanes"]]}
+
+
+def _unpacked(numbers: Array, *, like: dict[str, Array]) -> dict[str, Array]:
+    """Return arrays by the names and in the shapes of `like`."""
+    found, start = {}, 0
+    for name, value in like.items():
+        size = math.prod(np.shape(value))
+        found[name] = numbers[start : start + size].reshape(np.shape(value))
+        start += size
+    return found
 
 
 def adopt_statistics(env: EnvManager, statistics: Statistics) -> None:

@@ -1,4 +1,4 @@
-"""Run the loop of one learner: it steps a runner (collect, train), evaluates, and saves points to resume from."""
+"""Training loop, which steps a runner (collect, update), evaluates and saves, and the runner of serial runs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Protocol
 
 from ding_like.config import FrozenConfig
-from ding_like.errors import CheckpointError, ConfigError
+from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.checkpoint import Checkpointer
+from ding_like.pipeline.collect import collect_at_random
 from ding_like.pipeline.components import FINAL_NUMBER, Components, final_episodes
-from ding_like.pipeline.learners.lock_step import Alone, Turn
+from ding_like.pipeline.learners.synced import Due, SyncedLearners
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import Origin, RunRecord, RunResult, forget_earlier_best, put_best_back, set_best_aside
-from ding_like.pipeline.runner import Runner, RunnerLostError, SerialRunner
+from ding_like.pipeline.rows import BatchOnce, RowStore, update_priorities, warn_of_few_rows
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.progress import Limits, Progress
 from ding_like.report.run_console import RunConsole
-from ding_like.types import EnvManager, State
+from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.resume import Saved
 from ding_like.worker import InteractionSerialEvaluator
@@ -30,15 +32,148 @@ from ding_like.worker.evaluator.base import EvaluationStoppedError
 logger = logging.getLogger(__name__)
 
 
+class RunnerLostError(CommError):
+    """Loss of the workers that a runner needs; `Runner.rescue` returns whether its parts can be saved."""
+
+
+class Runner(Protocol):
+    """Steps of a run, called by `TrainingLoop`: one step is one iteration (collect, update)."""
+
+    @property
+    def setting(self) -> Setting:
+        """Setting of the collectors, as the commander set it last."""
+
+    def start(self) -> None:
+        """Begin a new run: collect the rows of random actions."""
+
+    def step(self) -> None:
+        """Run one iteration: collect and update. Raises RunnerLostError where the workers are lost."""
+
+    def flush(self) -> None:
+        """Wait for what is under way, so that the parts can be saved or evaluated."""
+
+    def rescue(self) -> bool:
+        """Finish after RunnerLostError with the remaining workers; return whether the parts can be saved."""
+
+    def workers(self) -> Mapping[str, str]:
+        """Return the status of the run's workers, for its panel."""
+
+    def state_dict(self) -> State:
+        """Return what a resumed run needs beside the parts; empty where it is nothing."""
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume from what `state_dict` returned, in place of `start`. Raises RunnerLostError as `step` does."""
+
+    def close(self) -> None:
+        """End what was started, within 10 s; may be called again."""
+
+
+MakeRunner = Callable[[Callable[[], bool]], Runner]  # (is_leaving) -> runner, once its parts have been restored
+
+
+class SerialRunner:
+    """Runner that collects and trains in this process; several learners each do so with their share.
+
+    With a buffer `update_per_collect` updates follow each segment of rows, fewer while it holds too little; without
+    one, each batch is learned from once. Collector and learner share the policy. Once `is_leaving` an iteration ends
+    after the update under way; the updates that are still due are saved with the run, and made first when it resumes.
+    """
+
+    def __init__(
+        self,
+        cfg: FrozenConfig,
+        parts: Components,
+        *,
+        peers: SyncedLearners | None = None,
+        batch_size: int,
+        is_leaving: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._cfg, self._parts, self._peers, self._batch_size = cfg, parts, peers, batch_size
+        self._is_leaving = is_leaving
+        self._store: RowStore = BatchOnce() if parts.buffer is None else parts.buffer
+        self._has_priorities = parts.buffer is not None and bool(cfg.policy.priority)
+        self._updates_due = 0
+        self._is_broken_off = False  # the last iteration
+        self.setting: Setting = {}  # of the collector, as the commander set it last
+
+    def start(self) -> None:
+        """Choose a league's first opponent, and fill the buffer with rows of random actions."""
+        parts = self._parts
+        if parts.league is not None:
+            parts.league.begin()
+        if self._cfg.policy.random_collect_size > 0:
+            collect_at_random(self._cfg, parts)
+            if self._peers is not None:
+                self._peers.count_steps()
+
+    def step(self) -> None:
+        """Collect a segment, and make the updates that follow it."""
+        parts, collect = self._parts, self._cfg.policy.collect
+        collector, self.setting = parts.own_collector, parts.commander.step()
+        rows = collector.collect_rows(
+            collect.get("n_sample") or collect.get("n_episode") or 1,
+            train_iter=parts.learner.train_iter,
+            policy_kwargs=self.setting,
+        )
+        if self._peers is not None:
+            self._peers.count_steps()
+            self._peers.merge_statistics()
+        self._store.push(rows, cur_collector_envstep=collector.envstep)
+        self._updates_due = 1 if parts.buffer is None else self._cfg.policy.learn.update_per_collect
+        self._learn()
+
+    def _learn(self) -> None:
+        parts, learner = self._parts, self._parts.learner
+        self._is_broken_off = False
+        while self._updates_due and not self._is_broken_off:
+            batch = self._store.sample(self._batch_size, learner.train_iter)
+            if batch is None:
+                warn_of_few_rows(self._batch_size)
+            if self._peers is not None:
+                batch = self._peers.share_batch(batch)
+            if batch is None:
+                break  # the store has too few rows: these updates are not made up later
+            learner.train(batch, parts.collector.envstep)
+            if self._has_priorities:
+                update_priorities(self._store, batch, learner.priority_info.get("priority"))
+            self._updates_due -= 1
+            self._is_broken_off = self._is_leaving()
+        if parts.league is not None and not self._is_broken_off:
+            parts.league.turn(train_iter=learner.train_iter, env_step=parts.collector.envstep)
+
+    def flush(self) -> None:
+        """Do nothing: between two iterations nothing is under way."""
+
+    def rescue(self) -> bool:
+        """Return True: all parts are in this process."""
+        return True
+
+    def workers(self) -> Mapping[str, str]:
+        """Return nothing: there are no workers."""
+        return {}
+
+    def state_dict(self) -> State:
+        """Return the updates that are due where the last iteration was broken off, else nothing."""
+        return {"updates_due": self._updates_due} if self._is_broken_off else {}
+
+    def load_state_dict(self, state: State) -> None:
+        """Finish the iteration that was broken off."""
+        if state:
+            self._updates_due = state["updates_due"]
+            self._learn()
+
+    def close(self) -> None:
+        """Do nothing: the parts are their owner's."""
+
+
 class TrainingLoop:
     """Loop that steps a runner until a limit is reached or an evaluation reaches `stop_value`.
 
-    With a limit of time, which counts from the first turn on, there is no evaluation before it is over.
-    `checkpointer` saves points to resume from between two steps; with `saved` the run goes on from one. With
-    `lock_step` this is the loop of one of several learners, each with its share of the config: all of them take the
-    same steps, and the first alone evaluates and reports. `make_runner` makes the runner of a run whose work is done
-    elsewhere, of what tells whether the run is to end soon; without it a SerialRunner. `on_begin` is
-    called when the first of them is done.
+    With a limit of time, which counts from the first step on, there is no evaluation before it is over.
+    `checkpointer` saves points to resume from between two steps; with `saved` the run resumes from one. With
+    `peers` this is the loop of one of several learners, each with its share of the config: all of them take the same
+    steps, and the first alone evaluates and reports. `make_runner(is_leaving)` returns the runner, by default a
+    SerialRunner. `on_begin` is called once the first step is done.
     """
 
     def __init__(
@@ -50,7 +185,7 @@ class TrainingLoop:
         console: RunConsole,
         checkpointer: Checkpointer | None = None,
         saved: Saved | None = None,
-        lock_step: Alone | None = None,
+        peers: SyncedLearners | None = None,
         batch_size: int | None = None,  # rows drawn for an update; None: the config's
         make_runner: Callable[[Callable[[], bool]], Runner] | None = None,
         origin: Origin | None = None,
@@ -65,7 +200,7 @@ class TrainingLoop:
         self._checkpointer = checkpointer
         self._origin = origin
         self._saved = saved
-        self._lock_step = Alone() if lock_step is None else lock_step
+        self._peers = peers
         self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
         self._make_runner = make_runner or self._serial_runner
         self._on_begin = on_begin
@@ -98,7 +233,8 @@ class TrainingLoop:
             except RunnerLostError as error:
                 raise RunnerLostError(f"{error} The run ended {self._rescued()}") from error
             self._save()
-            self._lock_step.leave()
+            if self._peers is not None:
+                self._peers.leave()
             if signals.received is not None:
                 self._console.update(self._progress())
                 logger.info("interrupted %s", self._saved_at())
@@ -139,7 +275,8 @@ class TrainingLoop:
             if parts.evaluator is not None:
                 forget_earlier_best(self._cfg.exp_name)
             parts.learner.call_hook("before_run")
-        self._lock_step.begin(goes_on=state is not None)
+        if self._peers is not None:
+            self._peers.begin(resumes=state is not None)
         self._runner = self._make_runner(is_leaving)
         opened.callback(self._runner.close)
         return state
@@ -161,7 +298,7 @@ class TrainingLoop:
     def _serial_runner(self, is_leaving: Callable[[], bool]) -> Runner:
         whole = self._parts.share.num_learners > 1  # several learners agree to leave between two steps only
         return SerialRunner(
-            self._cfg, self._parts, lock_step=self._lock_step, batch_size=self._batch_size,
+            self._cfg, self._parts, peers=self._peers, batch_size=self._batch_size,
             is_leaving=(lambda: False) if whole else is_leaving,
         )  # fmt: skip
 
@@ -243,15 +380,17 @@ class TrainingLoop:
         while parts.collector.envstep < limits.max_env_step and parts.learner.train_iter < limits.max_train_iter:
             if self._is_out_of_time:
                 return False
-            turn = self._lock_step.agree(self._due(signals))
-            if turn.signal:
-                signals.received = turn.signal  # may be another learner's
+            due = self._due(signals)
+            if self._peers is not None:
+                due = self._peers.agree(due)
+            if due.signal:
+                signals.received = due.signal  # may be another learner's
                 return False
-            if turn.saves or turn.evaluates:
+            if due.saves or due.evaluates:
                 self._runner.flush()
-            if turn.saves:
+            if due.saves:
                 self._save_between()
-            if turn.evaluates and self._lock_step.evaluate(None if parts.evaluator is None else self._evaluate):
+            if due.evaluates and self._evaluate():
                 return True
             if signals.received is not None and parts.share.num_learners == 1:
                 continue  # an evaluation was broken off; several learners agree after the next step
@@ -263,14 +402,14 @@ class TrainingLoop:
                 console.update(self._progress())
         return False
 
-    def _due(self, signals: StopSignal) -> Turn:
+    def _due(self, signals: StopSignal) -> Due:
         """Return what is due before the next rows are collected; of several learners, the first decides for all."""
         evaluator = self._parts.evaluator
         if signals.received is not None or evaluator is None:
-            return Turn(signals.received or 0)
+            return Due(signals.received or 0)
         saves = self._checkpointer is not None and self._checkpointer.is_due()
         is_timed = self._limits.max_duration_s < math.inf
-        return Turn(0, saves, not is_timed and evaluator.should_eval(self._parts.learner.train_iter))
+        return Due(0, saves, not is_timed and evaluator.should_eval(self._parts.learner.train_iter))
 
     @property
     def _is_out_of_time(self) -> bool:
@@ -278,6 +417,11 @@ class TrainingLoop:
 
     def _evaluate(self) -> bool:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
+        if self._peers is None:
+            return self._evaluate_here()
+        return self._peers.evaluate(None if self._parts.evaluator is None else self._evaluate_here)
+
+    def _evaluate_here(self) -> bool:
         parts, evaluator, began_s = self._parts, self._parts.evaluator, time.perf_counter()
         assert evaluator is not None, "the first learner evaluates"
         try:

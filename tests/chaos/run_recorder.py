@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm import local
 from ding_like.comm.channels import Segment
+from ding_like.pipeline import rows as queue
 from ding_like.pipeline import training_loop
 from ding_like.types import Array
 from tests.chaos.counting_env import recognise
@@ -37,7 +37,7 @@ class Recorder:
 
     def install(self) -> None:
         """Have the driver's parts report here."""
-        recorder, rows, run = self, local.LocalRows, training_loop.TrainingLoop
+        recorder, rows, run = self, queue.RowQueue, training_loop.TrainingLoop
         make_rows, draw = rows.__init__, rows.next  # type: ignore[misc]
         make_run, train = run.__init__, run.run  # type: ignore[misc]
 
@@ -45,8 +45,8 @@ class Recorder:
             make_rows(self, *args, **named)
             recorder._rows.append(self)
 
-        def note_batch(self: Any, *, timeout_s: float) -> Any:
-            batch = draw(self, timeout_s=timeout_s)
+        def note_batch(self: Any) -> Any:
+            batch = draw(self)
             if batch is not None:
                 recorder.drawn.append(marks_of({"obs": np.asarray(batch["obs"])}).mean(0))
             return batch

@@ -8,21 +8,22 @@ from pathlib import Path
 import numpy as np
 
 from ding_like.comm.channels import Version
-from ding_like.comm.local import BatchOnce, LocalRows
-from ding_like.pipeline.update_ratio import UpdateRatio
+from ding_like.config import FrozenConfig
+from ding_like.pipeline.rows import RowQueue
 from ding_like.worker import create_buffer
 from tests.contracts.channel_cases import BATCH, SEGMENT, Kind
 
 
-def local_rows(stack: ExitStack, folder: Path, kind: Kind) -> LocalRows:
+def local_rows(stack: ExitStack, folder: Path, kind: Kind) -> RowQueue:
     rng = np.random.default_rng(0)
     if kind == "once":
-        store, updates = BatchOnce(), 1
+        store, updates = None, 1
     else:
         cfg = dict(type="naive", replay_buffer_size=64)
         if kind == "priority":
             cfg = dict(type="advanced", replay_buffer_size=64, priority=True, alpha=1.0, anneal_step=1000)
         store, updates = create_buffer(cfg, exp_name=str(folder), rng=rng), 2
         stack.callback(store.close)
-    ratio = UpdateRatio.per_segment(updates)
-    return LocalRows(store, ratio, segment_rows=SEGMENT, batch_size=BATCH, newest=lambda: Version(0, 0))
+    learn = dict(update_per_collect=updates, batch_size=BATCH)
+    policy = dict(collect=dict(n_sample=SEGMENT), learn=learn, priority=kind == "priority")
+    return RowQueue(FrozenConfig(dict(policy=policy)), store, newest=lambda: Version(0, 0))

@@ -26,7 +26,7 @@ from ding_like.data.segment_file import read_segment
 from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
+from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.types import Array
 from ding_like.worker import IBuffer, create_buffer
 from ding_like.worker.commander import NaiveCommander, NewTask

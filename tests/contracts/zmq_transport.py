@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.channels import Batch
-from ding_like.comm.local import LocalRows
 from ding_like.comm.zmq.rows import RowServer, ZmqRowSink
+from ding_like.pipeline.rows import RowQueue
 from ding_like.types import Array
 from tests.contracts import local_transport
 from tests.contracts.channel_cases import Kind, RowEnds, Transport
@@ -22,7 +22,7 @@ _PATIENCE_S = 10.0
 class ZmqSource:
     """Be the driver: put into `rows` what comes, acknowledge it, and order what these want."""
 
-    def __init__(self, server: RowServer, rows: LocalRows) -> None:
+    def __init__(self, server: RowServer, rows: RowQueue) -> None:
         self._server = server
         self.finished = False
         self._rows = rows
@@ -31,7 +31,7 @@ class ZmqSource:
     def next(self, *, timeout_s: float) -> Batch | None:
         deadline = time.monotonic() + timeout_s
         while True:
-            batch = self._rows.next(timeout_s=0.0)
+            batch = self._rows.next()
             self._order()
             left_s = deadline - time.monotonic()
             if batch is not None or self.finished or left_s <= 0:
@@ -41,12 +41,13 @@ class ZmqSource:
                 self._server.acknowledge(arrived)
 
     def _order(self) -> None:
-        order = self._rows.order(timeout_s=0.0)
+        order = self._rows.order()
         if order.rows and not self._server.sources()[_NAME].orders:
             self._server.give(_NAME, order.rows, env_step=order.env_step, newest=order.newest)
 
     def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
-        self._rows.feedback(train_iter, priority=priority, info=info)
+        if priority is not None:
+            self._rows.update_priorities(priority)
 
     @property
     def env_step(self) -> int:

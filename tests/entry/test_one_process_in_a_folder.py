@@ -132,7 +132,7 @@ def test_a_parallel_start_that_is_refused_leaves_no_folder():
 
 
 def test_a_run_that_fails_later_keeps_its_folder(monkeypatch):
-    from ding_like.pipeline.runner import SerialRunner
+    from ding_like.pipeline.training_loop import SerialRunner
 
     real, calls = SerialRunner.step, []
 

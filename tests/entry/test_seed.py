@@ -24,8 +24,8 @@ from ding_like.entry.seed_entry import plan_run
 from ding_like.entry.seed_trainer import Trainer
 from ding_like.errors import ConfigError, EnvError, RegistryError
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import Config
+from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
 

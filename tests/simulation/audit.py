@@ -14,7 +14,7 @@ from ding_like.comm.weights.files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import OnPolicyLedger, ReplayLedger, SegmentLedger
 from ding_like.pipeline.parallel.core.tasks import LEASED
-from ding_like.pipeline.update_ratio import UpdateRatio
+from ding_like.pipeline.rows import UpdateRatio
 from tests.simulation.patches import Patches, replace_everywhere
 from tests.simulation.stand_ins import updates_of
 

@@ -24,7 +24,7 @@ _PACKAGES = (
     "ding_like.pipeline.envs",
     "ding_like.pipeline.parallel",
     "ding_like.pipeline.record",
-    "ding_like.pipeline.runner",
+    "ding_like.pipeline.training_loop",
     "ding_like.utils",
     "ding_like.worker.commander",
 )

@@ -34,8 +34,8 @@ from ding_like.pipeline.parallel.settings import (
     read_system,
     required,
 )
+from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.pipeline.self_play import has_league, make_league
-from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import COORDINATOR_REGISTRY
 from ding_like.utils.run_folder import FolderLock, make_folder

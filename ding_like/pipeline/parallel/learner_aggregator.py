@@ -24,9 +24,9 @@ from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.components import build_learner, build_policy
 from ding_like.pipeline.envs import build_eval_env, fit_policy_config, one_player_sees
-from ding_like.pipeline.learners.joined import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares
+from ding_like.pipeline.learners.synced import EqualityCheck, join_policy, share_state
 from ding_like.pipeline.parallel.settings import required
 from ding_like.pipeline.process import training_process
 from ding_like.policy import Policy

@@ -18,7 +18,7 @@ from ding_like.config.system import FROM_1, SECONDS, check_section
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import check_buffer, steps_per_row, warmup_steps
 from ding_like.pipeline.learners.shares import check_shares, timeout_fault
-from ding_like.pipeline.update_ratio import least_lead
+from ding_like.pipeline.rows import least_lead
 from ding_like.utils.processes import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY, Registry
 

@@ -20,8 +20,8 @@ from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.ranks.collector import DROP, decode_segment
 from ding_like.pipeline.ranks.settings import RankSettings
 from ding_like.pipeline.remote_collectors import Collected, shares
-from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.statistics import flat_names
+from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.types import Array, Setting, State
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,6 @@ class RankRunner:
         self._end, self._ranks, self._updater, self._settings = end, ranks, updater, settings
         self._is_leaving = is_leaving
         self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
-        self._train = end.train_role()
         self._segment_rows = end.segment_rows(settings.segment_rows, len(ranks.ranks))
         self._pushed: dict[int, Version] = {}  # by rank
         self._statistics: dict[str, Array] = {}
@@ -175,10 +174,11 @@ class RankRunner:
                 self._take_round()
             else:
                 self._take_arrived()
-        self._train.train_ready(is_leaving=self._is_leaving)
+        while self._end.train_next() and not self._is_leaving():
+            pass  # until the rows allow no more updates
 
     def _take_round(self) -> None:
-        order = self._end.rows.order(timeout_s=0.0)
+        order = self._end.rows.order()
         if order.rows:  # else updates are behind
             self._push(self._ranks.ranks)
             began_s = time.monotonic()
@@ -192,11 +192,11 @@ class RankRunner:
             part = self._ranks.take()
             self._learn_statistics(part)
             self._give_idle()
-            self._intake.put([part], self._end.rows.order(timeout_s=0.0))
+            self._intake.put([part], self._end.rows.order())
 
     def _give_idle(self) -> None:
         """Push the newest weights to ranks without an order, and give them one, unless updates are behind."""
-        order = self._end.rows.order(timeout_s=0.0)
+        order = self._end.rows.order()
         if order.rows and not self._is_leaving():
             idle = self._ranks.idle
             self._push(idle)

@@ -23,7 +23,7 @@ from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.ray.scheme import Scheme
 from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings
 from ding_like.pipeline.remote_collectors import RemoteCollectors
-from ding_like.pipeline.runner import MakeRunner, Runner, RunnerLostError
+from ding_like.pipeline.training_loop import MakeRunner, Runner, RunnerLostError
 from ding_like.types import Setting, State
 from ding_like.utils.timing import Interval
 

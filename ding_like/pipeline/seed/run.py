@@ -33,12 +33,12 @@ from ding_like.pipeline.components import Components, check_hands_out_rows
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.learner_side import LearnerSide
-from ding_like.pipeline.runner import Runner
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.servers import ServerSettings
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import MergedStatistics
+from ding_like.pipeline.training_loop import Runner
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import ActorPart
 

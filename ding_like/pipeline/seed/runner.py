@@ -15,9 +15,9 @@ from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
 from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, shares
-from ding_like.pipeline.runner import RunnerLostError
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names
+from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.types import Setting, State
 from ding_like.utils.timing import Beat
 
@@ -55,7 +55,6 @@ class SeedRunner:
         self._is_leaving, self._clock = is_leaving, clock
         self.close = close  # may be called again
         self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
-        self._train = end.train_role()
         self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
         self._beat = Beat(settings.max_train_frequency, clock)
         self._first: Version | None = None  # that was published in this stretch of the run
@@ -94,7 +93,7 @@ class SeedRunner:
                 self._take_arrived()
 
     def _take_round(self) -> None:
-        order = self._end.rows.order(timeout_s=0.0)
+        order = self._end.rows.order()
         if order.rows:
             self.publish()
             began_s = self._clock()
@@ -107,7 +106,7 @@ class SeedRunner:
         self._learn()
 
     def _take_arrived(self) -> None:
-        order = self._end.rows.order(timeout_s=0.0)
+        order = self._end.rows.order()
         for arrived in self._arrived(min(_LOOK_S, self._beat.wait_s or _LOOK_S)):
             self._intake.put([_collected(arrived)], order)
             self._acknowledge([arrived])
@@ -118,7 +117,7 @@ class SeedRunner:
 
     def _learn(self) -> None:
         """Take the updates that are allowed by now."""
-        while self._beat.is_due and not self._is_leaving() and self._train.train_next():
+        while self._beat.is_due and not self._is_leaving() and self._end.train_next():
             self._beat.note()
 
     def publish(self) -> None:
@@ -180,7 +179,7 @@ class SeedRunner:
 
     def _give(self) -> None:
         """Give the actors as many orders as they may have, unless updates are behind."""
-        order = self._end.rows.order(timeout_s=0.0)
+        order = self._end.rows.order()
         if order.rows and not self._is_leaving():
             for name in self._actors():
                 while self._order(name, self._segment_rows, env_step=order.env_step) is not None:

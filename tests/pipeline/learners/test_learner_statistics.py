@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.errors import ConfigError
-from ding_like.pipeline.learners.lock_step import SharedStatistics
+from ding_like.pipeline.statistics import SharedStatistics
 from ding_like.types import EnvManager
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 

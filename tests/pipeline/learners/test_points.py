@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.learners.lock_step import newest_of_all
+from ding_like.pipeline.learners.synced import newest_of_all
 from ding_like.utils.resume import ResumeStore
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 

@@ -12,7 +12,7 @@ from ding_like.comm.rest import messages as m
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
+from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.worker import IBuffer, NaiveReplayBuffer
 from ding_like.worker.commander import NaiveCommander
 from tests.support import Clock

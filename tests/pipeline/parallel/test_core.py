@@ -15,7 +15,7 @@ from ding_like.comm.rest.wire import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import CoreConfig, ReplayLedger
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.update_ratio import UpdateRatio
+from ding_like.pipeline.rows import UpdateRatio
 from ding_like.worker import AdvancedReplayBuffer
 from tests.pipeline.parallel.service_parts import announced, begin, claim, evaluated, join, make_core
 from tests.support import Clock

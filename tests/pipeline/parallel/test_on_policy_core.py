@@ -10,7 +10,7 @@ import pytest
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
-from ding_like.pipeline.update_ratio import OnPolicyRatio
+from ding_like.pipeline.rows import OnPolicyRatio
 from tests.pipeline.parallel.service_parts import claim, evaluated, join, make_core
 from tests.support import Clock
 

@@ -12,7 +12,7 @@ from easydict import EasyDict
 from ding_like.config import compile_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
-from ding_like.pipeline.update_ratio import UpdateRatio, least_lead
+from ding_like.pipeline.rows import UpdateRatio, least_lead
 from tests.pipeline.test_serial import make_configs
 
 

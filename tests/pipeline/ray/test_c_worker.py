@@ -19,11 +19,10 @@ from ding_like.config import FrozenConfig, compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.checks import warmup_steps
-from ding_like.pipeline.collect import segment_of
+from ding_like.pipeline.collect import random_collect, segment_of
 from ding_like.pipeline.components import build_serial
 from ding_like.pipeline.factories import SchemeFactories, SegmentStorage
 from ding_like.pipeline.ray import CWorker
-from ding_like.pipeline.runner import random_collect
 from tests.entry import test_di_engine_style as di_engine_style
 from tests.pipeline.ray.collecting import (
     SHIPPED,

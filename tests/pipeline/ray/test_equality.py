@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Version
-from ding_like.comm.local import BatchOnce
 from ding_like.entry.plan import load_config
 from ding_like.pipeline.learner_side import build_driver
 from ding_like.pipeline.process import training_process
-from ding_like.pipeline.runner import TrainRole, has_priorities, local_rows
+from ding_like.pipeline.rows import RowQueue
 from tests.pipeline.ray import runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
@@ -116,14 +115,11 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
 
     cfg = load_config(configs(), seed=3, exp_name="fed")
     with training_process(), closing(build_driver(cfg, seed=3)) as parts:
-        store = BatchOnce() if parts.buffer is None else parts.buffer
-        rows = local_rows(
-            cfg, store, newest=lambda: Version(0, parts.learner.train_iter), batch_size=cfg.policy.learn.batch_size
-        )
-        train = TrainRole(parts.learner, rows, with_priority=has_priorities(cfg, parts))
+        rows = RowQueue(cfg, parts.buffer, newest=lambda: Version(0, parts.learner.train_iter))
         for name, segment in fed:
             getattr(rows, name)(segment)
-            train.train_ready()
+            while rows.train_next(parts.learner):
+                pass
         assert parts.learner.train_iter >= 200
         assert_equal(parts.policy, by_scheme)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.runner import RunnerLostError
+from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.test_scheme import dqn, ppo

@@ -22,7 +22,7 @@ from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.rest.wire import MAX_COUNT, RefusedError
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.update_ratio import OnPolicyRatio, UpdateRatio
+from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.types import Array
 from ding_like.worker import IBuffer
 

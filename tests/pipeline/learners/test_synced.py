@@ -13,7 +13,8 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, TrainingError
-from ding_like.pipeline.learners.lock_step import Alone, InStep, SharedStatistics, Turn
+from ding_like.pipeline.learners.synced import Due, SyncedLearners
+from ding_like.pipeline.statistics import SharedStatistics
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 
 
@@ -38,40 +39,33 @@ def parts(policy: Policy | None = None, *, envstep: int = 0) -> Any:
     )
 
 
-def step(group: ThreadGroup, of: Any = None, *, may_refuse: bool = False) -> InStep:
-    return InStep(group, of or parts(), may_refuse=may_refuse)  # type: ignore[arg-type]  # threads stand for ranks
+def step(group: ThreadGroup, of: Any = None, *, may_refuse: bool = False) -> SyncedLearners:
+    return SyncedLearners(group, of or parts(), may_refuse=may_refuse)  # type: ignore[arg-type]  # threads stand for ranks
 
 
 def rows(*values: float) -> TransitionBatch:
     return TransitionBatch({"reward": np.array(values, np.float32)})
 
 
-def test_alone_everything_is_as_it_is() -> None:
-    alone, turn, batch = Alone(), Turn(15, saves=True), rows(1.0)
-
-    assert alone.agree(turn) is turn and alone.draw(lambda: batch) is batch
-    assert alone.evaluate(lambda: True) and not alone.evaluate(None)
-
-
 def test_a_signal_at_any_learner_ends_the_turn_of_all() -> None:
-    turns = run_ranks(lambda group: step(group).agree(Turn(signal=15 * (group.rank == 1))))
+    turns = run_ranks(lambda group: step(group).agree(Due(signal=15 * (group.rank == 1))))
 
     assert [turn.signal for turn in turns] == [15, 15]
 
 
 def test_the_first_learner_decides_on_points_and_evaluations() -> None:
-    turns = run_ranks(lambda group: step(group).agree(Turn(0, saves=group.rank == 0, evaluates=False)))
+    turns = run_ranks(lambda group: step(group).agree(Due(0, saves=group.rank == 0, evaluates=False)))
 
-    assert turns == [Turn(0, True, False)] * 2
+    assert turns == [Due(0, True, False)] * 2
 
 
 def test_env_steps_are_those_of_all() -> None:
     def collect(group: ThreadGroup) -> int:
         own = parts(envstep=100)
-        lock_step = step(group, own)
+        synced = step(group, own)
         for _ in range(2):
             own.collector.envstep += 3 + group.rank
-            lock_step.count_steps()
+            synced.count_steps()
         return own.collector.envstep
 
     assert run_ranks(collect) == [114] * 2
@@ -80,8 +74,8 @@ def test_env_steps_are_those_of_all() -> None:
 def test_no_learner_draws_until_all_can() -> None:
     def draw(group: ThreadGroup) -> list[bool]:
         batches = [None, None, rows(1.0)] if group.rank else [rows(0.0)] * 3
-        lock_step = step(group)
-        return [lock_step.draw(lambda each=each: each) is not None for each in batches]
+        synced = step(group)
+        return [synced.share_batch(each) is not None for each in batches]
 
     assert run_ranks(draw) == [[False, False, True]] * 2
 
@@ -90,9 +84,9 @@ def test_once_all_have_drawn_nothing_is_asked_unless_a_buffer_may_refuse() -> No
     def calls(group: ThreadGroup) -> list[int]:
         counts = []
         for may_refuse in (False, True):
-            lock_step, before = step(group, may_refuse=may_refuse), group.num_calls
+            synced, before = step(group, may_refuse=may_refuse), group.num_calls
             for _ in range(5):
-                lock_step.draw(lambda: rows(0.0))
+                synced.share_batch(rows(0.0))
             counts.append(group.num_calls - before)
         return counts
 
@@ -101,9 +95,9 @@ def test_once_all_have_drawn_nothing_is_asked_unless_a_buffer_may_refuse() -> No
 
 def test_a_buffer_that_refuses_although_it_should_not_ends_the_run() -> None:
     def draw(group: ThreadGroup) -> None:
-        lock_step = step(group)
-        lock_step.draw(lambda: rows(0.0))
-        lock_step.draw(lambda: None if group.rank else rows(0.0))
+        synced = step(group)
+        synced.share_batch(rows(0.0))
+        synced.share_batch(None if group.rank else rows(0.0))
 
     with pytest.raises(CommError, match="learner rank 1 has no rows for an update"):
         run_ranks(draw)
@@ -112,7 +106,7 @@ def test_a_buffer_that_refuses_although_it_should_not_ends_the_run() -> None:
 def test_whole_batches_have_the_same_rows_in_the_same_order_everywhere() -> None:
     def draw(group: ThreadGroup) -> list[float]:
         own = rows(1.0, 2.0) if group.rank else rows(0.0)
-        drawn = step(group, parts(Policy(whole=True))).draw(lambda: own)
+        drawn = step(group, parts(Policy(whole=True))).share_batch(own)
         return drawn["reward"].tolist()  # type: ignore[index, union-attr]
 
     assert run_ranks(draw) == [[0.0, 1.0, 2.0]] * 2
@@ -142,7 +136,7 @@ def test_all_begin_with_the_firsts_weights() -> None:
     def begin(group: ThreadGroup) -> list[float]:
         policy = Policy()
         policy.model["w"] += group.rank + 1.0
-        step(group, parts(policy)).begin(goes_on=False)
+        step(group, parts(policy)).begin(resumes=False)
         return policy.model["w"].tolist()
 
     assert run_ranks(begin, 3) == [[1.0, 1.0, 1.0]] * 3
@@ -152,7 +146,7 @@ def test_points_that_differ_are_refused() -> None:
     def begin(group: ThreadGroup) -> None:
         policy = Policy()
         policy.model["w"][2] += group.rank
-        step(group, parts(policy)).begin(goes_on=True)
+        step(group, parts(policy)).begin(resumes=True)
 
     with pytest.raises(TrainingError, match="the parameters of learner rank 1 differ from those of the first"):
         run_ranks(begin)
@@ -161,12 +155,12 @@ def test_points_that_differ_are_refused() -> None:
 def test_learners_are_compared_again_and_again() -> None:
     def compared_at(group: ThreadGroup) -> list[int]:
         own, found = parts(), []
-        lock_step = step(group, own)
-        lock_step.begin(goes_on=False)
+        synced = step(group, own)
+        synced.begin(resumes=False)
         for train_iter in (0, 600, 1000, 1400, 1999, 2100):
             own.learner.train_iter = train_iter
             before = group.num_calls
-            lock_step.agree(Turn())
+            synced.agree(Due())
             if group.num_calls - before == 2:  # one of them is for the turn
                 found.append(train_iter)
         return found
