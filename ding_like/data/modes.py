@@ -60,14 +60,12 @@ class LearnMode(NamedTuple):
 
     `minibatches` and `grad` belong to one process, and so may `apply`, or that is another's, which has the optimizer:
 
-        state = owner.grad_state()
-        worker.load_grad_state(state)
+        worker.load_grad_state(owner.grad_state())
         for minibatch in worker.minibatches(batch, rng):
             info, priority = worker.grad(minibatch)
             owner.load_gradient(worker.gradient())
             owner.apply()
-            state = owner.grad_state(since=state["version"])
-            worker.load_grad_state(state)
+            worker.load_grad_state(owner.grad_state())
 
     learns bit by bit what one policy alone does. States and gradients are nested mappings of tensors and plain numbers.
     """
@@ -83,7 +81,7 @@ class LearnMode(NamedTuple):
     minibatches: Callable[..., Iterator[Any]]  # (batch, rng); an adapter's are results of forward
     grad: Callable[..., tuple[Info, Array | None]]  # (minibatch, **policy_kwargs) -> metrics, priorities [B] or None
     apply: Callable[[], None]
-    grad_state: Callable[..., State] = refuse_to_part  # (since: Mapping[str, int] | None = None)
+    grad_state: GetState = refuse_to_part
     load_grad_state: LoadState = refuse_to_part
     gradient: GetState = refuse_to_part
     load_gradient: LoadState = refuse_to_part

@@ -445,7 +445,7 @@ class Algorithm:
 
     def mean_gradients(self, gradients: Sequence[State]) -> State:
         """Return the mean of what several workers computed."""
-        return mean_gradient(gradients, [1.0] * len(gradients))
+        return mean_gradient(gradients)
 
     def weaken_gradients(self, gradients: State, factor: float) -> State:
         """Return gradients that count a share `factor`."""

@@ -29,7 +29,7 @@ from ding_like.policy.model_methods import ModelMethod, build_model, check_model
 from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
 from ding_like.policy.required import PAGE, check_acts, check_learns, check_overrides, checked_grad, lacks
 from ding_like.policy.rows import NStepRows, RowMaker
-from ding_like.policy.sharing import Share, StateVersions, check_fits
+from ding_like.policy.sharing import Share, copied
 from ding_like.types import Actor, Array, Config, Info, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.checkpoint import check_model_state
@@ -245,8 +245,6 @@ class Policy:
         self._unroll_len = int(collect.get("unroll_len") or 1)
         self._enabled = tuple(enable_field or FIELDS)
         self._share = Share()
-        self._grad_versions = StateVersions()  # of what `grad_state` gave out
-        self._grad_version: dict[str, int] | None = None  # that `load_grad_state` took over last
         # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
         self._model: Any = self._build_model() if model is None else model
         self._check_model()
@@ -468,32 +466,30 @@ class Policy:
         """Return what this learner's gradient counts in that of all learners."""
         return 1.0 / self._share.num_learners
 
-    def grad_state(self, since: Mapping[str, int] | None = None) -> State:
-        """Return all that `grad` depends on beside the minibatch: nested mappings of tensors and plain numbers.
-
-        Tensors are copies that stay as they are. Parts that have not changed since the version `since`, the entry
-        `version` of the state that the receiver loaded last, are left out.
-        """
+    def grad_state(self) -> State:
+        """Return all that `grad` depends on beside the minibatch: nested mappings of tensors, which are copies."""
         rates = {str(i): optimizer.learning_rate for i, optimizer in enumerate(self._optimizers())}
-        parts: dict[str, State] = {name: module.state_dict() for name, module in self._grad_modules().items()}
-        return self._grad_versions.give({**parts, "numbers": {**self._grad_numbers(), "learning_rates": rates}}, since)
+        modules = {name: module.state_dict() for name, module in self._grad_modules().items()}
+        state: State = copied({**modules, "numbers": {**self._grad_numbers(), "learning_rates": rates}})
+        return state
 
     def load_grad_state(self, state: State) -> None:
-        """Take over what another policy's `grad_state` returned: `grad` computes what it would compute there.
+        """Load what another policy's `grad_state` returned: `grad` computes what it would compute there.
 
         Optimizers stay as they are: the process that applies has those. Raises CheckpointError for parts that do not
-        fit, or that are missing here.
+        fit, or that are missing.
         """
-        modules, parts = self._grad_modules(), state["parts"]
-        check_fits(state, self._grad_version, {*modules, "numbers"})
-        for name in modules.keys() & parts.keys():
-            check_model_state(modules[name].state_dict(), parts[name], path=f"the gradient's state '{name}'")
-            modules[name].load_state_dict(parts[name])
-        if "numbers" in parts:
-            self._load_grad_numbers(parts["numbers"])
-            for i, optimizer in enumerate(self._optimizers()):
-                optimizer.learning_rate = float(parts["numbers"]["learning_rates"][str(i)])
-        self._grad_version = dict(state["version"])
+        modules = self._grad_modules()
+        if state.keys() != {*modules, "numbers"}:
+            raise CheckpointError(
+                f"the gradient's state has parts {sorted(state)}, expected {sorted({*modules, 'numbers'})}."
+            )
+        for name, module in modules.items():
+            check_model_state(module.state_dict(), state[name], path=f"the gradient's state '{name}'")
+            module.load_state_dict(state[name])
+        self._load_grad_numbers(state["numbers"])
+        for i, optimizer in enumerate(self._optimizers()):
+            optimizer.learning_rate = float(state["numbers"]["learning_rates"][str(i)])
 
     def gradient(self) -> State:
         """Return what `apply` needs of the last `grad` done in another process: live vectors, and what it moves."""

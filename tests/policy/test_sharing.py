@@ -15,7 +15,7 @@ def test_the_mean_is_that_of_the_vectors() -> None:
     one = {"vectors": {"0": torch.tensor([1.0, 2.0])}, "moves": {"count": 3}}
     other = {"vectors": {"0": torch.tensor([3.0, 6.0])}, "moves": {"count": 3}}
 
-    mean = mean_gradient([one, other], [1.0, 1.0])
+    mean = mean_gradient([one, other])
 
     assert mean["vectors"]["0"].tolist() == [2.0, 4.0] and mean["moves"] == {"count": 3}
 
