@@ -14,6 +14,7 @@ Control characters in it, of a folder's name for instance, are shown as `\\x1b`.
 """
 
 import re
+from collections.abc import Iterable
 
 # Of C0, but for tab and newline, and of C1; and halves of characters, which no terminal or file takes.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -22,6 +23,13 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 def escape_controls(text: str) -> str:
     r"""Return a text for a terminal: control characters are shown escaped (`\x1b`), tabs and newlines stay."""
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def name_some(names: Iterable[object], most: int) -> str:
+    """Return at most so many names for a message, and how many more there are: "a, b and 3 more"."""
+    texts = [str(name) for name in names]
+    more = len(texts) - most
+    return ", ".join(texts[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 class DingError(Exception):

@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.data.obs import ACTION_MASK
+from ding_like.errors import name_some
 from ding_like.types import Array, Json
 
 logger = logging.getLogger(__name__)
@@ -148,9 +149,7 @@ def by_flat_name(value: Sent, path: str = "", depth: int = 0) -> dict[str, Sent]
 
 def quoted(names: Iterable[object]) -> str:
     """Return names for a message: the first few in quotes, and how many more there are."""
-    listed = [repr(str(name)[:40]) for name in names]
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more or "nothing"
+    return name_some((repr(str(name)[:40]) for name in names), _SHOWN) or "nothing"
 
 
 def leaves_of(space: Space, path: str = "") -> dict[str, Space]:

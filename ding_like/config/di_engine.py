@@ -3,7 +3,7 @@
 `create_config.defaults = "di_engine"` (`--di-engine` on the command line) puts these defaults between ours and what the
 user set. They are what `default_config()` of the classes of DI-engine 0.5.3 returns, printed by running them, unless
 another source stands beside them; an env class has its own, `di_engine_defaults`. Left out is what means the same under
-another name, and what `NOT_TAKEN` lists. `docs/di_engine_defaults.md` is written from this file.
+another name, and what `docs/di_engine_defaults.md` lists as not taken; that page is written from this file.
 """
 
 from __future__ import annotations
@@ -133,17 +133,6 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
 _GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
-
-# (policy, key) of DI-engine's that has no counterpart, or none that is known -> the reason that docs give.
-NOT_TAKEN: Mapping[tuple[str, str], str] = {
-    ("sac, discrete_sac", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
-    ("qmix", "collect.unroll_len = 10"): "rows are single transitions here, and the networks have no memory",
-    ("pdqn", "learn.learning_rate = 0.001"): "each network has a rate of its own here",
-    ("qmix", "cuda = True"): "the device is the user's to choose",
-    ("ppo_offpolicy", "nstep = 3"): "has an effect there with nstep_return=True alone; advantages are generalised here",
-    ("ppo, ppg, impala, ppo_offpolicy", "eps of Adam"): "not documented; ours is learn.adam_eps = 1e-5",
-    ("all", "sizes of networks"): "every config of DI-engine gives them in policy.model",
-}
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {

@@ -13,63 +13,51 @@ from collections.abc import Mapping
 from ding_like.config.tree import get_path, join
 from ding_like.types import Config
 
-# Path pattern ("*" matches any text, dots included) -> why it is not needed, or what to use instead.
-LEGACY_KEYS: dict[str, str] = {
+# Path patterns ("*" matches any text, dots included) -> why they are not needed, or what to use instead.
+_REASONS: dict[str, str] = {
     "*cfg_type": "the class is named by its type in create_config",
     "wandb_logger": "metrics go to metrics.jsonl and TensorBoard",
-    # The env section.
     "env.env_id": "this env fixes its id; any gymnasium id runs with create_config.env.type='gymnasium'",
-    "env.use_act_scale": "actions are scaled to the action space of the env",
-    "env.act_scale": "actions are scaled to the action space of the env",
+    "env.use_act_scale env.act_scale": "actions are scaled to the action space of the env",
     "env.env_wrapper": "the env of a suite brings its own wrappers; more go into env.wrappers",
     "env.exp_name": "exp_name stands at the top of main_config",
-    "env.collector_batch_size": "every step takes the lanes that are ready",
-    "env.evaluator_batch_size": "every step takes the lanes that are ready",
+    "env.collector_batch_size env.evaluator_batch_size env.manager.wait_num": (
+        "every step takes the lanes that are ready"
+    ),
     "env.is_train": "collector and evaluator envs are built apart",
     "env.replay_path": "give --replay-path on the command line",
     "env.save_replay": "set env.replay_path of an env that has it, or give --replay-path on the command line",
     "env.collector_episode_num": "collect.n_sample or collect.n_episode says how much is collected",
     "env.evaluator_episode_num": "use env.n_evaluator_episode, the episodes of all envs together",
     "env.manager.episode_num": "evaluator.n_episode or collect.n_episode says how many episodes are played",
-    "env.manager.max_retry": "a broken env is restarted and its open episode dropped",
-    "env.manager.retry_type": "a broken env is restarted and its open episode dropped",
-    "env.manager.retry_waiting_time": "a broken env is restarted and its open episode dropped",
-    "env.manager.auto_reset": "an ended lane always resets itself",
-    "env.manager.step_timeout": "use step_timeout_s of a manager that has a deadline",
-    "env.manager.reset_timeout": "use reset_timeout_s of a manager that has a deadline",
-    "env.manager.step_wait_timeout": "use step_timeout_s of a manager that has a deadline",
-    "env.manager.connect_timeout": "use reset_timeout_s of a manager that has a deadline",
-    "env.manager.shared_memory": "the manager decides how observations travel",
-    "env.manager.copy_on_get": "the manager decides how observations travel",
+    "env.manager.max_retry env.manager.retry_type env.manager.retry_waiting_time": (
+        "a broken env is restarted and its open episode dropped"
+    ),
+    "env.manager.auto_reset env.manager.reset_inplace": "an ended lane always resets itself",
+    "env.manager.step_timeout env.manager.step_wait_timeout": "use step_timeout_s of a manager that has a deadline",
+    "env.manager.reset_timeout env.manager.connect_timeout": "use reset_timeout_s of a manager that has a deadline",
+    "env.manager.shared_memory env.manager.copy_on_get": "the manager decides how observations travel",
     "env.manager.context": "env processes are always spawned",
-    "env.manager.wait_num": "every step takes the lanes that are ready",
-    "env.manager.reset_inplace": "an ended lane always resets itself",
     "env.manager.force_reproducibility": "seeds alone decide what an env does",
     "env.manager.env_num": "use env.collector_env_num and env.evaluator_env_num",
-    # The policy section.
-    "policy.multi_gpu": "the pipeline decides how many learners there are",
-    "policy.learn.multi_gpu": "the pipeline decides how many learners there are",
-    "policy.eval.evaluator.multi_gpu": "the pipeline decides how many learners there are",
-    "policy.traj_len_inf": "the policy decides how long a stretch it makes rows of",
+    "policy*.multi_gpu policy.learn.learner.learner_num": "the pipeline decides how many learners there are",
+    "policy.traj_len_inf policy.collect.traj_len_inf": "the policy decides how long a stretch it makes rows of",
     "policy.bp_update_sync": "gradients are averaged in every step",
-    "policy.load_path": "give --load-path on the command line",
+    "policy.load_path policy.learn.learner.load_path": "give --load-path on the command line",
     "policy.command": "a commander has no settings of the policy's",
     "policy.multi_agent": "the policy is the one of a single agent",
     "policy.agent_num": "the env says how many agents there are",
     "policy.deterministic_eval": "an evaluation takes the likeliest actions",
-    "policy.transition_with_policy_data": "rows hold what the policy declares",
-    "policy.collect.env_num": "use env.collector_env_num",
-    "policy.collect.collector_env_num": "use env.collector_env_num",
-    "policy.collect.collector_logit": "rows hold what the policy declares",
+    "policy.transition_with_policy_data policy.collect.collector_logit": "rows hold what the policy declares",
+    "policy.collect.env_num policy.collect.collector_env_num": "use env.collector_env_num",
     "policy.collect.noise_sigma": "the policy draws its actions: it explores without noise",
-    "policy.collect.model_path": "of data sets and experts: give --load-path to start from a checkpoint",
-    "policy.collect.state_dict_path": "of data sets and experts: give --load-path to start from a checkpoint",
-    "policy.collect.expert_data_path": "of data sets and experts, which are not here",
-    "policy.collect.data_path": "of data sets and experts, which are not here",
-    "policy.collect.data_type": "of data sets and experts, which are not here",
-    "policy.collect.save_path": "of data sets and experts, which are not here",
-    "policy.collect.collect_count": "of data sets and experts, which are not here",
-    "policy.collect.traj_len_inf": "the policy decides how long a stretch it makes rows of",
+    "policy.collect.model_path policy.collect.state_dict_path": (
+        "of data sets and experts: give --load-path to start from a checkpoint"
+    ),
+    "policy.collect.expert_data_path policy.collect.data_path policy.collect.data_type "
+    "policy.collect.save_path policy.collect.collect_count policy.expert_random_collect_size": (
+        "of data sets and experts, which are not here"
+    ),
     "policy.collect.collector.get_train_sample": "the collector 'sample' returns training rows in any case",
     "policy.eval.env_num": "use env.evaluator_env_num",
     "policy.learn.reparameterization": "the policy's own nature: discrete actions need none, continuous ones have it",
@@ -81,18 +69,16 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.learn.learning_rate_alpha": "of policies with a temperature: 'sac', 'discrete_sac'",
     "policy.learn.epoch_per_collect": "of policies that learn from a batch several times: 'ppo', 'ppg'",
     "policy.learn.iqn": "the policy is chosen by its name: 'iqn', 'rainbow'",
-    "policy.learn.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
-    "policy.learn.train_iterations": "give --train-iter on the command line",
-    "policy.learn.learner.train_iterations": "give --train-iter on the command line",
-    "policy.learn.learner.load_path": "give --load-path on the command line",
+    "policy.learn.nstep_return policy.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
+    "policy.learn.train_iterations policy.learn.learner.train_iterations": "give --train-iter on the command line",
     "policy.learn.learner.dataloader*": "batches come from the replay buffer or the prefetcher",
     "policy.learn.learner.log_policy": "the model is described at the start of every run",
     "policy.learn.learner.is_multitask_pipeline": "every pipeline uses the same learner",
     "policy.learn.learner.only_monitor_rank0": "only the first learner writes metrics",
-    "policy.learn.learner.learner_num": "the pipeline decides how many learners there are",
-    "policy.learn.learner.send_policy_freq": "the pipeline decides when weights are sent",
+    "policy.learn.learner.send_policy_freq policy.collect.collector.update_policy_second": (
+        "the pipeline decides when weights are sent"
+    ),
     "policy.collect.collector.collector_num": "the pipeline decides how many collectors there are",
-    "policy.collect.collector.update_policy_second": "the pipeline decides when weights are sent",
     "policy.collect.collector.transform_obs": "observations stay arrays until the policy takes them",
     "policy.collect.collector.deepcopy_obs": "a collector always returns memory of its own",
     "policy.collect.collector.collect_print_freq": "the run prints one line every few seconds",
@@ -100,26 +86,26 @@ LEGACY_KEYS: dict[str, str] = {
     "policy.eval.evaluator.figure_path": "curves are drawn from metrics.jsonl after the run",
     "policy.other.eps": "of policies that act at random with that probability: this one draws its actions",
     "policy.other.eps.collect": "collect.n_sample says how much is collected, random_collect_size how much before that",
-    "policy.expert_random_collect_size": "of data sets and experts, which are not here",
-    "policy.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
     "policy.reward_batch_norm": "rewards are scaled by wrappers of the env, or learn.value_norm",
-    "policy.other.replay_buffer.alpha": "of buffers that sample by priority: replay_buffer.type='advanced'",
-    "policy.other.replay_buffer.beta": "of buffers that sample by priority: replay_buffer.type='advanced'",
-    "policy.other.replay_buffer.anneal_step": "of buffers that sample by priority: replay_buffer.type='advanced'",
-    "policy.other.replay_buffer.max_use": "of buffers that count it: replay_buffer.type='advanced'",
-    "policy.other.replay_buffer.max_staleness": "of buffers that count it: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.alpha policy.other.replay_buffer.beta policy.other.replay_buffer.anneal_step": (
+        "of buffers that sample by priority: replay_buffer.type='advanced'"
+    ),
+    "policy.other.replay_buffer.max_use policy.other.replay_buffer.max_staleness": (
+        "of buffers that count it: replay_buffer.type='advanced'"
+    ),
     "policy.other.replay_buffer.thruput_controller*": "of buffers that limit rates: replay_buffer.type='advanced'",
     "policy.other.replay_buffer.min_sample_ratio": "use thruput_controller.sample_min_limit_ratio of buffer 'advanced'",
     "policy.other.replay_buffer.sliced": "rows of a trajectory stay together where the policy learns from them",
-    "policy.other.replay_buffer.multi_buffer": "one buffer holds the rows, used as often as the policy says",
-    "policy.other.replay_buffer.policy*": "one buffer holds the rows, used as often as the policy says",
-    "policy.other.replay_buffer.value*": "one buffer holds the rows, used as often as the policy says",
+    "policy.other.replay_buffer.multi_buffer policy.other.replay_buffer.policy* policy.other.replay_buffer.value*": (
+        "one buffer holds the rows, used as often as the policy says"
+    ),
     "policy.other.replay_buffer.replay_buffer_start_size": "use policy.random_collect_size",
     "policy.other.replay_buffer.deepcopy": "a buffer copies on push and on sample",
     "policy.other.replay_buffer.enable_track_used_data": "used files are deleted by the process that wrote them",
     "policy.other.replay_buffer.periodic_thruput_seconds": "throughput is computed on push and sample",
     "policy.other.replay_buffer.monitor*": "monitors need no settings",
 }
+LEGACY_KEYS = {path: reason for paths, reason in _REASONS.items() for path in paths.split()}
 
 # DI-engine's path -> ours: a value that stands there is read as if it stood here, where a class knows ours alone.
 RENAMED_KEYS: dict[str, str] = {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ding_like.config.legacy import OTHER_NAMES
 from ding_like.config.tree import get_path, join, leaves, literal
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, name_some
 from ding_like.types import Config
 
 _MAX_LISTED = 12  # keys that a message lists before it says how many more there are
@@ -65,13 +65,7 @@ def suggestion(key: str, known: Config, tree: Config) -> str:
     elsewhere = [(path, value) for path, value in leaves(tree) if path.rpartition(".")[2] == key]
     if elsewhere:
         return f"did you mean {_key(*elsewhere[0])}?"
-    return f"known here: {_listed(known)}" if known else "this section takes no keys"
-
-
-def _listed(names: Iterable[str]) -> str:
-    names = list(names)
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return ", ".join(names[:_MAX_LISTED]) + more
+    return f"known here: {name_some(known, _MAX_LISTED)}" if known else "this section takes no keys"
 
 
 def _key(name: str, default: object) -> str:

@@ -36,13 +36,7 @@ def save_config(
         "config_diff.txt": _diff(cfg, defaults),
     }
     for name, text in texts.items():
-        try:
-            with atomic_write(Path(exp_dir) / name) as file:
-                file.write(text.encode())
-        except OSError as error:
-            raise ConfigError(
-                f"cannot write {name} in '{exp_dir}': {error.strerror}; choose another exp_name"
-            ) from error
+        _write(Path(exp_dir) / name, text)
 
 
 def save_system(exp_dir: str | os.PathLike[str], system: Config, *, mode: str) -> None:
@@ -52,12 +46,18 @@ def save_system(exp_dir: str | os.PathLike[str], system: Config, *, mode: str) -
     """
     for name in ("total_config.py", "formatted_total_config.py"):
         path = Path(exp_dir) / name
-        try:
-            text = path.read_text(encoding="utf-8").replace(_header(name), _header(name, mode), 1)
-            with atomic_write(path) as file:
-                file.write(f"{text}system_config = {block(system)}\n".encode())
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error.strerror}; choose another exp_name") from error
+        text = path.read_text(encoding="utf-8").replace(_header(name), _header(name, mode), 1)
+        _write(path, f"{text}system_config = {block(system)}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with atomic_write(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path.name} in '{path.parent}': {error.strerror}; choose another exp_name"
+        ) from error
 
 
 def read_saved_config(path: str | os.PathLike[str]) -> ConfigFile:

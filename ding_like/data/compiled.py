@@ -54,8 +54,7 @@ def first_distinct(draws: Array, num: int, size: int) -> Array:
         picks = (draws * num).astype(np.int64)
         first = np.unique(picks, return_index=True)[1]
         first.sort()
-        distinct: Array = picks[first[:size]]
-        return distinct
+        return picks.take(first[:size])
     found = np.empty(size, np.int64)
     count = part.rows.first_distinct(draws, float(num), found)
     return found if count == size else found[:count]

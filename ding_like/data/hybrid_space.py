@@ -53,14 +53,12 @@ class HybridSpace(spaces.Box):
     @property
     def parameter_low(self) -> Array:
         """Return the lower bounds of the parameters [P]."""
-        bounds: Array = self.low[1:]
-        return bounds
+        return np.asarray(self.low[1:])
 
     @property
     def parameter_high(self) -> Array:
         """Return the upper bounds of the parameters [P]."""
-        bounds: Array = self.high[1:]
-        return bounds
+        return np.asarray(self.high[1:])
 
     def sample(self, mask: Any = None, probability: Any = None) -> Array:
         """Return a random row: every choice is as likely, parameters are drawn as those of a Box."""
@@ -118,8 +116,7 @@ def read_parameter_mask(
             f"the mask of parameters is {given}, expected {num_choices} rows of {num_parameters}: for each choice a "
             "row with 1 for each parameter that belongs to it."
         )
-    mask: Array = np.array(given) != 0
-    return mask
+    return np.array(given).astype(bool)
 
 
 def hybrid_sizes(action_shape: Any) -> tuple[int, int]:

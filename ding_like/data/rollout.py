@@ -183,8 +183,7 @@ class Rollout:
 def _as_column(values: Any) -> Array:
     """Return a column as it is, and a list as a column of objects."""
     if not isinstance(values, list):
-        column: Array = values
-        return column
+        return np.asarray(values)
     objects = np.empty(len(values), object)
     objects[:] = values
     return objects

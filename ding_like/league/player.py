@@ -240,5 +240,4 @@ def pfsp(win_rates: Sequence[float] | Array, weighting: str = "squared") -> Arra
     # Below this a division could overflow, and the weights say nothing any more.
     if total < 1e-12:
         return np.full(len(rates), 1.0 / len(rates))
-    probabilities: Array = weights / total
-    return probabilities
+    return np.asarray(weights / total)

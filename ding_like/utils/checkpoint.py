@@ -12,13 +12,13 @@ import logging
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ding_like.errors import CheckpointError
+from ding_like.errors import CheckpointError, name_some
 from ding_like.types import State
 from ding_like.utils.files import atomic_write
 
@@ -138,12 +138,12 @@ def check_model_state(expected: Mapping[str, torch.Tensor], got: object, *, path
         raise CheckpointError(f"{path} holds a {type(got).__name__} where a model's state belongs; {_EXPECTED}")
     faults = []
     if missing := [name for name in expected if name not in got]:
-        faults.append(f"missing {_name_some(missing)}")
+        faults.append(f"missing {name_some(missing, _MAX_NAMES)}")
     if unexpected := [name for name in got if name not in expected]:
-        faults.append(f"unexpected {_name_some(unexpected)}")
+        faults.append(f"unexpected {name_some(unexpected, _MAX_NAMES)}")
     shapes = {name: (_shape(got[name]), tuple(tensor.shape)) for name, tensor in expected.items() if name in got}
     if other := [f"{name} {seen} instead of {wanted}" for name, (seen, wanted) in shapes.items() if seen != wanted]:
-        faults.append(f"of another shape {_name_some(other)}")
+        faults.append(f"of another shape {name_some(other, _MAX_NAMES)}")
     if faults:
         raise CheckpointError(
             f"{path} was saved by another model than the config's: {'; '.join(faults)}. {_model_fix(shapes, missing)}"
@@ -286,13 +286,7 @@ def _explain_missing(path: Path, what: str) -> str:
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not entry.name.startswith("."))
     if close := difflib.get_close_matches(path.name, names, n=3):
         return f"{what} {path} does not exist; did you mean {' or '.join(close)} in that folder?"
-    return f"{what} {path} does not exist; its folder has {_name_some(names) if names else 'no files'}"
-
-
-def _name_some(names: Iterable[str]) -> str:
-    names = [str(name) for name in names]
-    rest = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")
+    return f"{what} {path} does not exist; its folder has {name_some(names, _MAX_NAMES) if names else 'no files'}"
 
 
 def _shape(value: Any) -> tuple[int, ...] | str:
@@ -311,7 +305,7 @@ def from_di_engine(state: State, own: Callable[[], State]) -> State:
     """
     model = state.get("model")
     if model is None and "model" in own():
-        names = _name_some(map(repr, state)) or "nothing"
+        names = name_some(map(repr, state), _MAX_NAMES) or "nothing"
         raise CheckpointError(
             f"the checkpoint has no 'model', the weights of a policy; it has {names}; {_EXPECTED}. "
             "The weights of a network with the layers of policy.model become one by "

@@ -177,17 +177,13 @@ def close_logger(logger: logging.Logger) -> None:
     logger.addHandler(logging.NullHandler())
 
 
-def one_time_warning(message: str) -> None:
-    """Warn on the console, once per process for one message."""
-    _log_once(logging.WARNING, message)
-
-
 def one_time_info(message: str) -> None:
     """Log for the console, once per process for one message."""
-    _log_once(logging.INFO, message)
+    one_time_warning(message, level=logging.INFO)
 
 
-def _log_once(level: int, message: str) -> None:
+def one_time_warning(message: str, *, level: int = logging.WARNING) -> None:
+    """Warn on the console, once per process for one message."""
     if message not in _warned:
         _warned.add(message)
         PACKAGE_LOGGER.log(level, message)

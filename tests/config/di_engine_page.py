@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ding_like.config.di_engine import CLOSEST_POLICIES, NOT_TAKEN, POLICY_DEFAULTS, Default
+from ding_like.config.di_engine import CLOSEST_POLICIES, POLICY_DEFAULTS, Default
 from ding_like.config.parts import class_defaults
 from ding_like.config.tree import get_path, literal
 from ding_like.utils import registries
+
+# (policy, key) of DI-engine's that has no counterpart, or none that is known -> the reason that docs give.
+_NOT_TAKEN: Mapping[tuple[str, str], str] = {
+    ("sac, discrete_sac", "learn.init_w = 0.003"): "last layers begin with torch's own weights here",
+    ("qmix", "collect.unroll_len = 10"): "rows are single transitions here, and the networks have no memory",
+    ("pdqn", "learn.learning_rate = 0.001"): "each network has a rate of its own here",
+    ("qmix", "cuda = True"): "the device is the user's to choose",
+    ("ppo_offpolicy", "nstep = 3"): "has an effect there with nstep_return=True alone; advantages are generalised here",
+    ("ppo, ppg, impala, ppo_offpolicy", "eps of Adam"): "not documented; ours is learn.adam_eps = 1e-5",
+    ("all", "sizes of networks"): "every config of DI-engine gives them in policy.model",
+}
 
 _HEAD = """\
 # Defaults of DI-engine that differ from ours
@@ -57,7 +68,7 @@ def _row(path: str, default: Default, ours: str) -> str:
 
 def _not_taken() -> Iterator[str]:
     yield from ("## What the switch does not change", "", "| policy | DI-engine | why |", "|---|---|---|")
-    for (name, key), reason in NOT_TAKEN.items():
+    for (name, key), reason in _NOT_TAKEN.items():
         yield f"| {name} | `{key}` | {reason} |"
 
 
