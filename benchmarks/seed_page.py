@@ -1,13 +1,10 @@
-"""Make what docs/seed.md says of measurements: inference, whole runs, what was learned, long runs, what breaks."""
+"""Make what docs/seed.md says of measurements: inference and whole runs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
-from benchmarks.ray_page import LEARNING, NOT_YET, REPORTS, ROOT, Found, compared, fill, load
+from benchmarks.ray_page import NOT_YET, ROOT, Found, compared, fill, load
 from benchmarks.table import BENCHMARKS
 
 PAGE = ROOT / "docs" / "seed.md"
@@ -25,16 +22,6 @@ PARALLEL = {
     "ours_parallel_8x1": "mode parallel, 8 collectors of 1 env",
     "ours_parallel_2x4": "mode parallel, 2 collectors of 4 envs",
 }
-# By the names of their records in mode serial.
-ALGORITHMS = {
-    "cartpole_rainbow": "Rainbow, CartPole",
-    "cartpole_dqn": "DQN, CartPole",
-    "pendulum_sac": "SAC, Pendulum",
-    "cartpole_hidden_r2d2": "R2D2, CartPole with velocities hidden",
-}
-RUNS = "seed_runs"
-
-Report = Mapping[str, Any]  # Any: what a JSON file holds
 
 
 def inference_table(results: Mapping[str, Found | None]) -> str:
@@ -71,68 +58,10 @@ def parallel_table(results: Mapping[str, Found | None]) -> str:
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
 
 
-def learning_table(records: Mapping[str, Report]) -> str:
-    """Return what was learned in mode seed beside serial, as a table in Markdown; `records` are by name."""
-    lines = [
-        "| 2 actor threads | random seeds | fresh episodes, median | worst | env steps, median | serial's | ratio |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, what in ALGORITHMS.items():
-        if (found := records.get(f"{name}_seed")) is not None:
-            steps, serial = found["median_env_step"], records[name]["median_env_step"]
-            values = f"{found['median_eval_value']:.1f} | {found['worst_eval_value']:.1f}"
-            number = len(found["runs"])
-            lines.append(f"| {what} | {number} | {values} | {steps:,} | {serial:,} | {steps / serial:.2f} |")
-    return "\n".join(lines) if len(lines) > 2 else NOT_YET
-
-
-def runs_table(report: Report | None) -> str:
-    """Return what a report of `tests.learning.seed_runs` says, as a table in Markdown."""
-    if report is None:
-        return NOT_YET
-    lines = [
-        "| | env steps | updates | env steps/s | mean batch | p50, p99, ms | policy lag | fresh episodes, mean |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for run in report["runs"].values():
-        p50, p99, lag = (run[key] for key in ("p50_ms", "p99_ms", "policy_lag"))
-        lines.append(
-            f"| {run['what']} | {run['env_step']:,} | {run['train_iter']:,} | {run['env_steps_per_s']:,.0f} "
-            f"| {run['mean_batch']:.1f} | {p50:.1f}, {p99:.1f} | {lag:.1f} | {run['eval_value']:.1f} |"
-        )
-    return "\n".join(lines)
-
-
-def failures_table(reports: Mapping[str, Report]) -> str:
-    """Return the checks of reports, by their names, as one table in Markdown."""
-    lines = ["| | what was held to a bar | found | bar |", "|---|---|---|---|"]
-    for name, report in reports.items():
-        for number, check in enumerate(report["checks"]):
-            scenario = name.removeprefix("chaos_") if number == 0 else ""
-            bar = f"at most {check['at_most']:g}" if "at_most" in check else f"at least {check['at_least']:g}"
-            verdict = "met" if check["ok"] else "missed"
-            lines.append(f"| {scenario} | {check['what']} | {check['found']:,g} | {bar}: {verdict} |")
-    return "\n".join(lines) if len(lines) > 2 else NOT_YET
-
-
-def failures() -> list[Path]:
-    """Return the reports of what breaks: those of seed's that hold figures to bars."""
-    found = sorted([*REPORTS.glob("seed_*.json"), *REPORTS.glob("chaos_seed_*.json")])
-    return [path for path in found if "checks" in json.loads(path.read_text())]
-
-
 def parts() -> dict[str, str]:
     """Return what stands between the marks of the page, by name."""
     results = {name: load(name) for name in BENCHMARKS if name.startswith("seed_")}
-    records = {path.stem: json.loads(path.read_text()) for path in LEARNING.glob("*.json")}
-    runs = REPORTS / f"{RUNS}.json"
-    return {
-        "seed_inference": inference_table(results),
-        "seed_parallel": parallel_table(results),
-        "seed_learning": learning_table(records),
-        "seed_runs": runs_table(json.loads(runs.read_text()) if runs.exists() else None),
-        "seed_failures": failures_table({path.stem: json.loads(path.read_text()) for path in failures()}),
-    }
+    return {"seed_inference": inference_table(results), "seed_parallel": parallel_table(results)}
 
 
 def write() -> None:

@@ -65,25 +65,17 @@ def _number(value: float) -> str:
 
 
 def updater_summary(report: Mapping[str, Any]) -> str:
-    """Return in Markdown how many comparisons were equal, and what differs on purpose, by reason."""
+    """Return in Markdown how many comparisons were equal, and how many differ on purpose."""
     cases = report["cases"]
     num_equal = sum(len(case["equal"]) for case in cases)
     num_meant = sum(len(case["on_purpose"]) for case in cases)
     num_unexpected = sum(len(case["unexpected"]) for case in cases)
-    by_reason: dict[str, list[str]] = {}
-    for case in cases:
-        for reason in dict.fromkeys(case["on_purpose"].values()):
-            by_reason.setdefault(reason, []).append(case["case"])
     lines = [
         f"{len(cases)} cases over the same fake store, TorchRL {report['versions']['torchrl']}: {num_equal} "
         f"comparisons are equal, {num_meant} differ on purpose, {num_unexpected} differ without.",
         "",
         _crossed(report["crossed"]),
-        "",
-        "| what differs, and why | in |",
-        "|---|---|",
     ]
-    lines += [f"| {reason} | {_listed(names)} |" for reason, names in by_reason.items()]
     return "\n".join(lines)
 
 
@@ -100,11 +92,6 @@ def _crossed(crossed: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 def _num_right(found: Sequence[Mapping[str, Any]]) -> str:
     right = sum(each["workers"] == [each["trainer"]] * len(each["workers"]) for each in found)
     return f"{right} of {len(found)}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:4])
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
 
 
 def parts() -> dict[str, str]:
