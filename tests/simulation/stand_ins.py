@@ -174,6 +174,7 @@ class ScriptedEvaluator:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self.env = Envs()
 
     def play(self, n_episode: int, *, number: int = 0) -> Any:
         simulation = self._simulation
