@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.rows import RestBatchSource, RowCheck
+from ding_like.data.schema import Schema
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, read_segment, write_segment
 from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.types import Array
@@ -123,13 +124,12 @@ def _learn(
     segments: int,
 ) -> None:
     learner, learn = task
-    check = RowCheck(CountingEnv().observation_space, spaces.Discrete(2))
     looked_at: set[str] = set()
 
     def read(segment: m.NewSegment) -> dict[str, Array]:
         looked_at.add(segment.name)
         columns, _ = read_segment(folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes)
-        check(columns)
+        RowCheck(CountingEnv().observation_space, spaces.Discrete(2), Schema.of(columns))(columns)
         return columns
 
     source = RestBatchSource(

@@ -49,11 +49,10 @@ class RowCheck:
     """Check for rows that no env of these spaces gives: other shapes, actions out of range, numbers no loss can take.
 
     Those are NaN, infinity and what is beyond 4e9, whose losses or gradients overflow. `schema` says which columns
-    there are, and of what shape: where rows are sequences, [T, ...]. Without it rows are single steps, and the columns
-    of the first segment that passes are those of all that follow.
+    there are, and of what shape: where rows are sequences, [T, ...].
     """
 
-    def __init__(self, observation_space: Space[Any], action_space: Space[Any], schema: Schema | None = None) -> None:
+    def __init__(self, observation_space: Space[Any], action_space: Space[Any], schema: Schema) -> None:
         leaves = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {"": observation_space}
         self._shapes: dict[str, tuple[int, ...]] = {
             f"{prefix}/{key}" if key else prefix: tuple(space.shape or ())
@@ -61,12 +60,16 @@ class RowCheck:
             for key, space in leaves.items()
         }
         self._action_space = action_space
-        self.schema = schema
+        self._schema = schema
 
     def __call__(self, columns: Mapping[str, Array]) -> None:
         """Raise SegmentError for columns [B, ...] or [B, T, ...] that are not to be learned from."""
-        if self.schema is not None:
-            self._check_schema(self.schema, columns)
+        if any(column.ndim < 1 for column in columns.values()):
+            raise SegmentError("schema", "a column has no rows: it is a single number")
+        try:
+            self._schema.check(columns, where="the learner's mirror")
+        except SchemaError as error:
+            raise SegmentError("schema", str(error)[:1000]) from error
         for name, column in columns.items():
             expected = self._shapes.get(name)
             if expected is not None and not self._is_of(column, expected):
@@ -75,8 +78,6 @@ class RowCheck:
                 self._check_size(name, column)
         if "action" in columns:
             self._check_action(columns["action"])
-        if self.schema is None:
-            self.schema = Schema.of(columns)
 
     @staticmethod
     def _check_size(name: str, column: Array) -> None:
@@ -87,15 +88,6 @@ class RowCheck:
                 f"column {name} has numbers that are not finite in a loss: from {low:g} to {high:g}, expected within "
                 f"{_LARGEST:g} of 0; scale them in the env (env.wrappers)",
             )
-
-    @staticmethod
-    def _check_schema(schema: Schema, columns: Mapping[str, Array]) -> None:
-        if any(column.ndim < 1 for column in columns.values()):
-            raise SegmentError("schema", "a column has no rows: it is a single number")
-        try:
-            schema.check(columns, where="the learner's mirror")
-        except SchemaError as error:
-            raise SegmentError("schema", str(error)[:1000]) from error
 
     def _check_action(self, action: Array) -> None:
         space = self._action_space
@@ -108,9 +100,9 @@ class RowCheck:
             raise SegmentError("schema", f"column action has numbers that {space} does not have")
 
     def _is_of(self, column: Array, step: tuple[int, ...]) -> bool:
-        """Tell whether each row of a column has the shape of a step or, as the schema has it, is a sequence of some."""
+        """Return whether each row of a column has the shape of a step, or is a sequence of some."""
         row = column.shape[1:]
-        return row == step or (self.schema is not None and len(row) == len(step) + 1 and row[1:] == step)
+        return row == step or (len(row) == len(step) + 1 and row[1:] == step)
 
 
 class Mirror:

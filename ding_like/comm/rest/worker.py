@@ -35,9 +35,8 @@ _JOIN_S = 10.0  # for the thread of heartbeats
 _PATIENCE_S = 600.0
 _GRACE_S = 20.0
 _MODES = ("auto", "shared", "stream")
-_NAMES = 3  # that are tried, where another worker has taken one
-# What a task hears once it is no longer this worker's. After "old_message" its answers are lost: it is given back.
-_IS_OVER = ("stale_attempt", "finished", "unknown", "version_not_newer", "old_message")
+# Refusals of a task that is no longer this worker's.
+_IS_OVER = ("stale_attempt", "finished", "unknown", "version_not_newer")
 
 T = TypeVar("T")
 
@@ -135,8 +134,6 @@ class WorkerAgent:
                     self._tell_failure(task, error)
                     raise
                 logger.info("task %s was taken away: %s", task.task_id, error)
-                if error.code == "old_message":
-                    self._start_over(str(error))
                 continue
             except TaskLeftError as error:
                 logger.info("task %s is left to others: %s", task.task_id, error)
@@ -192,36 +189,19 @@ class WorkerAgent:
             logger.debug("leaving was not heard: %s", error)
 
     def _register(self) -> None:
-        for left in reversed(range(_NAMES)):
-            try:
-                registered = self.coordinator.register(
-                    m.Register(
-                        self._role,
-                        host_name(),
-                        os.getpid(),
-                        ding_like.__version__,
-                        self._incarnation,
-                        self._resources,
-                        secret=self._secret,
-                    )
-                )
-            except RefusedError as error:
-                if error.code != "name_taken" or not left:
-                    raise
-                logger.warning("another worker goes by this one's name, so it takes another: %s", error)
-                self._incarnation = secrets.token_hex(6)
-                continue
-            self.worker_id = registered.worker_id
-            self._heartbeat_s = registered.heartbeat_s
-            return
-
-    def _start_over(self, why: str) -> None:
-        """Give tasks back whose answers are lost, by leaving and coming again."""
-        try:
-            self.coordinator.leave(self.worker_id, m.Leave(why[:200]))
-        except RefusedError as error:
-            logger.debug("leaving was refused: %s", error)
-        self._register_again()
+        registered = self.coordinator.register(
+            m.Register(
+                self._role,
+                host_name(),
+                os.getpid(),
+                ding_like.__version__,
+                self._incarnation,
+                self._resources,
+                secret=self._secret,
+            )
+        )
+        self.worker_id = registered.worker_id
+        self._heartbeat_s = registered.heartbeat_s
 
     def _register_again(self) -> None:
         """Register with a coordinator that has lost this worker, unless the run is over."""
@@ -237,11 +217,9 @@ class WorkerAgent:
         try:
             reply = self.coordinator.claim(self.worker_id, m.Claim(_CLAIM_S))
         except RefusedError as error:
-            if error.code not in ("unknown", "old_message"):
+            if error.code != "unknown":
                 raise
-            if error.code == "unknown":
-                self._register_again()
-            # A lost answer does no harm: what it gave is given again.
+            self._register_again()
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
             return None
         if reply.task is None:

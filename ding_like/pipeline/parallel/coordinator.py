@@ -471,7 +471,6 @@ def make_core(
             buffer_size(cfg),
             system.segment_rows,
             **{name: system.coordinator[name] for name in _CORE_SETTINGS},
-            lanes=int(cfg.env.collector_env_num),
             steps_per_row=steps_per_row(cfg.policy),
             first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
             segment_episodes=system.segment_episodes,

@@ -89,27 +89,16 @@ def test_a_task_that_was_taken_away_is_no_failure(fake: FakeCoordinator) -> None
     assert "fail_task" not in fake.asked and fake.asked.count("claim") == 5
 
 
-def test_a_task_whose_answers_are_lost_is_given_back(fake: FakeCoordinator) -> None:
-    def do(task: m.Task, handle: TaskHandle) -> dict[str, Any]:
-        if task.attempt == 1:
-            raise RefusedError("old_message", "its answer is gone")
-        return {}
-
-    work(fake, do)
-
-    assert fake.asked[:4] == ["register", "claim", "leave", "register"] and "fail_task" not in fake.asked
-
-
-def test_a_claim_whose_answer_is_lost_is_asked_again(fake: FakeCoordinator) -> None:
-    fake.refuse["claim"] = ["old_message", "unknown"]
+def test_a_worker_that_was_forgotten_registers_again(fake: FakeCoordinator) -> None:
+    fake.refuse["claim"] = ["unknown"]
 
     work(fake)
 
-    assert fake.asked[:5] == ["register", "claim", "claim", "register", "claim"]
+    assert fake.asked[:4] == ["register", "claim", "register", "claim"]
 
 
-def test_a_result_whose_answer_is_lost_was_taken(fake: FakeCoordinator) -> None:
-    fake.refuse["finish_task"] = ["old_message", "finished"]
+def test_a_result_that_comes_too_late_is_no_failure(fake: FakeCoordinator) -> None:
+    fake.refuse["finish_task"] = ["stale_attempt", "finished"]
 
     work(fake)
 
@@ -123,23 +112,6 @@ def test_a_result_that_is_refused_for_what_it_says_is_a_failure(fake: FakeCoordi
         work(fake)
 
     assert fake.asked == ["register", "claim", "finish_task", "fail_task", "leave"]
-
-
-def test_a_name_that_is_taken_is_changed(fake: FakeCoordinator) -> None:
-    fake.refuse["register"] = ["name_taken", "name_taken"]
-
-    agent = work(fake)
-
-    names = [each.incarnation for each in fake.registered]
-    assert len(set(names)) == 3 and agent.worker_id == f"learner-{names[-1]}"
-    assert len({each.secret for each in fake.registered}) == 1 and len(fake.registered[0].secret) == 64
-
-
-def test_it_gives_up_where_every_name_is_taken(fake: FakeCoordinator) -> None:
-    fake.refuse["register"] = ["name_taken"] * 9
-
-    with pytest.raises(RefusedError, match="name_taken"):
-        WorkerAgent(fake, "learner").register()  # type: ignore[arg-type]
 
 
 def test_leaving_is_not_told_to_a_coordinator_that_does_not_answer(fake: FakeCoordinator) -> None:

@@ -37,7 +37,6 @@ from ding_like.pipeline.parallel.core.tasks import (
     bounded_stats,
     check_evaluation,
     check_learned,
-    most_env_steps,
 )
 from ding_like.worker import IBuffer
 from ding_like.worker.commander import NaiveCommander
@@ -379,12 +378,8 @@ class CoordinatorCore:
     ) -> bool:
         """Number the segment `data_id` and take it into the index; return False for one that came before."""
         task, worker = self._leased(task_id, buffer_id)
-        info, cfg, most = m.SegmentInfo(**{**data, "name": data_id}), self.cfg, float("inf")
-        wanted = self._wanted_weights(task.policy_id)
-        if cfg.lanes:
-            segment_steps, present_s = cfg.segment_rows * cfg.steps_per_row, self._clock() - worker.joined_s
-            most = most_env_steps(lanes=cfg.lanes, segment_steps=segment_steps, present_s=present_s) - worker.env_steps
-        is_new = self.book.take(worker.worker_id, info, wanted, most_env_steps=most)
+        info = m.SegmentInfo(**{**data, "name": data_id})
+        is_new = self.book.take(worker.worker_id, info, self._wanted_weights(task.policy_id))
         if is_new:
             worker.has_worked = True
             worker.env_steps += info.env_steps

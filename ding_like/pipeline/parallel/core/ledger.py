@@ -35,6 +35,8 @@ _MAX_BATCH_SIZE = 65_536
 _MAX_NEW_SEGMENTS = 4096
 _MAX_HASH = 64  # characters: SHA-256 in hex
 _MAX_BAD_SHARE = 0.1  # of rows; above it something is broken
+# Env steps of a segment: so many for each that its rows hold, and some of episodes that were dropped.
+_STEPS_FOR_ONE, _STEPS_BESIDE = 100, 10_000
 _MANY_ROWS = 1000  # before their share means something
 _MAX_DIGITS = 15  # of the number of a segment
 
@@ -50,7 +52,6 @@ class CoreConfig:
     heartbeat_s: float = 3.0
     max_failures: int = 3  # of one task, before the run fails
     publish_timeout_s: float = 30.0  # that a learner may train without publishing weights
-    lanes: int = 0  # envs of a collector; 0: the env steps that it reports are not held against the time
     steps_per_row: int = 1  # env steps; more where a row is a sequence
     first_batch_rows: int = 0  # that the first update needs
     segment_episodes: int = 0  # whole episodes that make up a segment; 0: rows do
@@ -108,24 +109,15 @@ class SegmentLedger(ABC):
         worker_id: str,
         info: m.SegmentInfo,
         newest: m.PolicyVersion | None,
-        *,
-        most_env_steps: float = float("inf"),
     ) -> bool:
         """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits.
 
-        On-policy, `newest` are the weights whose rows are wanted. `most_env_steps` are all that the worker can have
-        taken for it.
+        On-policy, `newest` are the weights whose rows are wanted.
         """
         number = _number_of(info.name, worker_id)
         entry = self._entry_of(info)
         if number <= self._last_number.get(worker_id, -1):  # segments of one start of a worker come in order
             return False
-        if entry.env_steps > most_env_steps:
-            raise RefusedError(
-                "schema",
-                f"segment {info.name} is said to have taken {entry.env_steps:,} env steps; in the time since it has "
-                f"come, {worker_id} can have taken {most_env_steps:,.0f} more",
-            )
         self._last_number[worker_id] = number
         self._store.put("stream", worker_id, {"last": number})
         is_wanted = self._is_wanted(entry, (info.policy_attempt, info.policy_version), newest)
@@ -142,7 +134,7 @@ class SegmentLedger(ABC):
         """Return the entry that a new segment will have. Raises RefusedError for one that can never fit."""
         limits = {
             "rows": (1, min(self._most_rows, ROWS_PER_SEGMENT)),
-            "env_steps": (0, MAX_COUNT - 1),
+            "env_steps": (0, _STEPS_FOR_ONE * info.rows * self._cfg.steps_per_row + _STEPS_BESIDE),
             "policy_version": (0, MAX_COUNT - 1),
             "policy_attempt": (0, MAX_COUNT - 1),
             "nbytes": (1, m.MAX_FILE),

@@ -155,7 +155,6 @@ class WorkerEntry:
     deadline_s: float
     stats: dict[str, Any]
     index: int  # the smallest number that no other worker of the role has
-    joined_s: float = 0.0
     state: str = "new"
     env_steps: int = 0
     policy_version: int = 0  # that it acted with last
@@ -195,7 +194,7 @@ class WorkerTable(dict[str, WorkerEntry]):
         if index is None:
             taken = {each.index for each in self.values() if each.role == role}
             index = next(number for number in range(len(taken) + 1) if number not in taken)
-        self[worker_id] = WorkerEntry(worker_id, role, host, pid, now_s + lease_s, {}, index, now_s)
+        self[worker_id] = WorkerEntry(worker_id, role, host, pid, now_s + lease_s, {}, index)
         return self[worker_id]
 
     def find(self, host: str, pid: int) -> WorkerEntry | None:
@@ -271,18 +270,9 @@ class SilenceWatch:
 # --- what workers report, against what they can have done
 
 _MAX_RETURN = 1e30  # of an episode: sums and squares of many stay finite
-# Env steps of one lane in a second: no env and policy take them as fast.
-_STEPS_PER_LANE_S = 20_000
-# Beside those by time: after a restart of the coordinator, whose clock restarts, what was collected before it comes.
-_SLACK_PER_LANE, _SLACK_SEGMENTS = 10_000, 100
 _SLACK_S = 5.0  # by which the duration of an evaluation may exceed its lease: clocks differ, and processes are paused
 _MAX_STATS = 64  # numbers that a worker shows beside its work
 _LISTS = ("returns", "lengths", "eval_value_raw", "eval_lengths")  # of a result, a number for each episode
-
-
-def most_env_steps(*, lanes: int, segment_steps: int, present_s: float) -> float:
-    """Return how many env steps a worker can have taken in the time since it joined."""
-    return lanes * (_STEPS_PER_LANE_S * present_s + _SLACK_PER_LANE) + _SLACK_SEGMENTS * segment_steps
 
 
 def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int | None, leased_s: float) -> None:
