@@ -12,7 +12,7 @@ from ding_like.utils.imports import lazy_exports
 # Imported on first use: DI-engine's names, and its way to use them.
 _NAMES = {
     "di_engine_managers": """
-        AsyncSubprocessEnvManager BaseEnvManager BaseEnvManagerV2 DiEngineEnvManager SubprocessEnvManager
+        AsyncSubprocessEnvManager BaseEnvManager BaseEnvManagerV2 SubprocessEnvManager
         SubprocessEnvManagerV2 SyncSubprocessEnvManager get_env_manager_cls
     """,
     "env_wrappers": """

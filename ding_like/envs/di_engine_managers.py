@@ -43,37 +43,48 @@ _RENAMED = {
 _NAMES = frozenset(("type", "import_names", "cfg_type"))
 
 
-class DiEngineEnvManager:
-    """Manager with `ready_obs`, `step({id: action})` and `done` over any array manager, for code in DI-engine's style.
+class BaseEnvManager:
+    """Manager of envs in this process, in DI-engine's way: `ready_obs`, `step({id: action})` and `done`.
+
+    `env_fn` are callables that make one env each: gymnasium envs or DI-engine's. `cfg` may hold DI-engine's keys and
+    those of the env manager 'base'; without `auto_reset` an env whose episode has ended waits for `reset`.
 
     An env takes part in `episode_num` episodes, then it is done. A timestep's `obs` is the true next observation, its
     reward an array [1]; at an episode's end `info["eval_episode_return"]` holds the sum of rewards, unless the env
     sets it itself. A timestep with `info["abnormal"]` means that the env broke and its episode is void.
+    Raises ConfigError for other keys.
     """
 
-    _auto_reset = True
+    # The name of what it is made of, in create_config.env_manager.
+    manager_type: ClassVar[str] = "base"
 
-    def __init__(self, manager: ArrayEnvManager, *, episode_num: float = math.inf) -> None:
-        self._made: ArrayEnvManager | None = manager
-        self._count_from_0(manager.num_lanes, episode_num)
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return the defaults, with `cfg_type` naming the class."""
+        own = _array_class(cls.manager_type).config
+        return EasyDict({"episode_num": math.inf, "auto_reset": True, **own}, cfg_type=f"{cls.__name__}Dict")
 
-    def _count_from_0(self, env_num: int, episode_num: float) -> None:
-        self._episode_num = episode_num
-        self._finished = np.zeros(env_num, np.int64)
-        self._return = np.zeros(env_num)
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
+        given = dict(cfg or {})
+        self._env_fn = list(env_fn)
+        self._array_cfg = _array_config(self.manager_type, given)
+        self._auto_reset = bool(given.get("auto_reset", True))
+        self._seeding: tuple[int, bool] | None = None
+        self._made: ArrayEnvManager | None = None
+        self._games: ArrayEnvManager | None = None
+        self._episode_num = given.get("episode_num", math.inf)
+        self._finished = np.zeros(len(env_fn), np.int64)
+        self._return = np.zeros(len(env_fn))
         self._seeds: dict[int, int] = {}  # for the next reset of these envs
-        self._waits_for_reset = np.zeros(env_num, bool)
+        self._waits_for_reset = np.zeros(len(env_fn), bool)
         self._is_launched = False
 
     @property
     def array_manager(self) -> ArrayEnvManager:
-        """The manager that collectors and evaluators step."""
-        assert self._made is not None, "the constructor was given one"
+        """The manager that collectors and evaluators step, made on first use: `games` may take its place until then."""
+        if self._made is None:
+            self._made = self._make(self.manager_type, self._array_cfg)
         return self._made
-
-    @property
-    def manager(self) -> ArrayEnvManager:
-        return self.array_manager
 
     @property
     def env_num(self) -> int:
@@ -185,48 +196,6 @@ class DiEngineEnvManager:
             raise EnvError(f"seeds are for envs {sorted(self._seeds)}; this manager has envs 0 to {self.env_num - 1}.")
         self._seed_all(next(iter(self._seeds.values())), is_dynamic)
 
-    def _seed_all(self, seed: int, is_dynamic: bool) -> None:
-        self.array_manager.seed(seed, is_dynamic)
-
-    def close(self) -> None:
-        if self._made is not None:
-            self._made.close()
-
-
-class BaseEnvManager(DiEngineEnvManager):
-    """Manager of envs in this process, in DI-engine's way: `ready_obs` and `step({id: action})`.
-
-    `env_fn` are callables that make one env each: gymnasium envs or DI-engine's. `cfg` may hold DI-engine's keys and
-    those of the env manager 'base'; without `auto_reset` an env whose episode has ended waits for `reset`.
-    Raises ConfigError for other keys.
-    """
-
-    # The name of what it is made of, in create_config.env_manager.
-    manager_type: ClassVar[str] = "base"
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return the defaults, with `cfg_type` naming the class."""
-        own = _array_class(cls.manager_type).config
-        return EasyDict({"episode_num": math.inf, "auto_reset": True, **own}, cfg_type=f"{cls.__name__}Dict")
-
-    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
-        given = dict(cfg or {})
-        self._env_fn = list(env_fn)
-        self._array_cfg = _array_config(self.manager_type, given)
-        self._auto_reset = bool(given.get("auto_reset", True))
-        self._seeding: tuple[int, bool] | None = None
-        self._made: ArrayEnvManager | None = None
-        self._games: ArrayEnvManager | None = None
-        self._count_from_0(len(self._env_fn), given.get("episode_num", math.inf))
-
-    @property
-    def array_manager(self) -> ArrayEnvManager:
-        """The manager that collectors and evaluators step, made on first use: `games` may take its place until then."""
-        if self._made is None:
-            self._made = self._make(self.manager_type, self._array_cfg)
-        return self._made
-
     def _make(self, manager_type: str, cfg: Config) -> ArrayEnvManager:
         manager: ArrayEnvManager = _array_class(manager_type)(self._env_fn, cfg)
         if self._seeding is not None:
@@ -246,9 +215,9 @@ class BaseEnvManager(DiEngineEnvManager):
 
     def close(self) -> None:
         """Close the envs; may be called again."""
-        if self._games is not None:
-            self._games.close()
-        super().close()
+        for manager in (self._games, self._made):
+            if manager is not None:
+                manager.close()
 
     def _seed_all(self, seed: int, is_dynamic: bool) -> None:
         self._seeding = (seed, is_dynamic)

@@ -17,7 +17,6 @@ from ding_like.envs import (
     BaseEnvManager,
     BaseEnvManagerV2,
     BaseEnvTimestep,
-    DiEngineEnvManager,
     DingEnvWrapper,
     EnvFactory,
     SyncSubprocessEnvManager,
@@ -205,19 +204,24 @@ def test_recording_begins_before_launch_or_not_at_all() -> None:
             manager.enable_save_replay("video")
 
 
-# --- the view of any array manager
+# --- over any array manager
 
-VIEWED = {
-    "base": dict(type="base"),
-    "next step": dict(type="gym_vector", autoreset_mode="NextStep"),
-    "same step": dict(type="gym_vector", autoreset_mode="SameStep"),
+
+class VectorEnvManager(BaseEnvManager):
+    manager_type = "gym_vector"
+
+
+VIEWED: dict[str, tuple[type[BaseEnvManager], dict[str, Any]]] = {
+    "base": (BaseEnvManager, {}),
+    "next step": (VectorEnvManager, dict(autoreset_mode="NextStep")),
+    "same step": (VectorEnvManager, dict(autoreset_mode="SameStep")),
 }
 
 
-def view(kind: str = "base", num: int = 3, episode_num: float = float("inf"), **kwargs: Any) -> DiEngineEnvManager:
+def view(kind: str = "base", num: int = 3, episode_num: float = float("inf"), **kwargs: Any) -> BaseEnvManager:
     env_fn = [functools.partial(ScriptedEnv, lane, **kwargs) for lane in range(num)]
-    manager: Any = create_env_manager(VIEWED[kind], env_fn)
-    return DiEngineEnvManager(manager, episode_num=episode_num)
+    cls, cfg = VIEWED[kind]
+    return cls(env_fn, dict(cfg, episode_num=episode_num))
 
 
 def test_observations_that_were_handed_out_stay_as_they_are() -> None:
@@ -263,8 +267,7 @@ def test_a_timestep_holds_the_true_last_observation_and_a_reward_of_one_number()
 
 def test_an_envs_own_return_is_kept() -> None:
     cfg = dict(type="tests.envs.my_envs:DiEngineStyleWalk", width=1)
-    manager: Any = create_env_manager(dict(type="base"), [EnvFactory(cfg)])
-    env = DiEngineEnvManager(manager)
+    env = BaseEnvManager([EnvFactory(cfg)])
     env.launch()
 
     assert env.step({0: 1})[0].info["eval_episode_return"] == 42.0
@@ -315,8 +318,7 @@ class Resets:
 
     def __init__(self, num: int) -> None:
         self.envs = [ScriptedEnv(lane) for lane in range(num)]
-        manager: Any = create_env_manager(dict(type="base"), [functools.partial(self._get, i) for i in range(num)])
-        self.manager = DiEngineEnvManager(manager)
+        self.manager = BaseEnvManager([functools.partial(self._get, i) for i in range(num)])
 
     def _get(self, index: int) -> ScriptedEnv:
         return self.envs[index]

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding_like.envs import BaseEnv, BaseEnvTimestep, DiEngineEnvManager, DingEnvWrapper
+from ding_like.envs import BaseEnv, BaseEnvTimestep, DingEnvWrapper
+from ding_like.envs.di_engine_managers import BaseEnvManager as DictEnvManager
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import ConfigError, EnvError
 from tests.envs.bad_envs import GoodEnv
@@ -192,7 +193,7 @@ def test_in_a_manager_it_behaves_like_the_gymnasium_env_itself() -> None:
 def test_in_the_seeds_manager_reset_parameters_reach_it() -> None:
     envs = [Optional(), Optional()]
     unmade = iter(envs)
-    manager = DiEngineEnvManager(BaseEnvManager([lambda: DingEnvWrapper(next(unmade))] * 2))
+    manager = DictEnvManager([lambda: DingEnvWrapper(next(unmade))] * 2)
 
     manager.launch({0: {"seed": 5, "level": 2}, 1: None})
 
