@@ -133,15 +133,11 @@ class ReplayBuffer(IBuffer):
         self._has_warned_of_update = False
 
     def start(self) -> None:
-        """Start the thread that deletes the files of used data, if they are tracked."""
-        if self._remover is not None:
-            self._remover.start()
+        """Do nothing: for callers in DI-engine's style. Files of used data are deleted as their rows leave."""
 
     def close(self) -> None:
-        """Clear the buffer, end its thread and close its log; may be called again."""
+        """Clear the buffer and close its log; may be called again."""
         self.clear()
-        if self._remover is not None:
-            self._remover.close()
         close_logger(self._logger)
 
     def __del__(self) -> None:

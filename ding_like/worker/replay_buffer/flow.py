@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -17,8 +15,6 @@ from ding_like.worker.replay_buffer.storage import Rows
 
 _LEFT_AFTER_WINDOW = 0.01
 _SLACK = 0.1  # rows: those of a request have not faded yet, and would not pass exactly at a limit
-_MAX_WAITING = 1024  # files; beyond them the pusher deletes by itself, so that the queue cannot outgrow the disk
-_CLOSE_TIMEOUT_S = 60.0
 
 
 class RateLimiter:
@@ -125,17 +121,12 @@ class ThroughputMeter:
 
 
 class UsedDataRemover:
-    """Files of the rows of a buffer, which are deleted when their rows are overwritten or cleared.
-
-    Between `start` and `close` a thread deletes, because a network file system may be slow; otherwise the caller does.
-    """
+    """Files of the rows of a buffer, which are deleted when their rows are overwritten or cleared."""
 
     def __init__(self, capacity: int, logger: logging.Logger) -> None:
         self._capacity = capacity
         self._logger = logger
         self._paths: deque[str] = deque()  # of the rows in the buffer, oldest first
-        self._waiting: queue.Queue[str | None] = queue.Queue(_MAX_WAITING)
-        self._thread: threading.Thread | None = None
 
     @staticmethod
     def paths_of(data: Rows) -> list[str]:
@@ -152,48 +143,16 @@ class UsedDataRemover:
         """Add the files of rows that were pushed, and delete those of rows that they overwrote."""
         self._paths.extend(paths)
         while len(self._paths) > self._capacity:
-            self._dismiss(self._paths.popleft())
+            self._delete(self._paths.popleft())
 
     def clear(self) -> None:
         """Delete the files of all rows."""
         while self._paths:
-            self._dismiss(self._paths.popleft())
+            self._delete(self._paths.popleft())
 
     def forget(self) -> None:
         """Stop tracking all files, without deleting them."""
         self._paths.clear()
-
-    def start(self) -> None:
-        """Start the thread; a second call does nothing."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="used-data-remover", daemon=True)
-            self._thread.start()
-
-    def close(self) -> None:
-        """Wait until all dismissed files are deleted and end the thread; may be called again."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        try:
-            self._waiting.put(None, timeout=_CLOSE_TIMEOUT_S)
-            thread.join(_CLOSE_TIMEOUT_S)
-        except queue.Full:
-            pass  # the thread is stuck in a deletion: reported below
-        if thread.is_alive():
-            self._logger.warning("used data are still being deleted after %.0f s", _CLOSE_TIMEOUT_S)
-
-    def _dismiss(self, path: str) -> None:
-        if self._thread is None:
-            self._delete(path)
-            return
-        try:
-            self._waiting.put_nowait(path)
-        except queue.Full:
-            self._delete(path)
-
-    def _run(self) -> None:
-        while (path := self._waiting.get()) is not None:
-            self._delete(path)
 
     def _delete(self, path: str) -> None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace as changed
 from typing import Any, ClassVar
 
@@ -170,11 +170,45 @@ _WINDOWS: dict[str, Any] = {
     # Columns of which a window keeps its first row only: recurrent state.
     "initial_columns": [],
 }
-_WINDOW_BOUNDS = {"sequence_length": FROM_1, "num_streams": FROM_1, "burn_in": FROM_0}
+
+
+class WindowBuffer(PresetBuffer):
+    """Base class of buffers that sample windows."""
+
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "sequence_length": FROM_1,
+        "num_streams": FROM_1,
+        "burn_in": FROM_0,
+    }
+    config_types = {"num_streams": (int,)}
+    unit: SampleUnit = "window"
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) where pipelines could learn nothing from windows."""
+        length, burn_in = cfg["sequence_length"], cfg["burn_in"]
+        if length < 1 or length <= burn_in:
+            yield (
+                "sequence_length",
+                f"is {length} and burn_in {burn_in}: a window needs rows to learn from; give a number above burn_in",
+            )
+
+    @staticmethod
+    def _new_store(cfg: Config) -> StreamStore:
+        refuse_frame_stack(cfg, what="a sequence", instead=", or push single frames: a window of them is a stack")
+        return StreamStore(
+            int(cfg["replay_buffer_size"]), num_streams=cfg["num_streams"], needed=tuple(cfg["initial_columns"])
+        )
+
+    @staticmethod
+    def _window_shape(cfg: Config) -> WindowShape:
+        return WindowShape(
+            int(cfg["sequence_length"]), bool(cfg["padding"]), int(cfg["burn_in"]), tuple(cfg["initial_columns"])
+        )
 
 
 @BUFFER_REGISTRY.register("sequence")
-class SequenceReplayBuffer(NaiveReplayBuffer):
+class SequenceReplayBuffer(WindowBuffer, NaiveReplayBuffer):
     """Buffer that samples windows of a fixed length, which never cross an episode's end.
 
     Rows are kept by lane, and each window of rows that follow each other is as likely as any other. With `padding`
@@ -182,18 +216,10 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     """
 
     config: dict[str, Any] = {**NaiveReplayBuffer.config, "type": "sequence", **_WINDOWS}
-    config_bounds: ClassVar[Mapping[str, Bounds]] = _WINDOW_BOUNDS
-    config_types = {"num_streams": (int,)}
-    unit: SampleUnit = "window"
-
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the buffer's section."""
-        return _faults_of(cfg)
 
     @classmethod
     def make_parts(cls, cfg: Config) -> Parts:
-        return Parts(_make_store(cfg), WindowSampler(_shape_of(cfg)))
+        return Parts(cls._new_store(cfg), WindowSampler(cls._window_shape(cfg)))
 
     @classmethod
     def for_pipeline(cls, cfg: Config, **kwargs: Any) -> ReplayBuffer:  # those of the constructor
@@ -231,48 +257,17 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
 
 
 @BUFFER_REGISTRY.register("prioritised_sequence")
-class PrioritisedSequenceReplayBuffer(AdvancedReplayBuffer):
+class PrioritisedSequenceReplayBuffer(WindowBuffer, AdvancedReplayBuffer):
     """Buffer that samples windows of `sequence_length` rows by priority (Kapturowski et al. 2019).
 
     Each window has one priority, weight, use and age: `batch["weight"]` is [B], and so is what `update` takes.
     """
 
     config: dict[str, Any] = {**AdvancedReplayBuffer.config, "type": "prioritised_sequence", **_WINDOWS}
-    config_bounds: ClassVar[Mapping[str, Bounds]] = _WINDOW_BOUNDS
-    config_types = {"num_streams": (int,)}
-    unit: SampleUnit = "window"
-
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the buffer's section."""
-        return _faults_of(cfg)
 
     @classmethod
     def make_parts(cls, cfg: Config) -> Parts:
         raise_fault(cls.check_config(cfg))
-        store = _make_store(cfg)
-        sampler = PrioritisedWindowSampler(store.capacity, cfg, _shape_of(cfg))
+        store = cls._new_store(cfg)
+        sampler = PrioritisedWindowSampler(store.capacity, cfg, cls._window_shape(cfg))
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
-
-
-def _faults_of(cfg: Config) -> Iterator[tuple[str, str]]:
-    """Yield (path, message) where pipelines could learn nothing from windows."""
-    length, burn_in = cfg["sequence_length"], cfg["burn_in"]
-    if length < 1 or length <= burn_in:
-        yield (
-            "sequence_length",
-            f"is {length} and burn_in {burn_in}: a window needs rows to learn from; give a number above burn_in",
-        )
-
-
-def _make_store(cfg: Config) -> StreamStore:
-    refuse_frame_stack(cfg, what="a sequence", instead=", or push single frames: a window of them is a stack")
-    return StreamStore(
-        int(cfg["replay_buffer_size"]), num_streams=cfg["num_streams"], needed=tuple(cfg["initial_columns"])
-    )
-
-
-def _shape_of(cfg: Config) -> WindowShape:
-    return WindowShape(
-        int(cfg["sequence_length"]), bool(cfg["padding"]), int(cfg["burn_in"]), tuple(cfg["initial_columns"])
-    )

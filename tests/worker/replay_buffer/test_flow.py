@@ -9,7 +9,6 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.utils.timing import Interval
-from ding_like.worker.replay_buffer import flow
 from ding_like.worker.replay_buffer.flow import RateLimiter, ThroughputMeter, UsedDataRemover
 from tests.support import Clock
 
@@ -119,34 +118,6 @@ def test_meter_adds_up_each_window() -> None:
 
     assert first == {"pushed_in": 3, "sampled_out": 64, "removed": 2, "window_s": 12}
     assert second == {"pushed_in": 1, "sampled_out": 0, "removed": 0, "window_s": 13}
-
-
-def write(folder: Path, num: int) -> list[str]:
-    paths = [folder / str(i) for i in range(num)]
-    for path in paths:
-        path.write_text("data")
-    return [str(path) for path in paths]
-
-
-def test_close_waits_for_every_deletion(tmp_path: Path) -> None:
-    remover = UsedDataRemover(10, logger)
-    remover.start()
-    remover.add(write(tmp_path, 200))
-
-    remover.close()
-
-    assert len(list(tmp_path.iterdir())) == 10
-
-
-def test_a_full_queue_makes_the_pusher_delete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "_MAX_WAITING", 2)
-    remover = UsedDataRemover(1, logger)
-    remover.start()
-
-    remover.add(write(tmp_path, 100))
-    remover.close()
-
-    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_file_that_is_gone_already_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

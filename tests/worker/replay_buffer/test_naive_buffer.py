@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import gc
-import queue
 import threading
 from pathlib import Path
 from typing import Any
@@ -332,10 +330,6 @@ def left(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("data_*"))
 
 
-def remover_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "used-data-remover"]
-
-
 def test_files_of_overwritten_rows_are_deleted(make: Any, tmp_path: Path) -> None:
     buffer = make(3, enable_track_used_data=True)
 
@@ -345,18 +339,7 @@ def test_files_of_overwritten_rows_are_deleted(make: Any, tmp_path: Path) -> Non
     assert sorted(Path(item["data_id"]).name for item in buffer.sample(3, 0)) == left(tmp_path)
 
 
-def test_once_started_a_thread_deletes(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    deleted_by: queue.Queue[str] = queue.Queue()
-    monkeypatch.setattr("os.remove", lambda path: deleted_by.put(threading.current_thread().name))
-    buffer = make(3, enable_track_used_data=True)
-    buffer.start()
-
-    buffer.push(make_files(tmp_path, 4), 0)
-
-    assert deleted_by.get(timeout=60) == "used-data-remover"
-
-
-def test_close_deletes_the_files_that_are_left_and_ends_the_thread(make: Any, tmp_path: Path) -> None:
+def test_close_deletes_the_files_that_are_left(make: Any, tmp_path: Path) -> None:
     buffer = make(3, enable_track_used_data=True)
     buffer.start()
     buffer.push(make_files(tmp_path, 3), 0)
@@ -365,18 +348,6 @@ def test_close_deletes_the_files_that_are_left_and_ends_the_thread(make: Any, tm
     buffer.close()
 
     assert left(tmp_path) == []
-    assert not remover_threads()
-
-
-def test_a_forgotten_buffer_ends_its_thread(tmp_path: Path) -> None:
-    buffer = NaiveReplayBuffer({"enable_track_used_data": True}, exp_name=str(tmp_path / "exp"))
-    buffer.start()
-    assert remover_threads()
-
-    del buffer
-    gc.collect()
-
-    assert not remover_threads()
 
 
 def test_tracking_refuses_data_without_a_file(make: Any, tmp_path: Path) -> None:
