@@ -45,8 +45,8 @@ def in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the pictures at the end of a run: matplotlib takes longer than a small run."""
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.training.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.training.write_pictures", lambda *args, **kwargs: None)
 
 
 @pytest.fixture(autouse=True)

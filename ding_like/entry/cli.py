@@ -131,9 +131,7 @@ class _Steps(click.ParamType):
     help="Use the Ray cluster whose head is there (mode ray; without it one on this machine), or join the run whose "
     "driver is there (mode seed, with -M).",
 )
-@click.option(
-    "--dry-run", is_flag=True, help="Say what would run where, and whether it fits (modes ray, seed); start nothing."
-)
+@click.option("--dry-run", is_flag=True, help="Show what would run where, and whether it fits; start nothing.")
 @click.option("--resume", metavar="EXP", help="Go on with an interrupted run; EXP is its folder.")
 @click.option(
     "-M",

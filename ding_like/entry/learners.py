@@ -7,7 +7,6 @@ import logging
 import os
 import shlex
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,8 +24,6 @@ from ding_like.utils.log import log_to_file
 from ding_like.utils.machine import num_cores
 
 logger = logging.getLogger(__name__)
-# Imported, not run as a module: its loggers keep their names, and its classes exist once.
-_MAIN = "import sys; from ding_like.entry.serial_entry import main; sys.exit(main(sys.argv[1:]))"
 
 
 def number_of_learners(given: int | None, *, default: int = 1) -> int:
@@ -93,15 +90,20 @@ def joined(plan: Plan[None]) -> Iterator[tuple[Plan[None], LearnerGroup | None]]
             "env_setting and model are objects of this process, which the other learners' processes do not have: "
             "register the env or the model and name it in the config (import_names), or start this script by torchrun."
         )
-    run = {"exp_name": cfg.exp_name, "arguments": plan.arguments._asdict(), "resumes": plan.resumes, "path": sys.path}
 
     def command(rank: int, store: Path) -> Sequence[str]:
-        return [sys.executable, "-c", _MAIN, str(store), str(rank), json.dumps(run)]
+        return worker_command(plan, resumes=plan.resumes, store=str(store), rank=rank)
 
     folder = log_folder(cfg.exp_name)
     with LearnerProcesses(command, world_size=num_learners, log_folder=folder) as processes:
         with processes.join(timeout_s=timeout_s) as group, _add_how_to_resume(cfg, group):
             yield plan, group
+
+
+def worker_command(plan: Plan[Any], **given: Any) -> list[str]:  # Any: settings of a mode, and JSON
+    """Return the command of a process that runs a plan's part as `given` describes; see `child_run`."""
+    worker = {"exp_name": plan.cfg.exp_name, "arguments": plan.arguments._asdict(), **given}
+    return [sys.executable, "-m", "ding_like.entry.child_run", json.dumps({"path": sys.path, "worker": worker})]
 
 
 def log_folder(exp_name: str) -> Path:
@@ -157,12 +159,3 @@ def opening_line(cfg: FrozenConfig, num_learners: int) -> str:
             f"{stored // num_learners:,} of {stored:,} stored",
         ]
     return f"learners    {num_learners}, each with {', '.join(parts)}; the others log to {log_folder(cfg.exp_name)}/"
-
-
-def report_error(error: Exception) -> int:
-    """Print what ended a process of the run, with a traceback unless it is an error of ours; return its exit status."""
-    if isinstance(error, DingError):
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    else:
-        traceback.print_exception(error)
-    return 1

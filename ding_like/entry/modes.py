@@ -7,7 +7,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,30 +16,44 @@ from ding_like.errors import ConfigError
 
 
 class Mode(NamedTuple):
-    """Way to run a config: the pipeline that `ding -m MODE` calls, and the options that not every mode takes."""
+    """Way to run a config: what `ding -m MODE` calls, and the options that not every mode takes."""
 
     pipeline: str  # module and function of this package
+    home: str = ""  # module and class that plans, dry-runs and resumes, if the mode trains in one command
     passes: tuple[str, ...] = ()  # options that are arguments of the pipeline
     takes: tuple[str, ...] = ()  # other options of this mode
     modules: tuple[str, ...] = ()  # what -M may be
     has_experiments: bool = True  # several seeds are one experiment
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options that not every mode takes."""
+        return (*self.passes, *self.takes, *(["dry_run"] if self.home else []))
+
 
 _SOCKETS = ("module", "key_file", "host", "port", "retry_s")
 MODES = {
-    "serial": Mode("serial_entry:serial_pipeline", ("load_path", "learners")),
-    "serial_onpolicy": Mode("serial_entry:serial_pipeline_onpolicy", ("load_path", "learners")),
-    "parallel": Mode("parallel_entry:parallel_pipeline", ("learners",)),
-    "ray": Mode("ray_entry:ray_pipeline", ("load_path", "workers", "address"), ("dry_run",)),
-    "seed": Mode("seed_entry:seed_pipeline", ("load_path",), ("address", "dry_run", *_SOCKETS), ("actor", "inference")),
-    "ranks": Mode("ranks_entry:ranks_pipeline", ("load_path", "collect_ranks")),
+    "serial": Mode("serial_entry:serial_pipeline", "serial_entry:SerialMode", ("load_path", "learners")),
+    "serial_onpolicy": Mode(
+        "serial_entry:serial_pipeline_onpolicy", "serial_entry:SerialMode", ("load_path", "learners")
+    ),
+    "parallel": Mode("parallel_entry:parallel_pipeline", passes=("learners",)),
+    "ray": Mode("ray_entry:ray_pipeline", "ray_entry:RayMode", ("load_path", "workers", "address")),
+    "seed": Mode(
+        "seed_entry:seed_pipeline",
+        "seed_entry:SeedMode",
+        ("load_path",),
+        ("address", *_SOCKETS),
+        ("actor", "inference"),
+    ),
+    "ranks": Mode("ranks_entry:ranks_pipeline", "ranks_entry:RankMode", ("load_path", "collect_ranks")),
     "dist": Mode(
         "dist_entry:launch_learner",
         takes=("coordinator", *_SOCKETS),
         modules=("coordinator", "collector", "learner"),
         has_experiments=False,
     ),
-    "eval": Mode("eval_entry:eval", ("load_path", "replay_path"), has_experiments=False),
+    "eval": Mode("eval_entry:eval", passes=("load_path", "replay_path"), has_experiments=False),
 }
 # Modes of DI-engine that are not here.
 _MISSING = (
@@ -70,8 +84,8 @@ def check_options(options: dict[str, Any]) -> None:
     if module is not None and module not in MODES[mode].modules:
         modes = ", ".join(f"{name} ({', '.join(each.modules)})" for name, each in MODES.items() if each.modules)
         raise ConfigError(f"-M {module} is not of mode {mode}; -M is of the modes {modes}.")
-    for name in dict.fromkeys(name for each in MODES.values() for name in (*each.passes, *each.takes)):
-        takers = [other for other, each in MODES.items() if name in (*each.passes, *each.takes)]
+    for name in dict.fromkeys(name for each in MODES.values() for name in each.options):
+        takers = [other for other, each in MODES.items() if name in each.options]
         if options[name] in (None, False) or mode in takers:
             continue
         of = f"mode {takers[0]}" if len(takers) == 1 else f"modes {', '.join(takers[:-1])} and {takers[-1]}"
@@ -117,22 +131,24 @@ def run(options: dict[str, Any]) -> None:
         return
     if mode == "seed":
         overrides += _seed_sockets(options)
-    if options["dry_run"]:
-        dry_run = load(f"{mode}_entry:dry_run")
-        named = {"seed": _seeds(options)[0], "exp_name": options["exp_name"]}
-        lines, fits = dry_run(path, **named, overrides=overrides, **of_mode)
-        echo("\n".join(lines))
-        sys.exit(0 if fits else 1)
     if "load_path" in MODES[mode].passes:
         of_mode["load_path"] = _existing(options["load_path"])
-    load(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
+    if not options["dry_run"]:
+        load(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
+        return
+    from ding_like.entry.plan import RunArguments
+
+    arguments = RunArguments(mode, _seeds(options)[0])._replace(**_limits(options))
+    planned = load(MODES[mode].home).of(path, arguments, overrides=overrides, exp_name=options["exp_name"], **of_mode)
+    lines, fits = planned.dry_run()
+    echo("\n".join(lines))
+    sys.exit(0 if fits else 1)
 
 
-def load(place: str) -> Callable[..., Any]:
-    """Import a function of this package, "module:function"."""
+def load(place: str) -> Any:  # Any: a function, a class or a command
+    """Import what "module:name" of this package is."""
     module, _, name = place.partition(":")
-    found: Callable[..., Any] = getattr(importlib.import_module(f"ding_like.entry.{module}"), name)
-    return found
+    return getattr(importlib.import_module(f"ding_like.entry.{module}"), name)
 
 
 def _evaluate(options: dict[str, Any]) -> None:
@@ -178,7 +194,7 @@ def _run_of(options: dict[str, Any]) -> dict[str, Any]:
     return {"seed": _seeds(options)[0], "exp_name": options["exp_name"], **_limits(options)}
 
 
-def _limits(options: dict[str, Any]) -> dict[str, int]:
+def _limits(options: dict[str, Any]) -> dict[str, Any]:
     given = {name: options[name] for name in ("env_step", "train_iter") if options[name] is not None}
     return {f"max_{name}": int(value) for name, value in given.items()}
 
@@ -216,7 +232,7 @@ def resume(options: dict[str, Any]) -> None:
 
     check_experiment(folder)
     if options["dry_run"]:
-        raise ConfigError("--dry-run is of new runs in mode ray, not of --resume.")
+        raise ConfigError("--dry-run is of new runs, not of --resume.")
     if any(options[name] for name in ("overrides", "di_engine", "ignore_missing", "config", "env", "policy", "seed")):
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     of_one = {name: options[name] for name in ("learners", "workers", "address")}

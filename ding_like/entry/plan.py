@@ -6,20 +6,20 @@ import logging
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from numbers import Real
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
-from ding_like.config.override import Override, take_overrides
+from ding_like.config.override import Override, check_overrides, take_overrides
 from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.errors import ConfigError
-from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.envs import EnvSetting, check_env_setting
 from ding_like.report.summary import env_name
 from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
@@ -37,9 +37,16 @@ SystemInput = InputConfig | tuple[Any, Any, Any]
 # Stands for "no limit", as in DI-engine's signatures.
 NO_LIMIT = int(1e10)
 
-Settings = TypeVar("Settings")
-# Settings of a `system_config`, of the compiled config, where both are from, and the overrides of the former.
-ReadSettings = Callable[[Mapping[str, Any], FrozenConfig, str, Mapping[str, Override]], Settings]
+Settings = TypeVar("Settings", covariant=True)
+
+
+class ReadSettings(Protocol[Settings]):
+    """Check of a `system_config` for a compiled config, which returns its settings."""
+
+    def __call__(
+        self, system: Mapping[str, Any], cfg: FrozenConfig, *, source: str, overrides: Mapping[str, Override]
+    ) -> Settings:
+        """Return the settings. Raises ConfigError with every fault; messages name `source`."""
 
 
 class RunArguments(NamedTuple):
@@ -63,6 +70,7 @@ class Plan(Generic[Settings]):
     settings: Settings  # of the `system_config`; None without one
     source: str = ""  # the config's file, if it has one
     overrides: Sequence[str] = ()  # as they were given
+    given: Mapping[str, Any] = field(default_factory=dict)  # the `system_config` as it was given
     resumes: bool = False
     env_setting: EnvSetting | None = None
     model: torch.nn.Module | None = None
@@ -77,10 +85,9 @@ class Plan(Generic[Settings]):
         """Make the folder of a new run, which `folder` holds from then on, and save its config there."""
         if self.resumes or self.compile_in is None:
             return self
-        cfg, arguments = self.compile_in(folder), self.arguments
-        when_there_is_room(
-            lambda: save_system(cfg.exp_name, arguments.system or {}, mode=arguments.mode), tell=logger.warning
-        )
+        cfg, system, mode = self.compile_in(folder), self.arguments.system, self.arguments.mode
+        if system is not None:
+            when_there_is_room(lambda: save_system(cfg.exp_name, system, mode=mode), tell=logger.warning)
         return replace(self, cfg=cfg)
 
     def line(self) -> str:
@@ -89,56 +96,75 @@ class Plan(Generic[Settings]):
         return f"plan        {what}, seed {self.arguments.seed}, as {self.cfg.exp_name}/"
 
 
-def plan_system(
+def make_plan(
     input_cfg: SystemInput | None,
     arguments: RunArguments,
-    read: ReadSettings[Settings],
+    read: ReadSettings[Settings] | None = None,
     *,
     overrides: Sequence[str] = (),
     exp_name: str | None = None,
     load_path: str | None = None,
     renew_dir: bool = True,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
 ) -> Plan[Settings]:
-    """Return the plan of a run with a `system_config`; nothing is written or started.
+    """Return the plan of a run; nothing is written or started.
 
-    Without `input_cfg` the run in the folder `exp_name` is resumed. `overrides` are `section.key=value` strings, also
-    `system.section.key=value`; `load_path` is a checkpoint to start from. Raises ConfigError with the faults.
+    Without `input_cfg` the run in the folder `exp_name` is resumed. `overrides` are `section.key=value` strings, with
+    `read`, of a mode that has a `system_config`, also `system.section.key=value`; `load_path` is a checkpoint to start
+    from. Raises ConfigError with the faults.
     """
     refuse_in_child()
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    check_overrides(overrides)
+    check_env_setting(env_setting)
     resumes = input_cfg is None
-    main, create, system, source = read_given(Path(exp_name or "") / "total_config.py" if resumes else input_cfg)
-    if resumes:
-        system = arguments.system
-    overrides = [*overrides, *load_overrides(load_path)]
-    tree: Tree = {"system": to_plain(system or {})}
+    given = Path(exp_name or "") / "total_config.py" if resumes else input_cfg
+    main, create, system, source = read_given(given, has_system=read is not None)
+    if load_path is not None:
+        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+    tree: Tree = {"system": to_plain((arguments.system if resumes else system) or {})}
     faults: list[Fault] = []
-    others, applied = take_overrides(overrides, tree, faults, section="system")
+    others, applied = (overrides, {}) if read is None else take_overrides(overrides, tree, faults, section="system")
     if faults:
         raise config_error(faults, source, {})
     compiled = partial(
-        compile_config, main, create, seed=arguments.seed, overrides=others, source=source, exp_name=exp_name
+        compile_config,
+        main,
+        create,
+        seed=arguments.seed,
+        overrides=others,
+        source=source,
+        exp_name=exp_name,
+        builds_model=model is None,
     )
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)
-    settings: Any = read(tree["system"], cfg, source, applied)  # Any: a dataclass
+    arguments = limited(cfg, arguments)
+    settings: Any = None  # Any: a dataclass
+    if read is not None:
+        settings = read(tree["system"], cfg, source=source, overrides=applied)
+        arguments = arguments._replace(system={arguments.mode: asdict(settings)})
     return Plan(
         cfg,
-        limited(cfg, arguments)._replace(system={arguments.mode: asdict(settings)}),
+        arguments,
         settings,
-        source,
+        "" if resumes or not isinstance(input_cfg, (str, Path)) else source,
         overrides,
+        given=tree["system"],
         resumes=resumes,
+        env_setting=env_setting,
+        model=model,
         compile_in=lambda folder: compiled(quiet=True, folder=folder),
     )
 
 
-def read_given(input_cfg: Any) -> tuple[Any, Any, Any, str]:  # Any: a SystemInput, to be checked
+def read_given(input_cfg: Any, *, has_system: bool = True) -> tuple[Any, Any, Any, str]:  # Any: to be checked
     """Return main_config, create_config, system_config (None: there is none) and where they are from."""
     if isinstance(input_cfg, (str, Path)):
         file = read_config(input_cfg)
         return *file, file.system_config, str(input_cfg)
-    main, create, *system = given_configs(input_cfg, has_system=True)
+    main, create, *system = given_configs(input_cfg, has_system=has_system)
     return main, create, system[0] if system else None, "the given config"
 
 
@@ -151,16 +177,6 @@ def load_config(
     else:
         (main, create), source = given_configs(input_cfg), "the given config"
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
-
-
-def load_saved(exp_name: str, *, seed: int) -> Any:
-    """Return the compiled config of the run in a folder."""
-    return load_config(Path(exp_name) / "total_config.py", seed=seed, exp_name=exp_name, save=False, renew_dir=False)
-
-
-def load_overrides(load_path: str | None) -> list[str]:
-    """Return the override by which a run starts from a checkpoint, if there is one to start from."""
-    return [] if load_path is None else [f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
 
 
 def limited(cfg: Any, arguments: RunArguments) -> RunArguments:

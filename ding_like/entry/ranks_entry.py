@@ -1,32 +1,26 @@
 """Train from a config by the ranks of a torch.distributed group: rank 0 learns, the others collect.
 
-The ranks are started here, or joined: those of torchrun, srun or mpirun. python -m ding_like.entry.ranks_entry RUN
-is a rank that was started here; RUN describes the run as JSON.
+The ranks are started here, or joined: those of torchrun, srun or mpirun.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import re
 import signal
 import socket
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, Place, environment_int, in_environment
 from ding_like.config import FrozenConfig, deep_merge
-from ding_like.config.override import Override
-from ding_like.entry.learners import report_error
-from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, plan_system
-from ding_like.entry.serial_entry import run_scheme
+from ding_like.entry.learners import worker_command
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, make_plan
+from ding_like.entry.training import TrainingMode
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import RolloutWorker
 from ding_like.pipeline.components import Components
@@ -36,18 +30,13 @@ from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
 from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
+from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
-from ding_like.utils.log import setup_console, shown_as_by_the_command
-from ding_like.utils.processes import watch_parent
+from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 from ding_like.utils.run_folder import RunFolder
 
-RankPlan: TypeAlias = Plan[RankSettings]
-
-# Imported, not run as a module: its loggers keep their names, and its classes exist once.
-_MAIN = "import sys; from ding_like.entry.ranks_entry import main; sys.exit(main(sys.argv[1:]))"
 _CALLED = "rank"  # in messages
-_GRACE_S = 10.0  # for a rank to end by itself once the first one has ended
 # Rank and number of ranks, as other launchers than torchrun say them; a step of srun before the whole job.
 _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -79,20 +68,113 @@ def ranks_pipeline(
     ConfigError with every fault of the config at once, and RunnerLostError, with a point saved, where a rank is lost.
     """
     arguments = RunArguments("ranks", seed, max_train_iter, max_env_step, dynamic_seed)
-    return _run(
-        _plan(
-            input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path,
-            collect_ranks=collect_ranks,
+    return RankMode.of(
+        input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path, collect_ranks=collect_ranks
+    ).start()
+
+
+class RankMode(TrainingMode[RankSettings]):
+    """Run by the ranks of a torch.distributed group: rank 0 learns, the others collect."""
+
+    @classmethod
+    def of(
+        cls, input_cfg: SystemInput | None, arguments: RunArguments, *, collect_ranks: int | None = None, **given: Any
+    ) -> RankMode:
+        """Return the planned run; a resumed one may have another number of ranks than before."""
+        adopt_launcher()
+        if in_environment():
+            joined = environment_int("WORLD_SIZE") - 1
+            if joined < 1 or collect_ranks not in (None, joined):
+                asked = "" if collect_ranks is None else f", and --collect-ranks is {collect_ranks}"
+                raise ConfigError(
+                    f"{joined + 1} processes were started{asked}: one of them trains, all others collect. Start one "
+                    "more than shall collect, 2 or more, and leave --collect-ranks out."
+                )
+            collect_ranks = joined
+        return cls(make_plan(input_cfg, arguments, partial(read_ranks, collect_ranks=collect_ranks), **given))
+
+    def lines(self) -> list[str]:
+        """Return the line that describes who collects, and how."""
+        settings, envs = self.plan.settings, self.plan.cfg.env.collector_env_num
+        how = "synchronous, with the newest weights" if settings.sync else "asynchronous, ahead of the learner"
+        where = "joined" if in_environment() else f"started here; they log to {self._logs}/"
+        return [f"ranks       0 learns, 1 to {settings.collect_ranks} collect with {envs} envs each: {how}; {where}"]
+
+    @property
+    def _logs(self) -> Path:
+        return Path(self.plan.cfg.exp_name) / "log" / "ranks"
+
+    def start(self) -> Policy | None:
+        """Train to the end and return the policy; as a rank that collects, do so until the first rank ends it."""
+        if not in_environment() or environment_int("RANK") == 0:
+            return super().start()
+        for number in (signal.SIGINT, signal.SIGTERM):  # which all ranks get: the first ends the others
+            signal.signal(number, signal.SIG_IGN)
+        with self._group_of_environment() as group:
+            _collect(group, self.plan)
+        return None
+
+    @contextmanager
+    def opened(self, folder: RunFolder) -> Iterator[None]:
+        """Claim the folder, and join the ranks as the first: a launcher's, else processes that are started for it."""
+        self.plan = self.plan.claimed(folder)
+        settings, world_size = self.plan.settings, self.plan.settings.collect_ranks + 1
+        if in_environment():
+            with self._group_of_environment() as self._ranks:
+                yield
+            return
+        # On the loopback interface alone, and open before any rank asks for it.
+        listener = socket.create_server(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+
+        def command(rank: int, _: Path) -> Sequence[str]:
+            found = dict(zip(TORCHRUN, (str(rank), str(world_size), "127.0.0.1", str(port)), strict=True))
+            return worker_command(self.plan, environment=found)
+
+        with listener, LearnerProcesses(command, world_size=world_size, log_folder=self._logs) as processes:
+            with LearnerGroup.over_tcp(
+                *("127.0.0.1", port),
+                rank=0,
+                world_size=world_size,
+                place=Place(0, world_size, 0),
+                hosts_store=True,
+                listener=listener.detach(),
+                timeout_s=settings.patience_s,
+                join_s=settings.join_s,
+                children=processes,
+                called=_CALLED,
+            ) as self._ranks:
+                yield
+
+    def _group_of_environment(self) -> LearnerGroup:
+        settings = self.plan.settings
+        # Rows and weights travel on the CPU.
+        return LearnerGroup.from_environment(
+            timeout_s=settings.patience_s, join_s=settings.join_s, num_gpus=0, called=_CALLED
         )
-    )  # fmt: skip
 
+    def build(self) -> Components:
+        """Return the components of the first rank."""
+        return build_driver(self.plan.cfg, seed=self.plan.arguments.seed, dynamic_seed=self.plan.arguments.dynamic_seed)
 
-def resume_ranks(exp_name: str, arguments: RunArguments) -> Policy | None:
-    """Resume a run from its newest valid saved point, by the `arguments` saved with it; see `resume_pipeline`.
+    def make_runner(self, parts: Components) -> MakeRunner:
+        """Return the factory of the runner, which has the other ranks build their envs."""
+        cfg, settings, group = self.plan.cfg, self.plan.settings, self._ranks
 
-    There may be another number of ranks than before.
-    """
-    return _run(_plan(None, arguments, exp_name=exp_name))
+        def make(is_leaving: Callable[[], bool]) -> RankRunner:
+            # Known once the parts have been restored.
+            start = {"exp_name": str(Path(cfg.exp_name).absolute()), "begun_at": parts.collector.envstep}
+            group.broadcast_json(start)
+            ranks = CollectingRanks(group, timeout_s=settings.timeout_s)
+            updater = WEIGHT_UPDATER_REGISTRY.get(settings.updater["type"])(
+                *(group.store, parts.policy.collect_mode, len(ranks.ranks), settings.sync),
+                timeout_s=settings.patience_s,
+                dtype=settings.dtype,
+            )
+            ranks.wait_ready(timeout_s=settings.join_s)
+            return RankRunner(LearnerSide(cfg, parts), ranks, updater, settings, is_leaving=is_leaving)
+
+        return make
 
 
 def adopt_launcher() -> None:
@@ -125,67 +207,10 @@ def first_node(nodes: str) -> str:
     return host + re.split(r"[-,\]]", ranges)[0]
 
 
-def _plan(
-    input_cfg: SystemInput | None, arguments: RunArguments, *, collect_ranks: int | None = None, **more: Any
-) -> RankPlan:
-    """Return what a run is made from; nothing is written or started. Raises ConfigError with the faults."""
-    adopt_launcher()
-    if in_environment():
-        joined = environment_int("WORLD_SIZE") - 1
-        if joined < 1 or collect_ranks not in (None, joined):
-            given = "" if collect_ranks is None else f", and --collect-ranks is {collect_ranks}"
-            raise ConfigError(
-                f"{joined + 1} processes were started{given}: one of them trains, all others collect. Start one more "
-                "than shall collect, 2 or more, and leave --collect-ranks out."
-            )
-        collect_ranks = joined
-
-    def read(
-        system: Mapping[str, Any], cfg: FrozenConfig, source: str, overrides: Mapping[str, Override]
-    ) -> RankSettings:
-        return read_ranks(system, cfg, collect_ranks=collect_ranks, source=source, overrides=overrides)
-
-    return plan_system(input_cfg, arguments, read, **more)
-
-
-def _run(plan: RankPlan) -> Policy | None:
-    if in_environment() and environment_int("RANK") > 0:
-        for number in (signal.SIGINT, signal.SIGTERM):  # which all ranks get: the first ends the others
-            signal.signal(number, signal.SIG_IGN)
-        with _from_environment(plan.settings) as group:
-            _collect(group, plan.cfg, plan.settings, plan.arguments)
-        return None
-    with RunFolder() as folder, training_process():
-        plan = plan.claimed(folder)
-        cfg, arguments = plan.cfg, plan.arguments
-        with _joined(plan) as group:
-            parts = build_driver(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
-            with closing(parts):
-                make_runner = partial(_make_runner, cfg, parts, plan.settings, group)
-                run_scheme(plan, parts, make_runner, lines=_described(plan), on_begin=folder.keep)
-    return parts.policy
-
-
-def _make_runner(
-    cfg: FrozenConfig, parts: Components, settings: RankSettings, group: LearnerGroup, is_leaving: Callable[[], bool]
-) -> RankRunner:
-    """Have the other ranks build their envs, and return the runner once they have."""
-    # Known once the parts stand where the run begins or goes on.
-    group.broadcast_json({"exp_name": str(Path(cfg.exp_name).absolute()), "begun_at": parts.collector.envstep})
-    ranks = CollectingRanks(group, timeout_s=settings.timeout_s)
-    updater = WEIGHT_UPDATER_REGISTRY.get(settings.updater["type"])(
-        *(group.store, parts.policy.collect_mode, len(ranks.ranks), settings.sync),
-        timeout_s=settings.patience_s,
-        dtype=settings.dtype,
-    )
-    ranks.wait_ready(timeout_s=settings.join_s)
-    return RankRunner(LearnerSide(cfg, parts), ranks, updater, settings, is_leaving=is_leaving)
-
-
-def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arguments: RunArguments) -> None:
+def _collect(group: LearnerGroup, plan: Plan[RankSettings]) -> None:
     """Collect for the run until the first rank ends it."""
-    start = group.broadcast_json()
-    cfg = FrozenConfig(deep_merge(cfg, {"exp_name": start["exp_name"]}))
+    settings, arguments, start = plan.settings, plan.arguments, group.broadcast_json()
+    cfg = FrozenConfig(deep_merge(plan.cfg, {"exp_name": start["exp_name"]}))
 
     def make_end(rank: int) -> RolloutWorker:
         made = SchemeFactories.of(cfg, seed=arguments.seed, dynamic_seed=arguments.dynamic_seed)
@@ -202,79 +227,3 @@ def _collect(group: LearnerGroup, cfg: FrozenConfig, settings: RankSettings, arg
         make = RANK_COLLECTOR_REGISTRY.get(settings.collector["type"])
         with make(group, make_end, timeout_s=settings.timeout_s) as collector:
             collector.serve()
-
-
-# --- the ranks
-
-
-def _from_environment(settings: RankSettings) -> LearnerGroup:
-    # Rows and weights travel on the CPU.
-    return LearnerGroup.from_environment(
-        timeout_s=settings.patience_s, join_s=settings.join_s, num_gpus=0, called=_CALLED
-    )
-
-
-@contextmanager
-def _joined(plan: RankPlan) -> Iterator[LearnerGroup]:
-    """Join the ranks as the first: those that a launcher has started, else processes that are started for it."""
-    settings, cfg = plan.settings, plan.cfg
-    if in_environment():
-        with _from_environment(settings) as group:
-            yield group
-        return
-    world_size = settings.collect_ranks + 1
-    # On the loopback interface alone, and open before any rank asks for it.
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    run = {"exp_name": cfg.exp_name, "path": sys.path, "arguments": plan.arguments._asdict()}
-
-    def command(rank: int, _: Path) -> Sequence[str]:
-        found = dict(zip(TORCHRUN, (str(rank), str(world_size), "127.0.0.1", str(port)), strict=True))
-        return [sys.executable, "-c", _MAIN, json.dumps({**run, "environment": found})]
-
-    with listener, LearnerProcesses(command, world_size=world_size, log_folder=_logs(cfg)) as processes:
-        with LearnerGroup.over_tcp(
-            *("127.0.0.1", port),
-            rank=0,
-            world_size=world_size,
-            place=Place(0, world_size, 0),
-            hosts_store=True,
-            listener=listener.detach(),
-            timeout_s=settings.patience_s,
-            join_s=settings.join_s,
-            children=processes,
-            called=_CALLED,
-        ) as group:
-            yield group
-
-
-def _logs(cfg: FrozenConfig) -> Path:
-    return Path(cfg.exp_name) / "log" / "ranks"
-
-
-def _described(plan: RankPlan) -> list[str]:
-    """Return lines that say who collects, and how."""
-    settings, envs = plan.settings, plan.cfg.env.collector_env_num
-    how = "synchronous, with the newest weights" if settings.sync else "asynchronous, ahead of the learner"
-    where = "joined" if in_environment() else f"started here; they log to {_logs(plan.cfg)}/"
-    return [f"ranks       0 learns, 1 to {settings.collect_ranks} collect with {envs} envs each: {how}; {where}"]
-
-
-def main(argv: Sequence[str]) -> int:
-    """Collect as a rank that was started by the first one; return the exit status."""
-    setup_console(logging.INFO)
-    run = json.loads(argv[0])
-    sys.path[:] = run["path"]  # where the first rank finds the modules that the config names
-    os.environ.update(run["environment"])
-    watch_parent(_leave)
-    try:
-        resume_ranks(run["exp_name"], RunArguments(**run["arguments"]))
-    except Exception as error:  # the user's env may raise anything; it is printed and ends the rank
-        return report_error(error)
-    return 0
-
-
-def _leave() -> None:
-    """End, where the rank has not noticed by itself that the first one has ended."""
-    threading.Event().wait(_GRACE_S)
-    os._exit(1)

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ding_like.entry.learners import is_first
+from ding_like.entry.modes import MODES, load
 from ding_like.entry.plan import RunArguments, check_limits, refuse_in_child, refuse_to_resume
-from ding_like.entry.serial_entry import resume_serial
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.envs import EnvSetting
@@ -60,25 +60,14 @@ def resume_pipeline(
             raise ConfigError(
                 f"{exp_name} is a run of mode {mode}, which --learners, env_setting and model are not of."
             )
-        # Each mode is imported only where it is needed: it brings more.
         if arguments is None:
             from ding_like.entry.parallel_entry import resume_coordinated
 
             return resume_coordinated(exp_name, folder, **limits)
-        arguments = _with_limits(exp_name, arguments, limits)
-        if mode == "ray":
-            from ding_like.entry.ray_entry import resume_ray
-
-            return resume_ray(exp_name, arguments, workers=workers, address=address)
-        if mode == "ranks":
-            from ding_like.entry.ranks_entry import resume_ranks
-
-            return resume_ranks(exp_name, arguments)
-        if mode == "seed":
-            from ding_like.entry.seed_entry import resume_seed
-
-            return resume_seed(exp_name, arguments)
-        return resume_serial(exp_name, arguments, env_setting=env_setting, model=model, learners=learners)
+        options = {"ray": {"workers": workers, "address": address}}.get(mode, {})
+        run = load(MODES[mode].home)
+        given = serial if mode.startswith("serial") else options
+        return run.of(None, _with_limits(exp_name, arguments, limits), exp_name=exp_name, **given).start()
 
 
 def _with_limits(exp_name: str, arguments: RunArguments, limits: dict[str, Any]) -> RunArguments:

@@ -14,26 +14,31 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ding_like.comm.workers.child import ChildProcess, ChildThread
+from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.comm.zmq import load_zmq
 from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.rows import HostLink, join_as_host
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
-from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, number, plan_system
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, make_plan, number
+from ding_like.entry.training import TrainingMode
 from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.learner_side import build_driver
 from ding_like.pipeline.process import GracefulShutdown, training_process
-from ding_like.pipeline.seed.run import Workers, agent_config, config_mark
+from ding_like.pipeline.training_loop import MakeRunner
+from ding_like.pipeline.seed.run import Workers, agent_config, config_mark, seed_runner
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from ding_like.policy import Policy
+from ding_like.policy.agent import AgentPolicy, LoggingClient
+from ding_like.policy.remote_infer import check_acts_remotely
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import check_known, reachable
 from ding_like.utils.processes import watch_parent
 
 logger = logging.getLogger(__name__)
-
-SeedPlan: TypeAlias = Plan[SeedSettings]
 
 Module: TypeAlias = Literal["actor", "inference"]
 # Makes the worker of (host number, attempt).
@@ -66,70 +71,92 @@ def seed_pipeline(
     or servers are lost for good, and what one failed with before it worked.
     """
     arguments = RunArguments("seed", seed, max_train_iter, max_env_step, dynamic_seed)
-    return _train(plan_run(input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path))
-
-
-def resume_seed(exp_name: str, arguments: RunArguments) -> Policy:
-    """Resume a run from its newest valid saved point, by the `arguments` saved with it; see `resume_pipeline`."""
-    return _train(plan_run(None, arguments, exp_name=exp_name))
-
-
-def dry_run(
-    input_cfg: SystemInput, seed: int = 0, *, overrides: Sequence[str] = (), exp_name: str | None = None
-) -> tuple[list[str], bool]:
-    """Return (lines about the workers of a run, True: it fits); nothing is started. Raises as `seed_pipeline`."""
-    plan = plan_run(input_cfg, RunArguments("seed", seed), overrides=overrides, exp_name=exp_name)
-    return [plan.line(), *described(plan)], True
-
-
-def _train(plan: SeedPlan) -> Policy:
-    policy: Policy = plan.settings.class_of("trainer").of_plan(plan).start().policy
+    policy: Policy = SeedMode.of(
+        input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path
+    ).start()
     return policy
 
 
-def plan_run(input_cfg: SystemInput | None, arguments: RunArguments, **more: Any) -> SeedPlan:
-    """Return the plan of a run; see `plan_system`."""
-    plan = plan_system(input_cfg, arguments, _read, **more)
-    load_zmq()  # says what to install
-    if plan.settings.key_file is not None:
-        load_seed_keys(plan.settings.key_file)
-    return plan
+class SeedMode(TrainingMode[SeedSettings]):
+    """Run with central inference, by the trainer that its config names."""
 
+    read = staticmethod(read_seed)
+    agent: Any = None  # Any: a policy or an agent object of the caller's, trained in place, or a config
+    logging_client: Any = None  # Any: an object of the caller's
 
-def _read(system: Mapping[str, Any], cfg: FrozenConfig, source: str, overrides: Mapping[str, Override]) -> SeedSettings:
-    return read_seed(system, cfg, source=source, overrides=overrides)
+    def __init__(self, plan: Plan[SeedSettings]) -> None:
+        super().__init__(plan)
+        load_zmq()  # raises the error that names what to install
+        if plan.settings.key_file is not None:
+            load_seed_keys(plan.settings.key_file)
 
+    def start(self) -> Policy:
+        """Train to the end by the trainer that the config names, and return the policy."""
+        policy: Policy = self.plan.settings.class_of("trainer").of_plan(self.plan).start().policy
+        return policy
 
-def described(plan: SeedPlan) -> list[str]:
-    """Return the lines about actors, inference servers and the learner."""
-    settings, envs = plan.settings, plan.cfg.env.collector_env_num
-    actors = f"{number(settings.actor_processes, 'process', 'es')} of {number(settings.actor_threads, 'thread')}"
-    if not settings.actor_processes:
-        actors = "none here: they join from other machines"
-    elif settings.comm == "sync":
-        actors += f" with {envs} envs each; synchronous, with the newest weights"
-    else:
-        lag = "" if settings.max_policy_lag is None else f", at most {settings.max_policy_lag} updates behind"
-        actors += f" with {envs} envs each; asynchronous{lag}"
-    servers = f"{number(settings.inference_servers, 'server')} on {settings.inference_device}; {_batches(settings)}"
-    if not settings.inference_servers:
-        servers = "no server here: they join from other machines"
-    weights = "after every turn with updates"
-    if settings.comm == "sync":
-        weights = "before every round"
-    elif settings.broadcast_period:
-        weights = f"every {settings.broadcast_period:g} s"
-    limit = f", {settings.max_train_frequency:g} times a second at most" if settings.max_train_frequency > 0 else ""
-    where = "ipc, in a folder of this user alone"
-    if settings.transport == "tcp":
-        keys = "without keys" if settings.key_file is None else f"with the keys of {settings.key_file}"
-        where = f"tcp at {reachable(settings.host)}:{settings.port or 'any free port'}, {keys}"
-    return [
-        f"actors      {actors}",
-        f"inference   {servers}; weights {weights}",
-        f"updates     in this process, which holds the replay buffer{limit}",
-        f"joined by   {where}",
-    ]
+    def build(self) -> Components:
+        """Return the components of the driver."""
+        parts = build_driver(self.plan.cfg, **self._own())
+        check_acts_remotely(parts.policy)
+        if isinstance(parts.policy, AgentPolicy):
+            parts.policy.agent = self.agent
+        set_client = getattr(self.agent, "set_logging_client", None)
+        if set_client is not None and parts.metrics is not None:
+            set_client(self.logging_client or LoggingClient(parts.metrics))
+        return parts
+
+    def _own(self) -> dict[str, Any]:
+        model = getattr(self.agent, "model_instance", None)
+        if isinstance(self.agent, Policy):
+            model = self.agent.get_attribute("model")
+        run = self.plan.arguments
+        own = {"seed": run.seed, "dynamic_seed": run.dynamic_seed}
+        return {**own, "env_setting": self.plan.env_setting, "model": model}
+
+    def make_runner(self, parts: Components) -> MakeRunner:
+        """Return the factory of the runner, which starts servers and actors."""
+        folder = Path(self.plan.cfg.exp_name)
+        log, prints = FailureLog(folder / FAILURES_FILE), folder / "log" / "seed"
+        prints.mkdir(parents=True, exist_ok=True)
+        return seed_runner(
+            *(self.plan.cfg, parts, self.plan.settings),
+            log=log,
+            folder=prints,
+            logging_client=self.logging_client,
+            **self._own(),
+        )
+
+    def lines(self) -> list[str]:
+        """Return the lines about actors, inference servers and the learner."""
+        settings, envs = self.plan.settings, self.plan.cfg.env.collector_env_num
+        actors = f"{number(settings.actor_processes, 'process', 'es')} of {number(settings.actor_threads, 'thread')}"
+        if not settings.actor_processes:
+            actors = "none here: they join from other machines"
+        elif settings.comm == "sync":
+            actors += f" with {envs} envs each; synchronous, with the newest weights"
+        else:
+            lag = "" if settings.max_policy_lag is None else f", at most {settings.max_policy_lag} updates behind"
+            actors += f" with {envs} envs each; asynchronous{lag}"
+        servers = f"{number(settings.inference_servers, 'server')} on {settings.inference_device}; {_batches(settings)}"
+        if not settings.inference_servers:
+            servers = "no server here: they join from other machines"
+        weights = "after every turn with updates"
+        if settings.comm == "sync":
+            weights = "before every round"
+        elif settings.broadcast_period:
+            weights = f"every {settings.broadcast_period:g} s"
+        limit = f", {settings.max_train_frequency:g} times a second at most" if settings.max_train_frequency > 0 else ""
+        where = "ipc, in a folder of this user alone"
+        if settings.transport == "tcp":
+            keys = "without keys" if settings.key_file is None else f"with the keys of {settings.key_file}"
+            where = f"tcp at {reachable(settings.host)}:{settings.port or 'any free port'}, {keys}"
+        return [
+            f"actors      {actors}",
+            f"inference   {servers}; weights {weights}",
+            f"updates     in this process, which holds the replay buffer{limit}",
+            f"joined by   {where}",
+        ]
 
 
 def _batches(settings: SeedSettings) -> str:
@@ -164,7 +191,7 @@ def join_run(
         raise ConfigError(f"'{module}' cannot join a run; choose one of {', '.join(get_args(Module))}.")
     endpoint = _endpoint(address)
     keys = None if key_file is None else load_seed_keys(key_file)
-    plan = _plan_worker(config, module, seed=seed, overrides=overrides)
+    plan = _plan_worker(config, module, seed=seed, given=overrides)
     leave = threading.Event()
     with training_process():
         factories = SchemeFactories.of(plan.cfg, seed=seed)
@@ -195,11 +222,11 @@ def _endpoint(address: str) -> str:
     return tcp_endpoint(host, int(port))
 
 
-def _plan_worker(config: SystemInput, module: Module, *, seed: int, overrides: Sequence[str]) -> SeedPlan:
+def _plan_worker(config: SystemInput, module: Module, *, seed: int, given: Sequence[str]) -> Plan[SeedSettings]:
     """Return what a worker is made from. Raises ConfigError with every fault of the config."""
 
     def read(
-        system: Mapping[str, Any], cfg: FrozenConfig, source: str, applied: Mapping[str, Override]
+        system: Mapping[str, Any], cfg: FrozenConfig, *, source: str, overrides: Mapping[str, Override]
     ) -> SeedSettings:
         # The driver may have none of them, all of which join: here there is one.
         section: dict[str, Any] = dict(system.get("seed") or {})
@@ -208,7 +235,7 @@ def _plan_worker(config: SystemInput, module: Module, *, seed: int, overrides: S
         section.pop("host", None)  # where the driver listens, by a name that this machine need not know
         for name in ("inference_device", "inference_batchsize", "inference_delay") if module == "actor" else ():
             section.pop(name, None)  # of servers, whose GPU this machine need not have
-        settings = read_seed({**system, "seed": section}, cfg, source=source, overrides=applied)
+        settings = read_seed({**system, "seed": section}, cfg, source=source, overrides=overrides)
         if settings.actor_threads > _MAX_THREADS:
             raise ConfigError(
                 f"system.seed.actor_threads is {settings.actor_threads}; a machine joins with {_MAX_THREADS} at most: "
@@ -216,7 +243,7 @@ def _plan_worker(config: SystemInput, module: Module, *, seed: int, overrides: S
             )
         return settings
 
-    return plan_system(config, RunArguments("seed", seed), read, overrides=overrides, renew_dir=False)
+    return make_plan(config, RunArguments("seed", seed), read, overrides=given, renew_dir=False)
 
 
 def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any: of JSON

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.config import deep_merge, read_config, to_plain
 from ding_like.config.parts import ENV_TEMPLATE, create_config_of
 from ding_like.config.tree import Tree, get_path, set_path
-from ding_like.entry.plan import RunArguments
-from ding_like.entry.seed_entry import SeedPlan, described, plan_run
-from ding_like.entry.serial_entry import clear_errors, run_scheme
+from ding_like.entry.plan import Plan, RunArguments, SystemInput
+from ding_like.entry.seed_entry import SeedMode
 from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
-from ding_like.pipeline.learner_side import build_driver
-from ding_like.pipeline.process import training_process
-from ding_like.pipeline.seed.run import seed_runner
-from ding_like.pipeline.seed.settings import Config
+from ding_like.pipeline.seed.settings import Config, SeedSettings
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.agent import Agent as AgentObject
-from ding_like.policy.agent import AgentPolicy, LoggingClient
-from ding_like.policy.remote_infer import check_acts_remotely
-from ding_like.utils.run_folder import RunFolder
+from ding_like.policy.agent import AgentPolicy
 
 # A policy, an agent object, a config file, (main_config, create_config), a shipped policy's name, or a compiled policy
 # section. Any: of configs.
@@ -88,25 +81,23 @@ class Trainer:
         self._made = None if isinstance(environment, str) else _MadeBy(environment, wrappers)
         _set_policy(main, create, config)
         short = get_path(create, "policy.type").rpartition(":")[2]
-        exp_name = exp_name or f"{name}_{short}_seed{seed}"
-        self._given = (main, create, {"seed": config.system()}), RunArguments("seed", seed), exp_name
+        given, arguments = (main, create, {"seed": config.system()}), RunArguments("seed", seed)
+        self._plan: Callable[[], Plan[SeedSettings]] = partial(
+            self._plan_anew, given, arguments, exp_name or f"{name}_{short}_seed{seed}"
+        )
         self._plan()
+        self._has_limits = False
 
     @classmethod
-    def of_plan(cls, plan: SeedPlan) -> Trainer:
+    def of_plan(cls, plan: Plan[SeedSettings]) -> Trainer:
         """Return the trainer of a run that was planned from a config: what `ding -m seed` starts."""
         found = cls.__new__(cls)
-        found._agent = found._logging_client = found._made = None
-        found._planned = plan
+        found._agent = found._logging_client = None
+        found._plan, found._has_limits = lambda: plan, True
         return found
 
-    _planned: SeedPlan | None = None
-
-    def _plan(self) -> SeedPlan:
-        if self._planned is not None:
-            return self._planned
-        given, arguments, exp_name = self._given
-        plan, made = plan_run(given, arguments, exp_name=exp_name), self._made
+    def _plan_anew(self, given: SystemInput, arguments: RunArguments, exp_name: str) -> Plan[SeedSettings]:
+        plan, made = SeedMode.of(given, arguments, exp_name=exp_name).plan, self._made
         if made is None:
             return plan
         env = plan.cfg.env
@@ -118,42 +109,13 @@ class Trainer:
         There is one evaluation, after that time. Each call is a run of its own, with a folder of its own. Raises
         ConfigError for a duration that is not above 0, and what `seed_pipeline` raises.
         """
-        if not duration > 0 or (duration == math.inf and self._planned is None):
+        if not duration > 0 or (duration == math.inf and not self._has_limits):
             raise ConfigError(f"duration is {duration!r}; give seconds above 0.")
-        plan = self._plan()
-        model = self._model()
-        with clear_errors(), RunFolder() as run_folder, training_process():
-            plan = plan.claimed(run_folder)
-            cfg, run = plan.cfg, plan.arguments
-            own = dict(seed=run.seed, env_setting=plan.env_setting, dynamic_seed=run.dynamic_seed, model=model)
-            parts = build_driver(cfg, **own)
-            with closing(parts):
-                check_acts_remotely(parts.policy)
-                if isinstance(parts.policy, AgentPolicy):
-                    parts.policy.agent = self._agent
-                set_client = getattr(self._agent, "set_logging_client", None)
-                if set_client is not None and parts.metrics is not None:
-                    set_client(self._logging_client or LoggingClient(parts.metrics))
-                folder = Path(cfg.exp_name) / "log" / "seed"
-                folder.mkdir(parents=True, exist_ok=True)
-                log = FailureLog(Path(cfg.exp_name) / FAILURES_FILE)
-                runner = seed_runner(
-                    cfg, parts, plan.settings, log=log, folder=folder, logging_client=self._logging_client, **own
-                )
-                result, seconds = run_scheme(
-                    *(plan, parts, runner),
-                    lines=described(plan),
-                    max_duration_s=duration,
-                    on_begin=run_folder.keep,
-                )
-        return TrainingResult(
-            *(parts.policy, cfg.exp_name, result.env_step, result.train_iter, seconds, result.eval_value)
-        )
-
-    def _model(self) -> Any:  # Any: a torch.nn.Module, or None
-        if isinstance(self._agent, Policy):
-            return self._agent.get_attribute("model")
-        return getattr(self._agent, "model_instance", None)
+        mode = SeedMode(self._plan())
+        mode.agent, mode.logging_client = self._agent, self._logging_client
+        policy, exp_name, result, seconds = mode.train(max_duration_s=duration)
+        assert result is not None, "the driver evaluates"
+        return TrainingResult(policy, exp_name, result.env_step, result.train_iter, seconds, result.eval_value)
 
 
 def _configs_of(agent: Agent) -> tuple[Tree, Tree]:

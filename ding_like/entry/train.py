@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,16 +19,15 @@ from ding_like.config import compile_config, deep_merge, read_config, to_plain
 from ding_like.config.tree import literal
 from ding_like.entry.check_env import env_factory
 from ding_like.entry.modes import shipped_configs
-from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, checked_limit, load_config, refuse_in_child
+from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, checked_limit, make_plan, refuse_in_child
 from ding_like.entry.run import Run
-from ding_like.entry.serial_entry import train_planned
+from ding_like.entry.serial_entry import SerialMode
 from ding_like.envs import EnvFactory
 from ding_like.envs.spaces import ActionLayout
 from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.policy import get_policy_cls
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
-from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 
@@ -93,12 +93,11 @@ def train(
     if env_step is None and train_iter is None:
         env_step = _ENV_STEPS
     asked, limits = overrides_of(overrides), (_limit("train_iter", train_iter), _limit("env_step", env_step))
-    with RunFolder() as folder:
-        cfg = load_config((built.main, built.create), seed=seed, overrides=asked, exp_name=exp_name, folder=folder)
-        mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
-        arguments = RunArguments(mode, seed, *limits)
-        train_planned(Plan(cfg, arguments, None, overrides=asked), on_begin=folder.keep)
-    return Run(cfg.exp_name)
+    given = built.main, built.create
+    plan: Plan[None] = make_plan(given, RunArguments("serial", seed, *limits), overrides=asked, exp_name=exp_name)
+    if plan.cfg.policy.on_policy:
+        plan = replace(plan, arguments=plan.arguments._replace(mode="serial_onpolicy"))
+    return Run(SerialMode(plan).train().exp_name)
 
 
 def _refuse(unknown: Mapping[str, Any]) -> None:

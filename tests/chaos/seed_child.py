@@ -23,7 +23,7 @@ import numpy as np
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.rows import Arrived, RowServer
 from ding_like.entry.plan import NO_LIMIT, RunArguments
-from ding_like.entry.seed_entry import plan_run
+from ding_like.entry.seed_entry import SeedMode
 from ding_like.entry.seed_trainer import Trainer, TrainingResult
 from tests.chaos.counting_policy import APPLIED, MARKS
 from tests.chaos.ray_audit import audit_rows, audit_updates
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     thread = threading.Thread(target=striker.run, name="striker", daemon=True)
     thread.start()
     arguments = RunArguments("seed", plan["seed"], NO_LIMIT, NO_LIMIT, dynamic_seed=True)
-    run = plan_run(str(CONFIG), arguments, overrides=plan["overrides"], exp_name=str(folder / "run"))
+    run = SeedMode.of(str(CONFIG), arguments, overrides=plan["overrides"], exp_name=str(folder / "run")).plan
     result = Trainer.of_plan(run).start(plan["duration_s"])
     thread.join(_PATIENCE_S)
     write_found(folder, recorder, striker, result)

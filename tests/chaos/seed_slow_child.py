@@ -16,7 +16,7 @@ from typing import Any
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.rows import RowServer
 from ding_like.entry.plan import NO_LIMIT, RunArguments
-from ding_like.entry.seed_entry import plan_run
+from ding_like.entry.seed_entry import SeedMode
 from ding_like.entry.seed_trainer import Trainer
 
 CONFIG = Path(__file__).with_name("slow_learner_config.py")
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     watch.install()
     arguments = RunArguments("seed", plan["seed"], NO_LIMIT, NO_LIMIT, dynamic_seed=True)
     overrides = [f"system.seed.credit={plan['credit']}"]
-    run = plan_run(str(CONFIG), arguments, overrides=overrides, exp_name=str(folder / "run"))
+    run = SeedMode.of(str(CONFIG), arguments, overrides=overrides, exp_name=str(folder / "run")).plan
     result = Trainer.of_plan(run).start(plan["duration_s"])
     watch.stop()
     assert watch.server is not None

@@ -31,8 +31,8 @@ PLACEHOLDERS = {
 CALLED = {
     "serial_entry": ("serial_pipeline", "serial_pipeline_onpolicy"),
     "parallel_entry": ("parallel_pipeline",),
-    "ray_entry": ("ray_pipeline", "dry_run"),
-    "seed_entry": ("seed_pipeline", "dry_run", "join_run"),
+    "ray_entry": ("ray_pipeline",),
+    "seed_entry": ("seed_pipeline", "join_run"),
     "ranks_entry": ("ranks_pipeline",),
     "coordinator_entry": ("launch_coordinator",),
     "dist_entry": ("launch_collector", "launch_learner"),
@@ -85,6 +85,12 @@ def called(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append("run_command")
         read_config(config)
 
+    def dry_run(mode: object) -> tuple[list[str], bool]:
+        names.append("dry_run")
+        return [], True
+
+    for name in ("ray_entry.RayMode", "seed_entry.SeedMode"):
+        monkeypatch.setattr(f"ding_like.entry.{name}.dry_run", dry_run)
     for module, functions in CALLED.items():
         for function in functions:
             monkeypatch.setattr(f"ding_like.entry.{module}.{function}", stand_in(module, function))

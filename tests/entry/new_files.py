@@ -33,7 +33,7 @@ def new_package(
     monkeypatch.setattr(sys, "path", list(sys.path))  # the config's folder joins it
     for registry in (POLICY_REGISTRY, MODEL_REGISTRY):
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.training.write_pictures", lambda *args, **kwargs: None)
     folder = tmp_path / name
     folder.mkdir()
     for file, text in (("model", model), ("policy", policy), ("config", config)):

@@ -113,7 +113,7 @@ class CountingHook(LearnerHook):
 @pytest.fixture
 def configs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.training.write_pictures", lambda *args, **kwargs: None)
     register_learner_hook("di_engine_style_counting", CountingHook)
     main = dict(
         exp_name="exp",

@@ -60,7 +60,7 @@ def test_a_run_is_held_while_it_trains_and_free_afterwards(monkeypatch):
             FolderLock("run")
         seen.append(str(caught.value))
 
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", look)
+    monkeypatch.setattr("ding_like.entry.training.write_pictures", look)
     serial_pipeline(make_configs(), seed=0, max_env_step=64, exp_name="run")
 
     assert len(seen) == 1

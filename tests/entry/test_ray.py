@@ -14,10 +14,10 @@ import pytest
 
 import ding_like
 from ding_like.comm.workers.failures import WorkerTracebackError
-from ding_like.entry import cli, ray_entry, ray_pipeline, resume_pipeline
-from ding_like.entry.plan import NO_LIMIT, RunArguments
-from ding_like.entry.ray_entry import plan_run
-from ding_like.entry.serial_entry import clear_errors
+from ding_like.entry import cli, ray_pipeline, resume_pipeline
+from ding_like.entry.plan import RunArguments
+from ding_like.entry.ray_entry import RayMode
+from ding_like.entry.training import clear_errors
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 from tests.support import wait_until
@@ -85,7 +85,7 @@ def test_the_options_of_mode_ray_are_refused_elsewhere(capsys: Any) -> None:
     for arguments, words in [
         (["serial", "--workers", "2"], "--workers is of mode ray, not of mode serial"),
         (["parallel", "--address", "127.0.0.1:6379"], "--address is of modes ray and seed, not of mode parallel"),
-        (["serial", "--dry-run"], "--dry-run is of modes ray and seed, not of mode serial"),
+        (["eval", "--dry-run"], "--dry-run is of modes serial, "),
         (["ranks", "--host", "127.0.0.1"], "--host is of modes seed and dist, not of mode ranks"),
         (["parallel", "--load-path", "FILE"], "--load-path is of modes serial,"),
     ]:
@@ -193,7 +193,7 @@ def test_its_total_config_runs_again() -> None:
     ray_pipeline(CONFIG, seed=3, max_env_step=400, exp_name="exp", overrides=overrides, workers=3)
 
     for name in ("total_config.py", "formatted_total_config.py"):
-        again = plan_run(f"exp/{name}", RunArguments("ray", 3, NO_LIMIT, NO_LIMIT, dynamic_seed=True))
+        again = RayMode.of(f"exp/{name}", RunArguments("ray", 3)).plan
 
         collect = again.settings.collect
         assert (collect.workers, collect.comm, again.settings.weights.interval) == (3, "sync", 2)
@@ -204,13 +204,13 @@ def test_its_total_config_runs_again() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_its_total_config_runs_again_without_collectors_unless_it_says_how_they_collect() -> None:
-    arguments = RunArguments("ray", 0, NO_LIMIT, NO_LIMIT, dynamic_seed=True)
+    arguments = RunArguments("ray", 0)
     for name, given in (("exp", []), ("told", ["system.ray.collect.comm=async"])):
         ray_pipeline(CONFIG, max_env_step=100, exp_name=name, overrides=given)
 
-    assert plan_run("exp/total_config.py", arguments).settings.collect.comm == "async"
-    assert plan_run("exp/total_config.py", arguments, workers=0).settings.collect.comm == "sync"
-    assert plan_run("told/total_config.py", arguments, workers=0).settings.collect.comm == "async"
+    assert RayMode.of("exp/total_config.py", arguments).plan.settings.collect.comm == "async"
+    assert RayMode.of("exp/total_config.py", arguments, workers=0).plan.settings.collect.comm == "sync"
+    assert RayMode.of("told/total_config.py", arguments, workers=0).plan.settings.collect.comm == "async"
 
 
 @pytest.mark.ray
@@ -220,7 +220,7 @@ def test_a_run_goes_on_with_other_workers_from_exact_counts(caplog: pytest.LogCa
     ray_pipeline(CONFIG, max_env_step=800, exp_name="exp")
     before = result_of("exp")
 
-    monkeyed = ray_entry.resume_ray("exp", arguments_of("exp")._replace(max_env_step=1600), workers=3)
+    monkeyed = resume_pipeline("exp", max_env_step=1600, workers=3)
 
     after = result_of("exp")
     assert monkeyed is not None and after["env_step"] >= 1600 > before["env_step"]

@@ -18,9 +18,9 @@ import torch
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.config import compile_config, read_config, to_plain
-from ding_like.entry import cli, resume_pipeline, seed_pipeline, seed_trainer
-from ding_like.entry.plan import NO_LIMIT, RunArguments
-from ding_like.entry.seed_entry import plan_run
+from ding_like.entry import cli, resume_pipeline, seed_entry, seed_pipeline
+from ding_like.entry.plan import RunArguments
+from ding_like.entry.seed_entry import SeedMode
 from ding_like.entry.seed_trainer import Trainer
 from ding_like.errors import ConfigError, EnvError, RegistryError
 from ding_like.pipeline.checkpoint import resume_store
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seed_trainer, "seed_runner", partial(seed_trainer.seed_runner, run_as=ChildThread))
+    monkeypatch.setattr(seed_entry, "seed_runner", partial(seed_entry.seed_runner, run_as=ChildThread))
 
 
 def status_of(*arguments: str) -> int:
@@ -162,7 +162,7 @@ def test_its_total_config_runs_again() -> None:
     seed_pipeline(CONFIG, seed=3, max_env_step=100, exp_name="exp", overrides=overrides)
 
     for name in ("total_config.py", "formatted_total_config.py"):
-        again = plan_run(f"exp/{name}", RunArguments("seed", 3, NO_LIMIT, NO_LIMIT, dynamic_seed=True))
+        again = SeedMode.of(f"exp/{name}", RunArguments("seed", 3)).plan
         assert again.settings.comm == "sync" and again.settings.failure.step_timeout_s == 9.0
         assert again.cfg.policy.learn.batch_size == 32
 

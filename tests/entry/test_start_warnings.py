@@ -26,7 +26,7 @@ def test_one_warning_says_that_a_buffer_fills(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ding_like.entry.serial_entry.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.training.write_pictures", lambda *args, **kwargs: None)
     main, create = read_config(str(CARTPOLE / f"{name}_config.py"))[:2]
     # A batch size of its own: a warning of another test would be taken for this one's.
     learn = dict(batch_size=batch_size, learning_rate=1e-3)

@@ -31,7 +31,7 @@ START = (
     Case("a seed that is no number", f"{SERIAL} -s x", ("-s x", "whole number", "0..4"), f"{SERIAL} -s 1"),
     Case("no learners", f"{SERIAL} --learners 0", ("--learners", "0", "1 or more"), f"{SERIAL} --learners 1"),
     Case("workers outside of mode ray", f"{SERIAL} --workers 2", ("--workers is of mode ray, not of mode serial",), SERIAL),
-    Case("a dry run outside of mode ray", f"{SERIAL} --dry-run", ("--dry-run is of modes ray and seed",), SERIAL),
+    Case("a dry run of an evaluation", "ding -m eval -c my_config.py --dry-run", ("--dry-run is of modes serial,", "not of mode eval"), f"{SERIAL} --dry-run"),
     Case("-M of another mode", "ding -m dist -M actor -c my_config.py", ("-M actor is not of mode dist", "coordinator, collector, learner"), SERIAL),
     Case("learners of mode ray", "ding -m ray -c my_config.py --learners 2", ("not of mode ray: system.ray.grad.workers=N", "system.ray.grad.workers"), "ding -m ray -c my_config.py system.ray.grad.workers=2 --dry-run"),
     Case("nothing to be in mode dist", "ding -m dist -c my_config.py", ("mode dist needs to know what to be", "-M coordinator"), "ding -m dist --help"),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ding_like.entry import serial_entry
+from ding_like.entry import training
 from ding_like.entry.cli import main
 from ding_like.errors import DingError
 from ding_like.utils.registries import REGISTRIES
@@ -73,7 +73,7 @@ def answer_of(typed: str, folder: Path, *, missing: Sequence[str] = ()) -> Answe
         _deadline(typed),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(serial_entry, "write_pictures", lambda *args, **kwargs: None)  # a second each
+        patch.setattr(training, "write_pictures", lambda *args, **kwargs: None)  # a second each
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             status = _command(typed) if typed.startswith("ding ") else _script(typed)
     return Answer(status, out.getvalue(), _without_log(err.getvalue()))

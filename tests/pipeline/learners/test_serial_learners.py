@@ -110,12 +110,12 @@ def test_a_run_has_at_least_one_learner() -> None:
 SCRIPT = """
 import sys
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
-from ding_like.entry import serial_entry
+from ding_like.entry import training
 from ding_like.errors import DingError
 from ding_like.utils.log import setup_console
 from tests.pipeline.learners.test_serial_learners import ppo_configs
 from tests.pipeline.test_serial import make_configs
-serial_entry.write_pictures = lambda *args, **kwargs: None
+training.write_pictures = lambda *args, **kwargs: None
 setup_console()
 kind, exp, env_step, timeout_s = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 try:
