@@ -119,25 +119,19 @@ def make_plan(
     check_overrides(overrides)
     check_env_setting(env_setting)
     resumes = input_cfg is None
-    given = Path(exp_name or "") / "total_config.py" if resumes else input_cfg
-    main, create, system, source = read_given(given, has_system=read is not None)
+    config = Path(exp_name or "") / "total_config.py" if resumes else input_cfg
+    main, create, system, source = read_given(config, has_system=read is not None)
     if load_path is not None:
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     tree: Tree = {"system": to_plain((arguments.system if resumes else system) or {})}
-    faults: list[Fault] = []
-    others, applied = (overrides, {}) if read is None else take_overrides(overrides, tree, faults, section="system")
-    if faults:
-        raise config_error(faults, source, {})
-    compiled = partial(
-        compile_config,
-        main,
-        create,
-        seed=arguments.seed,
-        overrides=others,
-        source=source,
-        exp_name=exp_name,
-        builds_model=model is None,
-    )
+    others, applied = overrides, {}
+    if read is not None:
+        faults: list[Fault] = []
+        others, applied = take_overrides(overrides, tree, faults, section="system")
+        if faults:
+            raise config_error(faults, source, {})
+    given = {"seed": arguments.seed, "overrides": others, "source": source, "exp_name": exp_name}
+    compiled = partial(compile_config, main, create, **given, builds_model=model is None)
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)
     arguments = limited(cfg, arguments)
