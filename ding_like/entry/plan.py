@@ -130,7 +130,7 @@ def make_plan(
         others, applied = take_overrides(overrides, tree, faults, section="system")
         if faults:
             raise config_error(faults, source, {})
-    given = {"seed": arguments.seed, "overrides": others, "source": source, "exp_name": exp_name}
+    given: dict[str, Any] = {"seed": arguments.seed, "overrides": others, "source": source, "exp_name": exp_name}
     compiled = partial(compile_config, main, create, **given, builds_model=model is None)
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)

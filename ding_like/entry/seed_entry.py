@@ -28,9 +28,9 @@ from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.learner_side import build_driver
 from ding_like.pipeline.process import GracefulShutdown, training_process
-from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.pipeline.seed.run import Workers, agent_config, config_mark, seed_runner
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
+from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
 from ding_like.policy.agent import AgentPolicy, LoggingClient
 from ding_like.policy.remote_infer import check_acts_remotely

@@ -16,8 +16,8 @@ from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.learners.synced import SyncedLearners, join_policy
 from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
+from ding_like.pipeline.learners.synced import SyncedLearners, join_policy
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
 from ding_like.utils.log import shown_as_by_the_command
