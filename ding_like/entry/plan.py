@@ -124,7 +124,7 @@ def make_plan(
     if load_path is not None:
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     tree: Tree = {"system": to_plain((arguments.system if resumes else system) or {})}
-    others, applied = overrides, {}
+    others, applied = [*overrides], dict[str, Override]()
     if read is not None:
         faults: list[Fault] = []
         others, applied = take_overrides(overrides, tree, faults, section="system")
