@@ -2,318 +2,157 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
-from ding_like.config import read_config
+from ding_like.config import read_config, to_plain
+from ding_like.config.override import parse_value
+from ding_like.config.tree import Tree, get_path, set_path
 
 FOLDER = Path(__file__).parent / "di_engine"
 FILES = sorted(path.name.removesuffix("_config.py") for path in FOLDER.glob("*_config.py"))
-GONE = object()  # a key that the variant does not have
-TANH = object()  # torch's layer, as a call in the file
 
-
-VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+# Name -> (file or variant, overrides; those of create_config begin with "create."). GONE: the variant has no such key;
+# TANH: torch's layer, as a call in the file.
+VARIANTS: dict[str, tuple[str, str]] = {
     "acrobot_dqn": (
         "cartpole_dqn",
-        dict(
-            env=dict(env_id="Acrobot-v1", replay_path="acrobot_dqn_seed0/video"),
-            policy=dict(
-                model=dict(obs_shape=6, action_shape=3),
-                learn=dict(update_per_collect=10, batch_size=128, target_update_freq=250),
-                collect=dict(n_sample=96),
-            ),
-        ),
-        dict(env=dict(type="acrobot", import_names=["dizoo.classic_control.acrobot.envs.acrobot_env"])),
+        "env.env_id=Acrobot-v1 env.replay_path=acrobot_dqn_seed0/video policy.model.obs_shape=6 "
+        "policy.model.action_shape=3 policy.learn.update_per_collect=10 policy.learn.batch_size=128 "
+        "policy.learn.target_update_freq=250 policy.collect.n_sample=96 create.env.type=acrobot "
+        "create.env.import_names=['dizoo.classic_control.acrobot.envs.acrobot_env']",
     ),
     "bipedalwalker_td3": (
         "pendulum_td3",
-        dict(
-            env=dict(env_id="BipedalWalker-v3", rew_clip=True, replay_path=None),
-            policy=dict(
-                cuda=True,
-                model=dict(obs_shape=24, action_shape=4),
-                learn=dict(
-                    discount_factor=0.99,
-                    target_theta=0.005,
-                    ignore_done=False,
-                    learner=dict(hook=dict(log_show_after_iter=1000)),
-                ),
-                collect=dict(noise_sigma=GONE, collector=GONE, n_sample=64),
-            ),
-        ),
-        dict(
-            env=dict(type="bipedalwalker", import_names=["dizoo.box2d.bipedalwalker.envs.bipedalwalker_env"]),
-            env_manager=dict(type="subprocess"),
-        ),
+        "env.env_id=BipedalWalker-v3 env.rew_clip=True env.replay_path=None policy.cuda=True policy.model.obs_shape=24 "
+        "policy.model.action_shape=4 policy.learn.discount_factor=0.99 policy.learn.target_theta=0.005 "
+        "policy.learn.ignore_done=False policy.learn.learner.hook.log_show_after_iter=1000 "
+        "policy.collect.noise_sigma=GONE policy.collect.collector=GONE policy.collect.n_sample=64 "
+        "create.env.type=bipedalwalker create.env.import_names=['dizoo.box2d.bipedalwalker.envs.bipedalwalker_env'] "
+        "create.env_manager.type=subprocess",
     ),
     "cartpole_a2c": (
         "cartpole_ppo",
-        dict(
-            policy=dict(
-                action_space=GONE,
-                priority=False,
-                model=dict(action_space=GONE, critic_head_hidden_size=GONE, actor_head_hidden_size=GONE),
-                learn=dict(
-                    epoch_per_collect=GONE,
-                    clip_ratio=GONE,
-                    batch_size=40,
-                    adv_norm=False,
-                    grad_norm=0.5,
-                    betas=(0.9, 0.999),
-                    eps=1e-08,
-                    ignore_done=False,
-                ),
-                collect=dict(n_sample=80),
-            )
-        ),
-        dict(policy=dict(type="a2c")),
+        "policy.action_space=GONE policy.priority=False policy.model.action_space=GONE "
+        "policy.model.critic_head_hidden_size=GONE policy.model.actor_head_hidden_size=GONE "
+        "policy.learn.epoch_per_collect=GONE policy.learn.clip_ratio=GONE policy.learn.batch_size=40 "
+        "policy.learn.adv_norm=False policy.learn.grad_norm=0.5 policy.learn.betas=(0.9,0.999) policy.learn.eps=1e-08 "
+        "policy.learn.ignore_done=False policy.collect.n_sample=80 create.policy.type=a2c",
     ),
     "cartpole_drqn": (
         "cartpole_dqn",
-        dict(
-            policy=dict(
-                priority=False,
-                priority_IS_weight=False,
-                model=dict(dueling=GONE),
-                burnin_step=2,
-                learn_unroll_len=40,
-                unroll_len=42,
-                learn=dict(update_per_collect=5, target_update_theta=0.001, value_rescale=True, ignore_done=False),
-                collect=dict(n_sample=32, unroll_len=42, traj_len_inf=True, env_num=8),
-                eval=dict(env_num=5),
-                other=dict(replay_buffer=dict(alpha=0.6, beta=0.4)),
-            )
-        ),
-        dict(replay_buffer=GONE, env_manager=dict(type="base"), policy=dict(type="drqn")),
+        "policy.priority=False policy.priority_IS_weight=False policy.model.dueling=GONE policy.burnin_step=2 "
+        "policy.learn_unroll_len=40 policy.unroll_len=42 policy.learn.update_per_collect=5 "
+        "policy.learn.target_update_theta=0.001 policy.learn.value_rescale=True policy.learn.ignore_done=False "
+        "policy.collect.n_sample=32 policy.collect.unroll_len=42 policy.collect.traj_len_inf=True "
+        "policy.collect.env_num=8 policy.eval.env_num=5 policy.other.replay_buffer.alpha=0.6 "
+        "policy.other.replay_buffer.beta=0.4 create.replay_buffer=GONE create.env_manager.type=base "
+        "create.policy.type=drqn",
     ),
     "cartpole_iqn": (
         "cartpole_dqn",
-        dict(
-            policy=dict(
-                model=dict(dueling=GONE, num_quantiles=32),
-                learn=dict(update_per_collect=3, target_update_freq=100, kappa=1.0),
-                collect=dict(n_sample=80, unroll_len=1),
-                priority=True,
-            )
-        ),
-        dict(replay_buffer=GONE, env_manager=dict(type="base"), policy=dict(type="iqn")),
+        "policy.model.dueling=GONE policy.model.num_quantiles=32 policy.learn.update_per_collect=3 "
+        "policy.learn.target_update_freq=100 policy.learn.kappa=1.0 policy.collect.n_sample=80 "
+        "policy.collect.unroll_len=1 policy.priority=True create.replay_buffer=GONE create.env_manager.type=base "
+        "create.policy.type=iqn",
     ),
     "cartpole_ppg": (
         "cartpole_ppo",
-        dict(
-            policy=dict(
-                action_space=GONE,
-                model=dict(action_space=GONE),
-                learn=dict(aux_freq=8, aux_train_epoch=6, beta_weight=1),
-                collect=dict(n_sample=128),
-            )
-        ),
-        dict(policy=dict(type="ppg")),
+        "policy.action_space=GONE policy.model.action_space=GONE policy.learn.aux_freq=8 "
+        "policy.learn.aux_train_epoch=6 policy.learn.beta_weight=1 policy.collect.n_sample=128 create.policy.type=ppg",
     ),
     "cartpole_ppo_offpolicy": (
         "cartpole_ppo",
-        dict(
-            policy=dict(
-                action_space=GONE,
-                model=dict(action_space=GONE),
-                learn=dict(epoch_per_collect=GONE, update_per_collect=6, nstep_return=False),
-                collect=dict(n_sample=128, collector=dict(get_train_sample=True)),
-                other=dict(replay_buffer=dict(replay_buffer_size=5000)),
-            )
-        ),
-        dict(policy=dict(type="ppo_offpolicy")),
+        "policy.action_space=GONE policy.model.action_space=GONE policy.learn.epoch_per_collect=GONE "
+        "policy.learn.update_per_collect=6 policy.learn.nstep_return=False policy.collect.n_sample=128 "
+        "policy.collect.collector.get_train_sample=True policy.other.replay_buffer.replay_buffer_size=5000 "
+        "create.policy.type=ppo_offpolicy",
     ),
     "cartpole_sac": (
         "halfcheetah_sac",
-        dict(
-            env=dict(env_id=GONE, norm_obs=GONE, norm_reward=GONE),
-            policy=dict(
-                cuda=False,
-                multi_agent=False,
-                model=dict(action_space=GONE, obs_shape=4, action_shape=2, encoder_hidden_size_list=[64, 64]),
-                learn=dict(batch_size=64, ignore_done=False),
-                collect=dict(env_num=8, n_sample=256),
-                eval=dict(env_num=5, evaluator=dict(eval_freq=50)),
-            ),
-        ),
-        dict(
-            replay_buffer=GONE,
-            env=dict(type="cartpole", import_names=["dizoo.classic_control.cartpole.envs.cartpole_env"]),
-            policy=dict(type="discrete_sac"),
-        ),
+        "env.env_id=GONE env.norm_obs=GONE env.norm_reward=GONE policy.cuda=False policy.multi_agent=False "
+        "policy.model.action_space=GONE policy.model.obs_shape=4 policy.model.action_shape=2 "
+        "policy.model.encoder_hidden_size_list=[64,64] policy.learn.batch_size=64 policy.learn.ignore_done=False "
+        "policy.collect.env_num=8 policy.collect.n_sample=256 policy.eval.env_num=5 policy.eval.evaluator.eval_freq=50 "
+        "create.replay_buffer=GONE create.env.type=cartpole "
+        "create.env.import_names=['dizoo.classic_control.cartpole.envs.cartpole_env'] create.policy.type=discrete_sac",
     ),
     "pendulum_ddpg": (
         "pendulum_td3",
-        dict(
-            policy=dict(
-                model=dict(twin_critic=False),
-                learn=dict(noise_sigma=GONE, noise_range=GONE, noise=False),
-                other=dict(replay_buffer=dict(max_use=16)),
-            )
-        ),
-        dict(policy=dict(type="ddpg")),
+        "policy.model.twin_critic=False policy.learn.noise_sigma=GONE policy.learn.noise_range=GONE "
+        "policy.learn.noise=False policy.other.replay_buffer.max_use=16 create.policy.type=ddpg",
     ),
     "pendulum_dqn": (
         "cartpole_dqn",
-        dict(
-            env=dict(act_scale=True, continuous=False),
-            policy=dict(
-                load_path="pendulum_dqn_seed0/ckpt/ckpt_best.pth.tar", model=dict(obs_shape=3, action_shape=11)
-            ),
-        ),
-        dict(
-            env=dict(type="pendulum", import_names=["dizoo.classic_control.pendulum.envs.pendulum_env"]),
-            env_manager=dict(type="base"),
-        ),
+        "env.act_scale=True env.continuous=False policy.load_path=pendulum_dqn_seed0/ckpt/ckpt_best.pth.tar "
+        "policy.model.obs_shape=3 policy.model.action_shape=11 create.env.type=pendulum "
+        "create.env.import_names=['dizoo.classic_control.pendulum.envs.pendulum_env'] create.env_manager.type=base",
     ),
     "pendulum_ppo": (
         "cartpole_ppo",
-        dict(
-            env=dict(act_scale=True),
-            policy=dict(
-                recompute_adv=True,
-                action_space="continuous",
-                model=dict(
-                    critic_head_hidden_size=GONE,
-                    actor_head_hidden_size=GONE,
-                    obs_shape=3,
-                    action_shape=1,
-                    action_space="continuous",
-                    actor_head_layer_num=0,
-                    critic_head_layer_num=0,
-                    sigma_type="conditioned",
-                    bound_type="tanh",
-                ),
-                learn=dict(batch_size=32, adv_norm=False, value_norm=True, ignore_done=True),
-                collect=dict(n_sample=200),
-            ),
-        ),
-        dict(env=dict(type="pendulum", import_names=["dizoo.classic_control.pendulum.envs.pendulum_env"])),
+        "env.act_scale=True policy.recompute_adv=True policy.action_space=continuous "
+        "policy.model.critic_head_hidden_size=GONE policy.model.actor_head_hidden_size=GONE policy.model.obs_shape=3 "
+        "policy.model.action_shape=1 policy.model.action_space=continuous policy.model.actor_head_layer_num=0 "
+        "policy.model.critic_head_layer_num=0 policy.model.sigma_type=conditioned policy.model.bound_type=tanh "
+        "policy.learn.batch_size=32 policy.learn.adv_norm=False policy.learn.value_norm=True "
+        "policy.learn.ignore_done=True policy.collect.n_sample=200 create.env.type=pendulum "
+        "create.env.import_names=['dizoo.classic_control.pendulum.envs.pendulum_env']",
     ),
     "cartpole_c51": (
         "cartpole_iqn",
-        dict(policy=dict(model=dict(num_quantiles=GONE, v_min=-10, v_max=10, n_atom=51), learn=dict(kappa=GONE))),
-        dict(policy=dict(type="c51")),
+        "policy.model.num_quantiles=GONE policy.model.v_min=-10 policy.model.v_max=10 policy.model.n_atom=51 "
+        "policy.learn.kappa=GONE create.policy.type=c51",
     ),
     "cartpole_fqf": (
         "cartpole_iqn",
-        dict(
-            policy=dict(
-                model=dict(quantile_embedding_size=64),
-                learn=dict(learning_rate=GONE, learning_rate_fraction=0.001, learning_rate_quantile=0.001, ent_coef=10),
-            )
-        ),
-        dict(policy=dict(type="fqf")),
+        "policy.model.quantile_embedding_size=64 policy.learn.learning_rate=GONE "
+        "policy.learn.learning_rate_fraction=0.001 policy.learn.learning_rate_quantile=0.001 policy.learn.ent_coef=10 "
+        "create.policy.type=fqf",
     ),
     "cartpole_impala": (
         "cartpole_ppo_offpolicy",
-        dict(
-            policy=dict(
-                priority=False,
-                unroll_len=32,
-                random_collect_size=256,
-                learn=dict(
-                    clip_ratio=GONE,
-                    nstep_return=GONE,
-                    batch_size=128,
-                    grad_clip_type="clip_norm",
-                    clip_value=5,
-                    discount_factor=0.99,
-                    lambda_=0.95,
-                    rho_clip_ratio=1.0,
-                    c_clip_ratio=1.0,
-                    rho_pg_clip_ratio=1.0,
-                ),
-                collect=dict(
-                    discount_factor=GONE,
-                    gae_lambda=GONE,
-                    n_sample=32,
-                    unroll_len=32,
-                    collector=dict(get_train_sample=GONE, collect_print_freq=1000),
-                ),
-                other=dict(replay_buffer=dict(max_use=16, sliced=True)),
-            )
-        ),
-        dict(policy=dict(type="impala"), replay_buffer=dict(type="naive")),
+        "policy.priority=False policy.unroll_len=32 policy.random_collect_size=256 policy.learn.clip_ratio=GONE "
+        "policy.learn.nstep_return=GONE policy.learn.batch_size=128 policy.learn.grad_clip_type=clip_norm "
+        "policy.learn.clip_value=5 policy.learn.discount_factor=0.99 policy.learn.lambda_=0.95 "
+        "policy.learn.rho_clip_ratio=1.0 policy.learn.c_clip_ratio=1.0 policy.learn.rho_pg_clip_ratio=1.0 "
+        "policy.collect.discount_factor=GONE policy.collect.gae_lambda=GONE policy.collect.n_sample=32 "
+        "policy.collect.unroll_len=32 policy.collect.collector.get_train_sample=GONE "
+        "policy.collect.collector.collect_print_freq=1000 policy.other.replay_buffer.max_use=16 "
+        "policy.other.replay_buffer.sliced=True create.policy.type=impala create.replay_buffer.type=naive",
     ),
     "cartpole_pg": (
         "cartpole_a2c",
-        dict(
-            policy=dict(
-                action_space="discrete",
-                deterministic_eval=True,
-                model=dict(encoder_hidden_size_list=GONE),
-                learn=dict(value_weight=GONE, adv_norm=GONE, betas=GONE, eps=GONE, batch_size=64),
-                collect=dict(n_sample=GONE, gae_lambda=GONE, n_episode=80, collector=dict(get_train_sample=True)),
-            )
-        ),
-        dict(policy=dict(type="pg"), collector=dict(type="episode")),
+        "policy.action_space=discrete policy.deterministic_eval=True policy.model.encoder_hidden_size_list=GONE "
+        "policy.learn.value_weight=GONE policy.learn.adv_norm=GONE policy.learn.betas=GONE policy.learn.eps=GONE "
+        "policy.learn.batch_size=64 policy.collect.n_sample=GONE policy.collect.gae_lambda=GONE "
+        "policy.collect.n_episode=80 policy.collect.collector.get_train_sample=True create.policy.type=pg "
+        "create.collector.type=episode",
     ),
-    "cartpole_qrdqn": ("cartpole_iqn", dict(), dict(policy=dict(type="qrdqn"))),
-    "cartpole_r2d2": ("cartpole_drqn", dict(), dict(policy=dict(type="r2d2"))),
+    "cartpole_qrdqn": ("cartpole_iqn", "create.policy.type=qrdqn"),
+    "cartpole_r2d2": ("cartpole_drqn", "create.policy.type=r2d2"),
     "cartpole_rainbow": (
         "cartpole_iqn",
-        dict(
-            policy=dict(
-                model=dict(num_quantiles=GONE, v_min=-10, v_max=10, n_atom=51),
-                learn=dict(kappa=GONE, ignore_done=False),
-                other=dict(replay_buffer=dict(alpha=0.6, beta=0.4, anneal_step=100000)),
-                priority_IS_weight=True,
-            )
-        ),
-        dict(policy=dict(type="rainbow")),
+        "policy.model.num_quantiles=GONE policy.model.v_min=-10 policy.model.v_max=10 policy.model.n_atom=51 "
+        "policy.learn.kappa=GONE policy.learn.ignore_done=False policy.other.replay_buffer.alpha=0.6 "
+        "policy.other.replay_buffer.beta=0.4 policy.other.replay_buffer.anneal_step=100000 "
+        "policy.priority_IS_weight=True create.policy.type=rainbow",
     ),
     "hopper_onppo": (
         "pendulum_ppo",
-        dict(
-            env=dict(
-                act_scale=GONE, env_id="Hopper-v3", norm_obs=dict(use_norm=False), norm_reward=dict(use_norm=False)
-            ),
-            policy=dict(
-                cuda=True,
-                model=dict(sigma_type=GONE, bound_type=GONE, obs_shape=11, action_shape=3, activation=TANH),
-                learn=dict(
-                    ignore_done=GONE,
-                    batch_size=64,
-                    adv_norm=True,
-                    lr_scheduler=dict(epoch_num=1000, min_lr_lambda=0.1),
-                    grad_clip_type="clip_norm",
-                    grad_clip_value=0.5,
-                ),
-                collect=dict(n_sample=512),
-            ),
-        ),
-        dict(
-            env=dict(type="mujoco", import_names=["dizoo.mujoco.envs.mujoco_env"]), env_manager=dict(type="subprocess")
-        ),
-    ),
-    "pendulum_a2c": (
-        "cartpole_a2c",
-        dict(
-            env=dict(act_scale=True),
-            policy=dict(
-                action_space="continuous",
-                model=dict(action_space="continuous", obs_shape=3, action_shape=1, sigma_type="independent"),
-                learn=dict(grad_norm=GONE, epoch_per_collect=10, ignore_done=True),
-                collect=dict(n_sample=200, collector=dict(collect_print_freq=1000)),
-            ),
-        ),
-        dict(env=dict(type="pendulum", import_names=["dizoo.classic_control.pendulum.envs.pendulum_env"])),
+        "env.act_scale=GONE env.env_id=Hopper-v3 env.norm_obs.use_norm=False env.norm_reward.use_norm=False "
+        "policy.cuda=True policy.model.sigma_type=GONE policy.model.bound_type=GONE policy.model.obs_shape=11 "
+        "policy.model.action_shape=3 policy.model.activation=TANH policy.learn.ignore_done=GONE "
+        "policy.learn.batch_size=64 policy.learn.adv_norm=True policy.learn.lr_scheduler.epoch_num=1000 "
+        "policy.learn.lr_scheduler.min_lr_lambda=0.1 policy.learn.grad_clip_type=clip_norm "
+        "policy.learn.grad_clip_value=0.5 policy.collect.n_sample=512 create.env.type=mujoco "
+        "create.env.import_names=['dizoo.mujoco.envs.mujoco_env'] create.env_manager.type=subprocess",
     ),
     "pong_dqn": (
         "acrobot_dqn",
-        dict(
-            env=dict(env_id="PongNoFrameskip-v4", frame_stack=4),
-            policy=dict(
-                cuda=True,
-                priority=False,
-                model=dict(dueling=GONE, obs_shape=[4, 84, 84], action_shape=6),
-                learn=dict(batch_size=32),
-            ),
-        ),
-        dict(replay_buffer=GONE, env=dict(type="atari", import_names=["dizoo.atari.envs.atari_env"])),
+        "env.env_id=PongNoFrameskip-v4 env.frame_stack=4 policy.cuda=True policy.priority=False "
+        "policy.model.dueling=GONE policy.model.obs_shape=[4,84,84] policy.model.action_shape=6 "
+        "policy.learn.batch_size=32 create.replay_buffer=GONE create.env.type=atari "
+        "create.env.import_names=['dizoo.atari.envs.atari_env']",
     ),
 }
 
@@ -336,31 +175,23 @@ def write(name: str, folder: Path) -> Path:
     return path
 
 
-def _configs(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _configs(name: str) -> tuple[Tree, Tree]:
     if name in FILES:
         file = read_config(FOLDER / f"{name}_config.py")
-        return _plain(file.main_config), _plain(file.create_config)
-    base, main_changes, create_changes = VARIANTS[name]
+        return to_plain(file.main_config), to_plain(file.create_config)
+    base, overrides = VARIANTS[name]
     main, create = _configs(base)
-    return _changed(main, {"exp_name": f"{name}_seed0", **main_changes}), _changed(create, create_changes)
-
-
-def _changed(tree: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    for key, value in changes.items():
-        if value is GONE:
-            tree.pop(key, None)
-        elif isinstance(value, dict) and isinstance(tree.get(key), dict):
-            _changed(tree[key], value)
+    for path, _, value in (text.partition("=") for text in f"exp_name={name}_seed0 {overrides}".split()):
+        tree = create if path.startswith("create.") else main
+        section, _, key = path.removeprefix("create.").rpartition(".")
+        if value == "GONE":
+            get_path(tree, section).pop(key, None)
         else:
-            tree[key] = copy.deepcopy(value) if isinstance(value, dict) else value
-    return tree
-
-
-def _plain(tree: Any) -> Any:
-    return {key: _plain(value) for key, value in tree.items()} if isinstance(tree, dict) else tree
+            set_path(tree, path.removeprefix("create."), parse_value(value))
+    return main, create
 
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):
         return "dict(" + ", ".join(f"{key}={_text(each)}" for key, each in value.items()) + ")"
-    return "Tanh()" if value is TANH else repr(value)
+    return "Tanh()" if value == "TANH" else repr(value)
