@@ -1,9 +1,11 @@
-"""Film a policy: play episodes in an env of their own and write a small GIF."""
+"""Pictures of a run: its learning curve, and a small GIF of episodes that its policy plays in an env of their own."""
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import io
+import logging
 import math
 import os
 import time
@@ -15,24 +17,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium
 import numpy as np
 
+from ding_like.agent.checkpoints import find_checkpoint
 from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
-from ding_like.envs import EnvFactory, make_env
+from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.manager.versus import SoloEnv
 from ding_like.envs.wrappers.record_gif import rendering
-from ding_like.errors import ConfigError, EnvError
-from ding_like.pipeline.envs import build_single_env
+from ding_like.errors import ConfigError, DingError, EnvError
+from ding_like.pipeline.envs import EnvSetting, build_single_env
+from ding_like.pipeline.statistics import load_agent
 from ding_like.policy.random_policy import RandomActor
+from ding_like.report.curve import plot_run
+from ding_like.report.runs import read_run
 from ding_like.report.text import measure
 from ding_like.types import Array, EnvManager, State
 from ding_like.utils.files import atomic_write
-from ding_like.utils.imports import pip_line
+from ding_like.utils.imports import describe_error, pip_line, raised_at
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator.interaction import play_episodes
 
 if TYPE_CHECKING:
     from PIL import Image
+
+logger = logging.getLogger(__name__)
 
 AnyEnv = gymnasium.Env[Any, Any]  # what an env observes and takes differs from env to env
 
@@ -112,31 +120,23 @@ def _film_typical(manager: EnvManager, mode: EvalMode, camera: Camera, *, seed: 
     def play(number: int) -> EvalResult:
         return play_episodes(manager, mode, 1, rng=make_rng(seed, "video", str(number)))
 
-    played = _play_unseen(play)
-    chosen = sorted(range(len(played)), key=played.__getitem__)[(len(played) - 1) // 2]
-    median, nearest = played[chosen], math.inf
-    film: list[Frame] = []
-    for _ in range(_MAX_TAKES):
-        camera.start()
-        (value,) = play(chosen).returns
-        if not film or abs(value - median) < abs(nearest - median):
-            film, nearest = camera.frames, value
-        if math.isclose(value, median, rel_tol=1e-6, abs_tol=1e-9):
-            break
-    camera.frames = film
-    return Filmed([nearest], played)
-
-
-def _play_unseen(play: Callable[[int], EvalResult]) -> list[float]:
-    """Return the returns of ten episodes, of fewer where these take long."""
     # By the processor's time: a machine that is busy with other things films the same episode.
     started, steps = time.process_time(), 0
-    returns: list[float] = []
-    while len(returns) < _NUM_UNSEEN and steps < _MAX_UNSEEN_STEPS and time.process_time() - started < _MAX_UNSEEN_S:
-        result = play(len(returns))
-        returns += result.returns
+    played: list[float] = []
+    while len(played) < _NUM_UNSEEN and steps < _MAX_UNSEEN_STEPS and time.process_time() - started < _MAX_UNSEEN_S:
+        result = play(len(played))
+        played += result.returns
         steps += result.env_steps
-    return returns
+    chosen = sorted(range(len(played)), key=played.__getitem__)[(len(played) - 1) // 2]
+    median = played[chosen]
+    takes: list[tuple[float, list[Frame]]] = []
+    for _ in range(_MAX_TAKES):
+        camera.start()
+        takes.append((play(chosen).returns[0], camera.frames))
+        if math.isclose(takes[-1][0], median, rel_tol=1e-6, abs_tol=1e-9):
+            break
+    nearest, camera.frames = min(takes, key=lambda take: abs(take[0] - median))
+    return Filmed([nearest], played)
 
 
 def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) -> Callable[[], AnyEnv]:
@@ -171,7 +171,7 @@ def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) 
 
 @contextmanager
 def _no_window() -> Iterator[None]:
-    """Let pygame, which many envs draw with, look for no screen and print no greeting meanwhile."""
+    """Keep pygame, which many envs draw with, from opening a window and printing a greeting while the block runs."""
     settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
     added = {name: value for name, value in settings.items() if name not in os.environ}
     os.environ.update(added)
@@ -308,3 +308,51 @@ def _captioned(frame: Frame, width: int) -> Image.Image:
     font = ImageFont.load_default(size=font_px)
     ImageDraw.Draw(captioned).text((font_px // 2, strip / 2), frame.caption, font=font, fill="white", anchor="lm")
     return captioned
+
+
+def write_pictures(
+    cfg: Any,
+    policy: Any,  # a Policy, or anything with an eval mode
+    *,
+    seed: int,
+    env_setting: EnvSetting | None = None,
+) -> None:
+    """Write `curve.png` and `agent.gif`, one episode of the best checkpoint, into the experiment's folder.
+
+    A picture that cannot be made costs one line in the log and nothing else. The policy is left as it was.
+    """
+    folder = Path(cfg.exp_name)
+
+    def draw_curve() -> None:
+        from ding_like.report.drawing import save_plot  # matplotlib, an extra, is imported as late as can be
+
+        save_plot(plot_run(read_run(folder)), folder / "curve.png")
+
+    def film_best() -> None:
+        env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+        mode = policy.eval_mode
+        with weights_of(mode, find_checkpoint(folder, "best")) as statistics:
+            make_video(mode, filmable(env_cfgs[0], env_fn), folder / "agent.gif", seed=seed, statistics=statistics)
+
+    _try("curve", draw_curve)
+    _try("video", film_best)
+
+
+def _try(what: str, make: Callable[[], object]) -> None:
+    try:
+        make()
+    except DingError as error:
+        logger.info("no %s: %s", what, str(error).partition("\n")[0])
+    except Exception as error:  # env and drawing libraries may raise anything; the run has ended well without a picture
+        logger.info("no %s: %s", what, describe_error(error), exc_info=not raised_at(error))
+
+
+@contextmanager
+def weights_of(mode: Any, path: Path) -> Iterator[Sequence[Sequence[State]]]:
+    """Load the weights of a checkpoint into a mode while the block runs; yield the statistics saved with them."""
+    own = copy.deepcopy(mode.state_dict())
+    statistics = load_agent(mode, path)
+    try:
+        yield statistics
+    finally:
+        mode.load_state_dict(own)

@@ -13,8 +13,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from ding_like.agent.description import write_description
-from ding_like.agent.pictures import write_pictures
-from ding_like.agent.video import filmable
+from ding_like.agent.video import filmable, write_pictures
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry.agents import eval_mode_of
 from ding_like.entry.plan import NO_LIMIT, check_nstep

@@ -21,8 +21,8 @@ from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, 
 from ding_like.report.progress import Limits
 from ding_like.report.runs import PLAN_FILE
 from ding_like.report.summary import version_line
-from ding_like.study.child_runs import command_line
-from ding_like.study.seed_runs import Failure, SeedRuns, text_hash
+from ding_like.study.child_runs import command_line, text_hash
+from ding_like.study.seed_runs import Failure, SeedRuns
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import num_cores
 from ding_like.utils.run_folder import RunFolder

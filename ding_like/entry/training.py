@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ding_like.agent.description import write_description
-from ding_like.agent.pictures import write_pictures
+from ding_like.agent.video import write_pictures
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.comm.workers.failures import place_raised, worker_of
 from ding_like.entry.plan import Plan, ReadSettings, RunArguments, Settings, SystemInput, make_plan
@@ -23,7 +23,7 @@ from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.progress import Limits
-from ding_like.report.run_console import NoConsole, RunConsole
+from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import closing_lines, opening_lines
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
@@ -100,7 +100,7 @@ class TrainingMode(Generic[Settings]):
             plan, cfg, arguments = self.plan, self.plan.cfg, self.plan.arguments
             is_shown = self.group is None or self.group.rank == 0
             limits = self._limits(max_duration_s)
-            console = RunConsole(cfg.exp_name, limits) if is_shown else NoConsole()
+            console = RunConsole(cfg.exp_name, limits, is_shown=is_shown)
             with console, tracked(cfg, is_first=is_shown) as trackers:
                 with console.phase("building envs and policy"):
                     parts = self.build()
@@ -134,7 +134,7 @@ class TrainingMode(Generic[Settings]):
             learners=self.lines(),
             env_fn=plan.env_fn,
         )
-        console.tell(opening)
+        console.print(opening)
 
     def _make_loop(
         self, parts: Components, *, limits: Limits, console: RunConsole, on_begin: Callable[[], None]

@@ -172,7 +172,7 @@ def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
 
 
 def _hash_of(config: str | Path) -> str:
-    from ding_like.study.seed_runs import text_hash
+    from ding_like.study.child_runs import text_hash
 
     return text_hash(config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from ding_like.report.text import clock as clock_text
 from ding_like.utils.log import PACKAGE_LOGGER, REPEATS
 
 logger = logging.getLogger(__name__)
+_SILENT = logging.Logger(f"{__name__}.silent", logging.CRITICAL)
 
 _PANEL_EVERY_S = 0.4
 _LINE_EVERY_S = 10.0
@@ -40,6 +42,7 @@ class RunConsole:
 
     On a terminal a panel is kept up to date below the log; elsewhere a line is logged every ten seconds. It takes at
     most a hundredth of the run's time, in the thread that calls it; only in a `phase` another thread shows the time.
+    With `is_shown=False` it shows nothing: another process shows the run.
     """
 
     def __init__(
@@ -48,23 +51,28 @@ class RunConsole:
         limits: Limits,
         *,
         opening: Sequence[str] = (),
+        is_shown: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._log = logger if is_shown else _SILENT
         self._limits = limits
         self._opening = opening
         self._clock = clock
         self._speed = Speed(limits)
-        console = log_terminal(logger)
+        console = log_terminal(self._log)
         self._panel = None if console is None else _RunPanel(console, title, limits, self._speed)
         self._next_s = clock() + self._every_s
 
     @property
     def _every_s(self) -> float:
+        if self._log is _SILENT:
+            return math.inf
         return _LINE_EVERY_S if self._panel is None else _PANEL_EVERY_S
 
     def __enter__(self) -> RunConsole:
-        REPEATS.begin()
-        self.tell(self._opening)
+        if self._log is not _SILENT:
+            REPEATS.begin()
+        self.print(self._opening)
         if self._panel is not None:
             self._panel.open()
         return self
@@ -72,21 +80,24 @@ class RunConsole:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close_summary([])
 
-    def tell(self, lines: Sequence[str]) -> None:
+    def print(self, lines: Sequence[str]) -> None:
         """Show lines, such as the opening lines of a run whose parts had to be built first."""
         for line in lines:
             if self._panel is None:
-                logger.info("%s", line)
+                self._log.info("%s", line)
             else:
                 self._panel.print(line)
 
     @contextmanager
     def phase(self, what: str) -> Iterator[None]:
-        """Show, while the block runs, what is done and for how long already: building envs, say."""
+        """Show, while the block runs, what is done and for how long already, such as building envs."""
+        if self._log is _SILENT:
+            yield
+            return
         started_s = time.monotonic()
 
         def log() -> None:
-            logger.info("%s: %s so far", what, clock_text(time.monotonic() - started_s))
+            self._log.info("%s: %s so far", what, clock_text(time.monotonic() - started_s))
 
         panel = self._panel
         if panel is not None:
@@ -115,7 +126,7 @@ class RunConsole:
         started_s = self._clock()
         self._speed.add(progress)
         if self._panel is None:
-            logger.info("%s", describe_line(progress, self._speed, self._limits))
+            self._log.info("%s", describe_line(progress, self._speed, self._limits))
         else:
             try:
                 self._panel.show(progress)
@@ -127,48 +138,13 @@ class RunConsole:
 
     def event(self, text: str) -> None:
         """Log an event; it is shown above the panel."""
-        logger.info("%s", text)
+        self._log.info("%s", text)
 
     def close_summary(self, lines: Sequence[str]) -> None:
         """Close the panel and show the run's last lines below it, after how often warnings were repeated."""
         if self._panel is not None:
             self._panel.close()
-        self.tell([*REPEATS.take_summary(), *lines])
-
-
-class NoConsole(RunConsole):
-    """Console that shows nothing, for a run that another process shows."""
-
-    def __init__(self) -> None:
-        """Open nothing."""
-
-    @property
-    def is_due(self) -> bool:
-        """Always false: no update is due."""
-        return False
-
-    def __enter__(self) -> RunConsole:
-        return self
-
-    @contextmanager
-    def phase(self, what: str) -> Iterator[None]:
-        """Show nothing."""
-        yield
-
-    def tell(self, lines: Sequence[str]) -> None:
-        """Show nothing."""
-
-    def start(self, progress: Progress) -> None:
-        """Measure nothing."""
-
-    def update(self, progress: Progress) -> None:
-        """Show nothing."""
-
-    def event(self, text: str) -> None:
-        """Show nothing."""
-
-    def close_summary(self, lines: Sequence[str]) -> None:
-        """Show nothing."""
+        self.print([*(REPEATS.take_summary() if self._log is not _SILENT else []), *lines])
 
 
 class _RunPanel:

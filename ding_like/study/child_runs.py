@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
 import os
+import queue
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
-from ding_like.utils.processes import describe_status, end_processes, start_child
+from ding_like.utils.files import retry
+from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
+from ding_like.utils.run_folder import FolderLock, is_held
 
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 60.0  # to save a point; a large replay buffer takes a while
-_WATCH_S = 5.0  # for the thread of a process that has ended to end
+_FOLDER_S = 60.0  # for the process of a killed command to save its point and leave the folder
 _ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -45,17 +52,10 @@ class Ended(NamedTuple):
         return -self.status in _ASKED or self.status - 128 in _ASKED
 
 
-@dataclass
-class _Child:
-    process: subprocess.Popen[bytes]
-    watch: threading.Thread
-    is_asked: bool = False  # to leave
-
-
 class ChildRuns:
     """Runs of `ding ARGUMENTS` in child processes, at most `limit` at a time; used with `with`.
 
-    Each computes in one thread unless OMP_NUM_THREADS says otherwise, finds modules where this process does, is in a
+    Each computes in one thread unless OMP_NUM_THREADS is set otherwise, finds modules where this process does, is in a
     session of its own, so that Ctrl-C is for the parent, and saves a point and leaves when it is asked to stop or when
     this process has ended, in whatever way. At the block's end all are asked to leave, and killed `grace_s` later.
     """
@@ -64,9 +64,10 @@ class ChildRuns:
         self._limit = limit
         self._grace_s = grace_s
         self._waiting: dict[str, tuple[Callable[[], Sequence[str]], Path]] = {}
-        self._started: dict[str, _Child] = {}
-        self._changed = threading.Condition()
-        self._ended: list[Ended] = []  # that `wait` has not returned yet
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._asked: set[str] = set()  # to leave
+        self._watches = ThreadPoolExecutor(limit, "child")
+        self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()  # that `wait` has not returned yet
 
     def start(self, name: str, arguments: Callable[[], Sequence[str]], *, log: Path) -> None:
         """Run a command as soon as there is room; `arguments` makes it then, and its output is appended to `log`."""
@@ -76,25 +77,27 @@ class ChildRuns:
     @property
     def running(self) -> list[str]:
         """Names of the children at work."""
-        return [name for name, child in self._started.items() if child.process.poll() is None]
+        return [name for name, process in self._processes.items() if process.poll() is None]
 
     @property
     def is_over(self) -> bool:
         """Whether all have ended, and `wait` has returned them."""
-        return not self._waiting and not self._started
+        return not self._waiting and not self._processes
 
     def pid(self, name: str) -> int:
         """Return the process id of a child at work."""
-        return self._started[name].process.pid
+        return self._processes[name].pid
 
     def wait(self, timeout_s: float) -> list[Ended]:
         """Return those that have ended since, waiting at most `timeout_s` for one; start others in their place."""
-        with self._changed:
-            if not self._ended:
-                self._changed.wait(timeout_s)
-            ended, self._ended = self._ended, []
+        ended: list[Ended] = []
+        with suppress(queue.Empty):
+            ended.append(self._ended.get(timeout=timeout_s))
+            while True:
+                ended.append(self._ended.get_nowait())
         for each in ended:
-            _release(self._started.pop(each.name))
+            forget_child(self._processes.pop(each.name))
+            self._asked.discard(each.name)
         self._fill()
         return ended
 
@@ -105,51 +108,48 @@ class ChildRuns:
         what: str,
         end: Callable[[Ended, bool], None],
         look: Callable[[], None],
-        fill: Callable[[], bool] = lambda: False,
+        fill: Callable[[], None] = lambda: None,
         every_s: float = 0.5,
     ) -> None:
         """Run until all have ended; once `signals` has received one, ask all to save a point and leave.
 
-        `fill` starts more where there is room, and returns whether some still wait for another process. `end` gets each
-        that has ended, and whether all are leaving; `look` is called between.
+        `fill` starts more where there is room. `end` gets each that has ended, and whether all are leaving; `look` is
+        called between.
         """
-        is_leaving = waits = False
+        is_leaving = False
         while True:
             if signals.received is not None and not is_leaving:
                 is_leaving = True
                 logger.info("interrupted: %d %s save a point and leave", len(self.running), what)
                 self.stop_all()
             if not is_leaving:
-                waits = fill()
-            if self.is_over and (is_leaving or not waits):
+                fill()
+            if self.is_over:
                 return
             for ended in self.wait(every_s):
-                is_asked = is_leaving or signals.received is not None
-                end(ended, is_asked)
+                end(ended, is_leaving or signals.received is not None)
             if not is_leaving:
                 look()
 
     def stop(self, name: str) -> None:
         """Ask a child to save a point and leave, or forget it if it has not been started."""
         self._waiting.pop(name, None)
-        child = self._started.get(name)
-        if child is not None and child.process.poll() is None and not child.is_asked:
-            child.is_asked = True  # once: a second signal would end it before it has saved its point
-            child.process.terminate()
-            child.process.send_signal(signal.SIGCONT)  # one that was stopped receives it too
+        if name in self.running and name not in self._asked:
+            self._asked.add(name)  # once: a second signal would end it before it has saved its point
+            self._processes[name].terminate()
+            self._processes[name].send_signal(signal.SIGCONT)  # one that was stopped receives it too
 
     def stop_all(self) -> None:
         """Ask all to leave, and start no more."""
-        for name in [*self._waiting, *self._started]:
+        for name in [*self._waiting, *self._processes]:
             self.stop(name)
 
     def close(self) -> None:
         """End all that is left; may be called again."""
         self.stop_all()
-        end_processes([child.process for child in self._started.values()], own_s=self._grace_s, asked_s=0.0)
-        for child in self._started.values():
-            _release(child)
-        self._started = {}
+        end_processes(list(self._processes.values()), own_s=self._grace_s, asked_s=0.0)
+        self._processes = {}
+        self._watches.shutdown()
 
     def __enter__(self) -> ChildRuns:
         return self
@@ -158,37 +158,54 @@ class ChildRuns:
         self.close()
 
     def _fill(self) -> None:
-        while self._waiting and len(self._started) < self._limit:
+        while self._waiting and len(self._processes) < self._limit:
             name = next(iter(self._waiting))
             arguments, log = self._waiting.pop(name)
-            self._launch(name, arguments(), log)
-
-    def _launch(self, name: str, arguments: Sequence[str], log: Path) -> None:
-        environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
-        log.parent.mkdir(parents=True, exist_ok=True)
-        command = json.dumps({"path": sys.path, "arguments": list(arguments)})
-        with open(log, "ab") as output:
-            process = start_child(
-                [sys.executable, "-m", "ding_like.entry.child_run", command],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
-        watch = threading.Thread(target=self._watch, args=(name, process, time.monotonic()), daemon=True)
-        self._started[name] = _Child(process, watch)
-        watch.start()
+            log.parent.mkdir(parents=True, exist_ok=True)
+            command = json.dumps({"path": sys.path, "arguments": list(arguments())})
+            with open(log, "ab") as output:
+                process = self._processes[name] = start_child(
+                    [sys.executable, "-m", "ding_like.entry.child_run", command],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
+                    start_new_session=True,
+                )
+            self._watches.submit(self._watch, name, process, time.monotonic())
 
     def _watch(self, name: str, process: subprocess.Popen[bytes], started_s: float) -> None:
-        status = process.wait()
-        with self._changed:
-            self._ended.append(Ended(name, status, time.monotonic() - started_s))
-            self._changed.notify_all()
+        self._ended.put(Ended(name, process.wait(), time.monotonic() - started_s))
 
 
-def _release(child: _Child) -> None:
-    end_processes([child.process], own_s=0.0, asked_s=0.0)
-    child.watch.join(_WATCH_S)
+def wait_until_free(folders: Sequence[Path], signals: StopSignal) -> None:
+    """Wait while processes of a command that was killed save their points and leave their folders, 60 s at most."""
+
+    def look() -> None:
+        if signals.received is None and any(map(is_held, folders)):
+            raise BlockingIOError("held")
+
+    with suppress(BlockingIOError):  # the new process reports which process holds it
+        retry(look, BlockingIOError, timeout_s=_FOLDER_S, max_wait_s=0.5)
+
+
+def has_point(folder: Path) -> bool:
+    """Return whether a run's folder holds a saved point that it can be resumed from."""
+    return (folder / STATE_FILE).is_file() or bool(resume_store(str(folder)).steps())
+
+
+def set_aside(folder: Path) -> None:
+    """Rename what a seed or trial left that died before it saved a point, so that it can begin again in its place."""
+    if not folder.exists():
+        return
+    aside = folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S_%f}")
+    with FolderLock(folder):  # raises where its process still runs
+        folder.rename(aside)
+    logger.info("%s has saved no point to go on from: it begins again, and what was there is in %s", folder, aside)
+
+
+def text_hash(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file's bytes."""
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def command_line(arguments: Sequence[str]) -> str:

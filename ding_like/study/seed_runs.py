@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable, Container, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from ding_like.errors import ConfigError
-from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import SeedsPlan, seed_folder, seed_log
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import log_terminal
 from ding_like.report.runs import METRICS_FILE, last_lines, read_result
 from ding_like.report.text import measure
-from ding_like.study.child_runs import ChildRuns, Ended
+from ding_like.study.child_runs import ChildRuns, Ended, has_point, set_aside, text_hash, wait_until_free
 from ding_like.study.seeds_view import SeedsStatus, SeedStatus, SeedsView, State
-from ding_like.utils.files import retry
-from ding_like.utils.run_folder import FolderLock, is_held
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5  # between two looks at what the seeds have written
 _LAST_LINES = 5  # of a failed seed's output that are shown
 _SERIAL = ("serial", "serial_onpolicy")
-_FOLDER_S = 60.0  # for the process of a killed command to save its point and leave the folder
 
 
 @dataclass(frozen=True)
@@ -81,7 +73,7 @@ class SeedRuns:
         status = SeedsStatus(
             plan.seeds, lambda seed: seed_folder(folder, seed) / METRICS_FILE, limits, clock=self._clock
         )
-        self._wait_until_free(ended, signals)
+        wait_until_free([seed_folder(folder, seed) for seed in plan.seeds if seed not in ended], signals)
         with ChildRuns(self._jobs) as children:
             for seed in plan.seeds:
                 if seed in ended:
@@ -98,17 +90,6 @@ class SeedRuns:
             raise ConfigError(f"{', '.join(lost)} ended and saved no point to go on from: other limits need a new run.")
         for folder in folders:
             (folder / "result.json").unlink()
-
-    def _wait_until_free(self, ended: Container[int], signals: StopSignal) -> None:
-        """Let the processes of seeds whose command was killed save their points and leave."""
-        folders = [seed_folder(self._folder, seed) for seed in self._plan.seeds if seed not in ended]
-
-        def look() -> None:
-            if signals.received is None and any(is_held(folder) for folder in folders):
-                raise BlockingIOError("held")
-
-        with suppress(BlockingIOError):  # the new process says who holds it
-            retry(look, BlockingIOError, timeout_s=_FOLDER_S, max_wait_s=0.5)
 
     def _watch(self, children: ChildRuns, status: SeedsStatus, signals: StopSignal) -> None:
         view = SeedsView(log_terminal(logger), str(self._folder))
@@ -180,31 +161,11 @@ def _limits_of(plan: SeedsPlan) -> list[str]:
     return [word for place in places for word in words[place : place + 2]]
 
 
-def has_point(folder: Path) -> bool:
-    """Tell whether a run's folder holds what it can go on from."""
-    return (folder / STATE_FILE).is_file() or bool(resume_store(str(folder)).steps())
-
-
 def _is_unchanged(plan: SeedsPlan) -> bool:
     return os.path.isfile(plan.config) and text_hash(plan.config) == plan.config_sha256
-
-
-def text_hash(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file's bytes."""
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _ending(folder: Path, seed: int) -> str:
     result = read_result(seed_folder(folder, seed))
     why = ", reached stop_value" if result.get("stop") else ""
     return f"last model returns {measure(float(result['eval_value']))} after {result['env_step']:,} env steps{why}"
-
-
-def set_aside(folder: Path) -> None:
-    """Rename what a seed or trial left that died before it saved a point, so that it can begin again in its place."""
-    if not folder.exists():
-        return
-    aside = folder.with_name(f"{folder.name}_unfinished_{datetime.now():%y%m%d_%H%M%S_%f}")
-    with FolderLock(folder):  # raises where its process still runs
-        folder.rename(aside)
-    logger.info("%s has saved no point to go on from: it begins again, and what was there is in %s", folder, aside)

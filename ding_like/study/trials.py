@@ -6,7 +6,6 @@ import hashlib
 import logging
 import math
 import os
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,24 +13,29 @@ from typing import Any
 import optuna
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from ding_like.errors import TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import seed_folder
 from ding_like.report.runs import METRICS_FILE, PLAN_FILE, last_lines, read_result
 from ding_like.report.text import measure
-from ding_like.study.child_runs import ChildRuns, Ended, MetricsTail
+from ding_like.study.child_runs import (
+    ChildRuns,
+    Ended,
+    MetricsTail,
+    has_point,
+    set_aside,
+    text_hash,
+    wait_until_free,
+)
 from ding_like.study.plan import StudyPlan, trial_folder, trial_log
-from ding_like.study.seed_runs import has_point, set_aside, text_hash
-from ding_like.utils.run_folder import is_held
 
 logger = logging.getLogger(__name__)
 
 JOURNAL_FILE = "journal.log"
 _NAME = "study"
-_RANDOM_TRIALS = 5  # that are drawn before there is something to learn from
-_FOLDER_S = 60.0  # for the process of a killed study to save its point and leave the folder
+_RANDOM_TRIALS = 5  # that are drawn before the sampler has enough results
 _MAX_RESTARTS = 3  # of a trial whose process was killed
 _MAX_FAILURES = 3  # trials that fail before one has succeeded: then it is the config
 _STRETCHES = 10  # of a budget; at the end of each trials are compared
@@ -55,18 +59,19 @@ class TrialRuns:
         self._trials: dict[str, optuna.Trial] = {}  # under way, by the child's name
         self._tails: dict[str, MetricsTail] = {}
         self._restarts: dict[str, int] = {}
-        self._waits: list[optuna.Trial] = []  # for another process to leave their folder
-        self._wait_ends_s = 0.0
-        self._has_changed = False  # the config file, which was said
+        self._has_warned = False  # that the config file was changed
 
     def run(self, signals: StopSignal) -> None:
         """Run to the end, or until `signals` has received one.
 
         Raises TrainingError if the first trials fail, one like the other.
         """
-        self._wait_ends_s = time.monotonic() + _FOLDER_S
+        begun = running(self._study, self._plan)
+        wait_until_free([trial_folder(self._folder, trial.number) for trial in begun], signals)
         with ChildRuns(self._jobs) as children:
-            self._waits = [trial for trial in running(self._study, self._plan) if not self._is_settled(trial)]
+            for trial in begun:
+                if not self._is_settled(trial):
+                    self._start(trial, children)
             children.supervise(
                 signals,
                 what="trials",
@@ -85,22 +90,13 @@ class TrialRuns:
             self._complete(trial, value)
         return value is not None
 
-    def _fill(self, children: ChildRuns) -> bool:
-        """Start trials while there is room, first those under way; return whether one waits for its folder."""
-        for trial in list(self._waits):
-            if len(self._trials) >= self._jobs:
-                return True
-            if is_held(trial_folder(self._folder, trial.number)) and time.monotonic() < self._wait_ends_s:
-                continue  # its process of before saves a point
-            self._waits.remove(trial)
-            if not self._is_settled(trial):
-                self._start(trial, children)
-        while len(self._trials) + len(self._waits) < self._jobs and self._study_size() < self._plan.trials:
+    def _fill(self, children: ChildRuns) -> None:
+        """Start trials while there is room."""
+        while len(self._trials) < self._jobs and len(self._all_trials()) < self._plan.trials:
             self._start(ask(self._study, self._plan), children)
-        return bool(self._waits)
 
-    def _study_size(self) -> int:
-        return len(self._study.get_trials(deepcopy=False))
+    def _all_trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
 
     def _start(self, trial: optuna.Trial, children: ChildRuns) -> None:
         name = str(trial.number)
@@ -115,8 +111,8 @@ class TrialRuns:
         if has_point(folder) or (folder / PLAN_FILE).is_file():
             return ["--resume", str(folder)]
         set_aside(folder)
-        if not self._has_changed and plan.config_sha256 and text_hash(plan.config) != plan.config_sha256:
-            self._has_changed = True
+        if not self._has_warned and plan.config_sha256 and text_hash(plan.config) != plan.config_sha256:
+            self._has_warned = True
             logger.warning(
                 "%s was changed since the study began: trials from %d on are of it", plan.config, trial.number
             )
@@ -156,13 +152,13 @@ class TrialRuns:
         trial.set_user_attr(FAILED, lines[-1] if lines else ended.how)
         self._study.tell(trial, state=TrialState.FAIL)
         logger.error("trial %d %s; the others go on. Its output is in %s", trial.number, ended.how, log)
-        states = [each.state for each in self._study.get_trials(deepcopy=False)]
+        states = [each.state for each in self._all_trials()]
         if states.count(TrialState.FAIL) >= _MAX_FAILURES and TrialState.COMPLETE not in states:
             said = "\n".join(f"    {line}" for line in lines)
             raise TrainingError(f"the first {_MAX_FAILURES} trials failed; {log} ends with\n{said}")
 
     def _so_far(self) -> str:
-        trials = self._study.get_trials(deepcopy=False)
+        trials = self._all_trials()
         done = sum(each.state.is_finished() for each in trials)
         if not any(each.state == TrialState.COMPLETE for each in trials):
             return f"  ({done} of {self._plan.trials})"
@@ -187,7 +183,7 @@ class TrialRuns:
                 continue
             done = tail.env_step if self._plan.budget_unit == "env_step" else tail.train_iter
             stretch = min(int(_STRETCHES * done / self._plan.budget), _STRETCHES - 1)
-            if stretch in self._study.get_trials(deepcopy=False)[trial.number].intermediate_values:
+            if stretch in self._all_trials()[trial.number].intermediate_values:
                 continue
             trial.report(tail.best_eval, stretch)
             if trial.should_prune():
@@ -260,10 +256,6 @@ def overrides_of(trial: Any, plan: StudyPlan) -> list[str]:
 
 
 def _cut_torn_line(path: Path) -> None:
-    """Take away half a line, which a process that was killed as it wrote may have left at the end."""
-    if not path.is_file():
-        return
-    data = path.read_bytes()
-    whole = len(data.rpartition(b"\n")[0]) + 1 if b"\n" in data else 0
-    if whole != len(data):
-        os.truncate(path, whole)
+    """Remove half a line, which a process that was killed as it wrote may have left at the end."""
+    if path.is_file():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)

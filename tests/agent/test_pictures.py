@@ -4,7 +4,7 @@ import pytest
 from easydict import EasyDict
 
 from ding_like.agent.checkpoints import find_checkpoint
-from ding_like.agent.pictures import weights_of, write_pictures
+from ding_like.agent.video import weights_of, write_pictures
 from ding_like.errors import CheckpointError
 from ding_like.utils.checkpoint import save_state
 from tests.agent.films import BrokenLamp, Lamp, Weights

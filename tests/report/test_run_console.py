@@ -80,7 +80,7 @@ def test_control_characters_of_a_name_are_shown_escaped(log_to):
     terminal = log_to(io.StringIO())
 
     with RunConsole("exp\x1b]0;a", Limits()) as console:
-        console.tell(["wrote exp\x1b]0;b"])
+        console.print(["wrote exp\x1b]0;b"])
         console.start(progress())
 
     assert r"exp\x1b]0;a" in terminal.getvalue() and r"exp\x1b]0;b" in terminal.getvalue()
@@ -94,6 +94,18 @@ def test_panel_without_a_budget_has_no_bar(log_to):
         console.update(progress())
 
     assert "until eval >= 475" in screen.getvalue() and "ETA" not in screen.getvalue()
+
+
+def test_a_run_that_another_process_shows_shows_nothing(log_to):
+    screen = log_to(io.StringIO())
+
+    with RunConsole("my_exp", Limits(), opening=["ding_like 0"], is_shown=False) as console:
+        with console.phase("building envs"):
+            console.start(progress(0))
+        console.update(progress())
+        console.event("a new best model")
+
+    assert not screen.getvalue() and not console.is_due
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

@@ -11,7 +11,7 @@ import pytest
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import SeedsPlan
 from ding_like.study import seed_runs as seeds_run
-from ding_like.study.child_runs import ChildRuns
+from ding_like.study.child_runs import ChildRuns, text_hash
 from ding_like.study.seed_runs import SeedRuns
 from ding_like.utils.resume import ResumeStore
 
@@ -40,7 +40,7 @@ def plan(folder: Path, *, arguments: tuple[str, ...]) -> SeedsPlan:
         mode="serial",
         command="",
         config=str(config),
-        config_sha256=seeds_run.text_hash(config),
+        config_sha256=text_hash(config),
         overrides=("policy.nstep=1",),
         arguments=arguments,
         **given,

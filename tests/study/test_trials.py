@@ -15,9 +15,8 @@ import pytest
 from ding_like.entry.tune import resume_study
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
-from ding_like.study.child_runs import ChildRuns, Ended
+from ding_like.study.child_runs import ChildRuns, Ended, text_hash
 from ding_like.study.plan import StudyPlan, read_study_plan, trial_folder
-from ding_like.study.seed_runs import text_hash
 
 optuna = pytest.importorskip("optuna")
 

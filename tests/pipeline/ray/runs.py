@@ -19,7 +19,7 @@ from ding_like.pipeline.ray.settings import RaySettings, collects_here
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.progress import Limits
-from ding_like.report.run_console import NoConsole
+from ding_like.report.run_console import RunConsole
 
 
 def dqn(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -104,7 +104,7 @@ def scheme(
                 cfg,
                 parts,
                 limits=Limits(max_env_step, max_train_iter),
-                console=NoConsole(),
+                console=RunConsole("", Limits(), is_shown=False),
                 checkpointer=Checkpointer(cfg, parts, arguments={}),
                 saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
                 make_runner=wrap(ray_runner(cfg, parts, chosen, seed=seed, log=log)),

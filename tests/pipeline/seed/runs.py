@@ -18,7 +18,7 @@ from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.progress import Limits
-from ding_like.report.run_console import NoConsole
+from ding_like.report.run_console import RunConsole
 from tests.pipeline.ray import runs
 
 
@@ -75,7 +75,7 @@ def seed(
                 cfg,
                 parts,
                 limits=Limits(max_env_step, max_train_iter, max_duration_s=max_duration_s),
-                console=NoConsole(),
+                console=RunConsole("", Limits(), is_shown=False),
                 checkpointer=Checkpointer(cfg, parts, arguments={}),
                 saved=resume_store(cfg.exp_name).load_newest() if resumes else None,
                 make_runner=wrap(turns),
