@@ -32,7 +32,7 @@ from ding_like.pipeline.envs import EnvSetting, build_single_env, fit_policy_con
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.runs import refuse_seeds
 from ding_like.types import Config, Json
-from ding_like.utils.files import atomic_write, when_there_is_room
+from ding_like.utils.files import when_there_is_room, write_text
 from ding_like.utils.imports import describe_error, raised_at
 
 logger = logging.getLogger(__name__)
@@ -171,16 +171,11 @@ def write_description(cfg: FrozenConfig, *, env_setting: EnvSetting | None = Non
     try:
         described = describe_agent(cfg, env_setting=env_setting, has_own_model=has_own_model)
         text = json.dumps(described.to_json(), indent=1)
-        when_there_is_room(lambda: _write(Path(cfg.exp_name) / AGENT_FILE, text), tell=logger.warning)
+        when_there_is_room(lambda: write_text(Path(cfg.exp_name) / AGENT_FILE, text), tell=logger.warning)
     except DingError as error:
         logger.info("no %s: %s", AGENT_FILE, str(error).partition("\n")[0])
     except Exception as error:  # the env's own code may raise anything; the run can train without the file
         logger.info("no %s: %s", AGENT_FILE, describe_error(error), exc_info=not raised_at(error))
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())
 
 
 def read_description(folder: str | Path, *, import_names: Sequence[str] = ()) -> AgentDescription:

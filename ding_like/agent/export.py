@@ -1,7 +1,7 @@
-"""Write an agent as one file for programs without ding_like: TorchScript or ONNX, checked against the agent.
+"""Export of an agent as one file for programs without ding_like: TorchScript or ONNX, checked against the agent.
 
 The file takes a batch of observations, and recurrent state, and gives the actions that the agent would choose without
-exploring, and the state behind them. What it takes and gives is told in JSON inside it (`METADATA`).
+exploring, and the state behind them. JSON inside it (`METADATA`) describes its inputs and outputs.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import AgentDescription, plain_section, read_description
 from ding_like.agent.export_module import ExportedAgent, Port, can_be_exported, rows_of
 from ding_like.agent.loaded import Agent
+from ding_like.agent.observations import RawBatch, Space
 from ding_like.agent.trust import allow_saved_config
-from ding_like.agent.wrappers import layers_of, stack_obs
+from ding_like.agent.wrappers import AnyEnv, layers_of, stack_obs
 from ding_like.config import compile_config
 from ding_like.data.obs import ACTION_MASK
 from ding_like.data.space_json import space_to_json
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.factory import make_lane_env
 from ding_like.errors import CheckpointError, ConfigError, DingError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 from ding_like.utils.imports import pip_line
 
 logger = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ Run = Callable[[Sequence[Array]], Sequence[Array]]
 class Step(NamedTuple):
     """Observations [B, ...] and where an episode begins [B]."""
 
-    obs: Any
+    obs: RawBatch
     is_first: Array
 
 
@@ -74,7 +75,7 @@ class Exported(NamedTuple):
     """File that was written, and how it compared with the agent."""
 
     path: Path
-    metadata: dict[str, Any]
+    metadata: Json
     drawn: Compared  # on random observations
     played: Compared | None  # on those of the env, None where it cannot be made here
 
@@ -90,27 +91,15 @@ def export(
     """Write the agent of a run, or of a checkpoint inside one, and check the file.
 
     By default it is `agent.pt` or `agent.onnx` in the folder. `import_names` are modules of the run's own that it may
-    use. Raises ConfigError for another format and for a policy
-    that cannot be exported, CheckpointError where the file would act otherwise than the agent: it is not written then.
+    use. Raises ConfigError for another format and for a policy that cannot be exported, CheckpointError where the file
+    would act otherwise than the agent: it is not written then.
     """
     if to not in get_args(Format):
         raise ConfigError(f"to is {to!r}, expected {' or '.join(get_args(Format))}.")
     folder = run_folder(path)
     description = read_description(folder, import_names=import_names)
     checkpoint = Path(path) if Path(path).is_file() else find_checkpoint(folder, which)
-    target = Path(out) if out else folder / f"agent{SUFFIXES[to]}"
-    if target.suffix.lower() in _KNOWN and (target.suffix.lower() == ".onnx") != (to == "onnx"):
-        other = "torchscript" if to == "onnx" else "onnx"
-        raise ConfigError(
-            f"'{target.name}' has the suffix of {other}, but --to is {to}: give -o "
-            f"{target.with_suffix(SUFFIXES[to])}, or --to {other}."
-        )
-    if target.is_dir():
-        raise ConfigError(f"'{target}' is a folder: give a file to write, such as {target / f'agent{SUFFIXES[to]}'}.")
-    if not target.resolve().parent.is_dir():
-        raise ConfigError(
-            f"there is no folder '{target.parent}' to write {target.name} into: make it, or give another -o."
-        )
+    target = _checked_target(Path(out) if out else folder / f"agent{SUFFIXES[to]}", to)
     agent = exportable_agent(description, checkpoint)
     module = ExportedAgent(agent)
     metadata = metadata_of(agent, module)
@@ -124,18 +113,38 @@ def export(
     return Exported(target, metadata, drawn, played)
 
 
+def _checked_target(target: Path, to: Format) -> Path:
+    """Return the file to write. Raises ConfigError for one that has another format's suffix or cannot be written."""
+    suffix = SUFFIXES[to]
+    if target.suffix.lower() in _KNOWN and (target.suffix.lower() == ".onnx") != (to == "onnx"):
+        other = "torchscript" if to == "onnx" else "onnx"
+        raise ConfigError(
+            f"'{target.name}' has the suffix of {other}, but --to is {to}: give -o {target.with_suffix(suffix)}, or "
+            f"--to {other}."
+        )
+    if target.is_dir():
+        raise ConfigError(f"'{target}' is a folder: give a file to write, such as {target / f'agent{suffix}'}.")
+    if not target.resolve().parent.is_dir():
+        raise ConfigError(
+            f"there is no folder '{target.parent}' to write {target.name} into: make it, or give another -o."
+        )
+    return target
+
+
 def exportable_agent(description: AgentDescription, checkpoint: Path) -> Agent:
     """Return the agent whose client applies the wrappers that a file cannot."""
-    num_layers = len(description.layers)
-    first = num_layers
-    while first > 0 and description.layers[first - 1].needs == "nothing" and _is_exportable(description, first - 1):
+    first = len(description.layers)
+    while first > 0 and _is_exportable(description, first - 1):
         first -= 1
     split = description.split_at(first).with_action_rows()
-    return Agent(description, checkpoint, device="cpu", split=split)
+    return Agent(description, checkpoint, device="cpu", split=split, modes=["eval"])
 
 
 def _is_exportable(description: AgentDescription, place: int) -> bool:
-    split = description.split_at(place)._replace(agent_layers=(description.layers[place],)).with_action_rows()
+    layer = description.layers[place]
+    if layer.needs != "nothing":
+        return False
+    split = description.split_at(place)._replace(agent_layers=(layer,)).with_action_rows()
     try:
         stack, _ = split.bare_stack()
     except ConfigError:
@@ -143,8 +152,8 @@ def _is_exportable(description: AgentDescription, place: int) -> bool:
     return all(can_be_exported(layer) for layer in layers_of(stack))
 
 
-def metadata_of(agent: Agent, module: ExportedAgent) -> dict[str, Any]:
-    """Return what a file tells of itself."""
+def metadata_of(agent: Agent, module: ExportedAgent) -> Json:
+    """Return the description that a file has in it."""
     description = agent.description
     specs = [layer.spec for layer in description.layers[: len(agent.client_wrappers)]]
     return {
@@ -165,26 +174,27 @@ def metadata_of(agent: Agent, module: ExportedAgent) -> dict[str, Any]:
     }
 
 
-def _port(port: Port) -> dict[str, Any]:
+def _port(port: Port) -> Json:
     return {"name": port.name, "shape": ["B", *port.shape], "dtype": port.dtype}
 
 
-def _examples(module: ExportedAgent, rows: int = _TRACED_ROWS) -> tuple[torch.Tensor, ...]:
-    made = []
-    for port in module.inputs:
-        start = module.initial_state.get(port.name.removeprefix("state/"))
-        array = np.ones((rows, *port.shape), port.dtype) if start is None else np.stack([start] * rows)
-        made.append(torch.from_numpy(np.ascontiguousarray(array, dtype=port.dtype)))
-    return tuple(made)
+def _examples(module: ExportedAgent) -> tuple[torch.Tensor, ...]:
+    states = {f"state/{name}": value for name, value in module.initial_state.items()}
+    examples = [states.get(port.name, np.ones(port.shape)) for port in module.inputs]
+    arrays = [
+        np.repeat(each[None], _TRACED_ROWS, axis=0).astype(port.dtype)
+        for each, port in zip(examples, module.inputs, strict=True)
+    ]
+    return tuple(map(torch.from_numpy, arrays))
 
 
-def _write_torchscript(module: ExportedAgent, metadata: dict[str, Any], path: Path) -> None:
+def _write_torchscript(module: ExportedAgent, metadata: Json, path: Path) -> None:
     with _quietly(), torch.no_grad():
         traced = torch.jit.trace(module, _examples(module), check_trace=False)
         torch.jit.save(traced, str(path), _extra_files={METADATA: json.dumps(metadata)})
 
 
-def _write_onnx(module: ExportedAgent, metadata: dict[str, Any], path: Path) -> None:
+def _write_onnx(module: ExportedAgent, metadata: Json, path: Path) -> None:
     try:
         import onnx
         import onnxruntime  # noqa: F401  # the file is checked with it
@@ -213,13 +223,15 @@ def _write_onnx(module: ExportedAgent, metadata: dict[str, Any], path: Path) -> 
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep the exporters' remarks on torch's own code to themselves: what comes out is checked."""
+    """Suppress the exporters' warnings about torch's own code: the file is checked."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "torch._dynamo", "torch.export")]
     before = [each.level for each in loggers]
     for each in loggers:
         each.setLevel(logging.ERROR)
-    bar = _progress_bar()
-    interval, bar.monitor_interval = bar.monitor_interval, 0  # else it would leave a thread behind
+    bar: Any = SimpleNamespace(monitor_interval=0)
+    with contextlib.suppress(ImportError):
+        from tqdm import tqdm as bar  # onnxscript shows its progress with it; its monitor would leave a thread behind
+    interval, bar.monitor_interval = bar.monitor_interval, 0
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -230,16 +242,8 @@ def _quietly() -> Iterator[None]:
         bar.monitor_interval = interval
 
 
-def _progress_bar() -> Any:  # Any: the class of a package without types, or what stands for it
-    try:
-        from tqdm import tqdm  # which onnxscript shows its progress with
-    except ImportError:
-        return SimpleNamespace(monitor_interval=0)
-    return tqdm
-
-
 def run_torchscript(path: Path) -> Run:
-    """Return what runs a TorchScript file."""
+    """Return the function that runs a TorchScript file."""
     with _quietly():
         loaded = torch.jit.load(str(path))
 
@@ -251,7 +255,7 @@ def run_torchscript(path: Path) -> Run:
 
 
 def run_onnx(path: Path) -> Run:
-    """Return what runs an ONNX file."""
+    """Return the function that runs an ONNX file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -301,9 +305,8 @@ def compare(agent: Agent, module: ExportedAgent, run: Run, steps: Iterator[Step]
         rows = len(step.is_first)
         expected = np.asarray(agent.act(step.obs, is_first=step.is_first))
         state = {name: _begun(state.get(name), value, step.is_first) for name, value in module.initial_state.items()}
-        inputs = rows_of(module.inputs, step.obs, state)
         try:
-            action, *after = run(inputs)
+            action, *after = run(rows_of(module.inputs, step.obs, state))
         except Exception as error:  # torch and onnxruntime have no common class of errors
             raise CheckpointError(
                 f"the file cannot be run on {rows} observations ({type(error).__name__}: {error}): it was not written. "
@@ -318,15 +321,16 @@ def compare(agent: Agent, module: ExportedAgent, run: Run, steps: Iterator[Step]
         largest = max(largest, _difference(action, expected))
         count += rows
         if largest > _TOLERANCE:
+            mine, theirs = (each.reshape(-1)[:8].tolist() for each in (expected, action))
             raise CheckpointError(
                 f"the file acts otherwise than the agent: for observation {count} the largest difference is "
-                f"{largest:.3g} of the actions' size, allowed are {_TOLERANCE:g} (agent {_told(expected)}, file "
-                f"{_told(action)}). It was not written; use ding_like.load or `ding serve`."
+                f"{largest:.3g} of the actions' size, allowed are {_TOLERANCE:g} (agent {mine}, file {theirs}). It was "
+                "not written; use ding_like.load or `ding serve`."
             )
     return Compared(count, largest)
 
 
-def draw_observations(space: spaces.Space[Any], *, seed: int = 0) -> Iterator[Step]:
+def draw_observations(space: Space, *, seed: int = 0) -> Iterator[Step]:
     """Yield random observations of a space, in batches of several sizes; some episodes begin in the middle."""
     space.seed(seed)
     rng = np.random.default_rng(seed)
@@ -336,7 +340,7 @@ def draw_observations(space: spaces.Space[Any], *, seed: int = 0) -> Iterator[St
             yield Step(stack_obs([_draw(space, rng) for _ in range(rows)]), first)
 
 
-def play_observations(env: Any, agent: Agent) -> Iterator[Step]:  # Any: an env of gymnasium, whatever it observes
+def play_observations(env: AnyEnv, agent: Agent) -> Iterator[Step]:
     """Yield what an env observes while the agent plays it; `compare` asks the agent, whose last action is played."""
     obs, _ = env.reset(seed=0)
     is_first = True
@@ -350,7 +354,7 @@ def play_observations(env: Any, agent: Agent) -> Iterator[Step]:  # Any: an env 
             obs, _ = env.reset()
 
 
-def _draw(space: spaces.Space[Any], rng: np.random.Generator, key: str = "") -> Any:
+def _draw(space: Space, rng: np.random.Generator, key: str = "") -> RawBatch:
     if isinstance(space, spaces.Dict):
         return {name: _draw(inner, rng, name) for name, inner in space.spaces.items()}
     if key == ACTION_MASK:
@@ -362,12 +366,11 @@ def _draw(space: spaces.Space[Any], rng: np.random.Generator, key: str = "") -> 
 
 
 def _begun(state: Array | None, initial: Array, is_first: Array) -> Array:
-    rows = len(is_first)
-    fresh = np.stack([initial] * rows)
-    if state is None or len(state) != rows:
+    """Return the state of each row, the initial one where an episode begins."""
+    fresh = np.repeat(initial[None], len(is_first), axis=0)
+    if state is None or len(state) != len(is_first):
         return fresh
-    where = is_first.reshape(rows, *[1] * initial.ndim)
-    return np.where(where, fresh, state)
+    return np.where(is_first.reshape(-1, *[1] * initial.ndim), fresh, state)
 
 
 def _difference(mine: Array, theirs: Array) -> float:
@@ -375,7 +378,3 @@ def _difference(mine: Array, theirs: Array) -> float:
         return float((mine != theirs).any())
     size = max(1.0, float(np.abs(theirs).max(initial=0.0)))
     return float(np.abs(mine - theirs).max(initial=0.0)) / size
-
-
-def _told(action: Array) -> str:
-    return str(action.reshape(-1)[:8].tolist())

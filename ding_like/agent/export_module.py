@@ -1,4 +1,4 @@
-"""Make one torch module of an agent: from observations, and recurrent state, to the actions that it would choose.
+"""Torch module of an agent: from observations, and recurrent state, to the actions that it would choose.
 
 What comes before and behind the network is a chain of small modules: normalisation with the statistics of a checkpoint,
 the choice of the action, and the scaling of actions.
@@ -16,8 +16,8 @@ from gymnasium import spaces, wrappers
 from torch import Tensor, nn
 
 from ding_like.agent.loaded import Agent
-from ding_like.agent.observations import by_flat_name, leaves_of
-from ding_like.agent.wrappers import NO_EFFECT, layers_of
+from ding_like.agent.observations import RawBatch, Space, by_flat_name, leaves_of
+from ding_like.agent.wrappers import NO_EFFECT, AnyWrapper, layers_of
 from ding_like.data.obs import split_mask
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction
@@ -45,10 +45,9 @@ class ExportedAgent(nn.Module):
     def __init__(self, agent: Agent) -> None:
         """Raise ConfigError for a policy whose actor does not act by one network."""
         super().__init__()
-        actor = agent.actor
-        # Any: an actor is anyone's, and is asked for what it has.
-        forward: Any = getattr(actor, "forward", None)
-        choose: Any = getattr(actor, "choose", None)
+        # Any: users write actors too, which may lack these.
+        forward: Any = getattr(agent.actor, "forward", None)
+        choose: Any = getattr(agent.actor, "choose", None)
         if not callable(getattr(forward, "run_tensors", None)) or not callable(getattr(choose, "best", None)):
             raise ConfigError(
                 f"policy '{agent.description.policy_name}' cannot be exported: its actor is no ForwardActor whose "
@@ -62,8 +61,8 @@ class ExportedAgent(nn.Module):
         self._leaves = leaves_of(agent.observation_space)
         self._is_dict = isinstance(agent.observation_space, spaces.Dict)
         self._before = [step for layer in reversed(list(layers_of(agent.wrapping.stack))) for step in _obs_steps(layer)]
-        self._start = {name: _start_of(leaf) for name, leaf in self._leaves.items()}
-        self._held = _held_dtypes(agent)
+        held = leaves_of(ObsLayout(agent.wrapping.stack.observation_space).space)
+        self._held = {name: _torch_dtype(np.dtype(leaf.dtype)) for name, leaf in held.items()}
         self._behind = _action_steps(agent)
         self.initial_state: dict[str, Array] = {
             name: np.asarray(value) for name, value in getattr(forward, "initial_state", {}).items()
@@ -85,7 +84,10 @@ class ExportedAgent(nn.Module):
         state = dict(zip(self.initial_state, inputs[num_leaves:], strict=True))
         for step in self._before:
             leaves = {name: step(leaf) for name, leaf in leaves.items()}
-        leaves = {name: self._as_held(name, leaf) for name, leaf in leaves.items()}
+        for name, leaf in leaves.items():
+            start = getattr(self._leaves.get(name), "start", 0)
+            counted = leaf - torch.as_tensor(np.asarray(start), dtype=leaf.dtype) if np.any(start) else leaf
+            leaves[name] = counted.to(self._held[name])
         obs, mask = split_mask(leaves if self._is_dict else leaves[""])
         output, after = self._run(obs, state)
         action = self._best(output, mask)
@@ -93,14 +95,9 @@ class ExportedAgent(nn.Module):
             action = step(action)
         return (action, *(after[name] for name in self.initial_state))
 
-    def _as_held(self, name: str, leaf: Tensor) -> Tensor:
-        start = self._start.get(name)
-        counted = leaf if start is None else leaf - torch.as_tensor(start, dtype=leaf.dtype)
-        return counted.to(self._held[name])
 
-
-def can_be_exported(layer: Any) -> bool:
-    """Tell whether a wrapper's work can be done by an exported file."""
+def can_be_exported(layer: AnyWrapper) -> bool:
+    """Return whether a wrapper's work can be done by an exported file."""
     if isinstance(layer, (ObsNorm, wrappers.RescaleAction, wrappers.ClipAction, DiscreteAction)):
         return True
     if isinstance(layer, wrappers.FlattenObservation):
@@ -108,7 +105,7 @@ def can_be_exported(layer: Any) -> bool:
     return isinstance(layer, NO_EFFECT)
 
 
-def _obs_steps(layer: Any) -> Sequence[_Step]:
+def _obs_steps(layer: AnyWrapper) -> Sequence[_Step]:
     if isinstance(layer, ObsNorm):
         return [_normalise(layer)]
     if isinstance(layer, wrappers.FlattenObservation):
@@ -135,7 +132,7 @@ def _action_steps(agent: Agent) -> list[_Step]:
     return steps + [_act(layer) for layer in layers if isinstance(layer, gymnasium.ActionWrapper)]
 
 
-def _in_env_numbers(space: spaces.Space[Any]) -> _Step:
+def _in_env_numbers(space: Space) -> _Step:
     layout = ActionLayout(space)
     dtype = _torch_dtype(layout.dtype)
     start = getattr(space, "start", 0)
@@ -161,16 +158,6 @@ def _act(layer: Any) -> _Step:
     return lambda action: torch.minimum(torch.maximum(at_low + (action - first) * slope, low), high).to(low.dtype)
 
 
-def _held_dtypes(agent: Agent) -> dict[str, torch.dtype]:
-    held = ObsLayout(agent.wrapping.stack.observation_space).space
-    return {name: _torch_dtype(np.dtype(leaf.dtype)) for name, leaf in leaves_of(held).items()}
-
-
-def _start_of(leaf: spaces.Space[Any]) -> Array | None:
-    start = getattr(leaf, "start", 0)
-    return np.asarray(start) if np.any(start) else None
-
-
 def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.zeros(1, dtype)).dtype
 
@@ -179,7 +166,7 @@ def _named(leaf: str) -> str:
     return f"obs/{leaf}" if leaf else "obs"
 
 
-def rows_of(inputs: Sequence[Port], obs: Any, state: Mapping[str, Array]) -> list[Array]:
+def rows_of(inputs: Sequence[Port], obs: RawBatch, state: Mapping[str, Array]) -> list[Array]:
     """Return the arrays of a batch of observations and states in the order of the inputs."""
     arrays = {f"state/{name}": value for name, value in state.items()}
     arrays |= {_named(name): value for name, value in by_flat_name(obs).items()}

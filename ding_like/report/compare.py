@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.report.experiment import Experiment, Member, names_of
@@ -21,7 +20,8 @@ from ding_like.report.scores import (
     mean,
 )
 from ding_like.report.text import clock, interval, measure
-from ding_like.utils.files import atomic_write
+from ding_like.types import Config, Json
+from ding_like.utils.files import write_text
 
 # Env steps of experiments that differ by more than this share are not the same budget.
 _SAME_BUDGET = 0.05
@@ -41,7 +41,7 @@ _COLUMNS = (
 SEED_HEADER = tuple(title for title, _, _ in _COLUMNS)
 
 
-def summary_of(experiment: Experiment) -> dict[str, Any]:
+def summary_of(experiment: Experiment) -> Json:
     """Return the scores of an experiment as `scores.json` holds them; without an ended seed the means are None."""
     scores = experiment.scores
     return {
@@ -60,20 +60,17 @@ def summary_of(experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def _seed_row(experiment: Experiment, member: Member) -> dict[str, Any]:
+def _seed_row(experiment: Experiment, member: Member) -> Json:
     result, run = member.result, member.run
     folder, base = member.folder.resolve(), experiment.folder.resolve()
     below = folder.relative_to(base) if folder.is_relative_to(base) else member.folder
-    row: dict[str, Any] = {"seed": member.seed, "state": member.state, "folder": str(below)}
+    row: Json = {"seed": member.seed, "state": member.state, "folder": str(below)}
     if result:
-        row |= {
-            "eval_value": result["eval_value"],
-            "eval_interval": bootstrap_interval(result["eval_value_raw"]),
-            "episodes": len(result["eval_value_raw"]),
-            **{name: result[name] for name in ("stop", "env_step", "train_iter", "duration_s")},
-        }
+        row |= {name: result[name] for name in ("eval_value", "stop", "env_step", "train_iter", "duration_s")}
+        row["eval_interval"] = bootstrap_interval(result["eval_value_raw"])
+        row["episodes"] = len(result["eval_value_raw"])
     elif run is not None:
-        row["env_step"] = int((run.evaluation if len(run.evaluation) else run.training).env_step[-1])
+        row["env_step"] = int(run.newest.env_step[-1])
     if result.get("best_eval") is not None:
         row["best_eval"] = result["best_eval"]
     elif run is not None and len(run.evaluation):
@@ -81,31 +78,36 @@ def _seed_row(experiment: Experiment, member: Member) -> dict[str, Any]:
     return row
 
 
-def write_scores(experiment: Experiment) -> dict[str, Any]:
+def write_scores(experiment: Experiment) -> Json:
     """Write `scores.json` and `scores.md` into the experiment's folder and return what the first one holds."""
     summary = summary_of(experiment)
-    _write(experiment.folder / "scores.json", json.dumps(summary, indent=2))
-    _write(experiment.folder / "scores.md", markdown(summary))
+    write_text(experiment.folder / "scores.json", json.dumps(summary, indent=2))
+    write_text(experiment.folder / "scores.md", markdown(summary))
     return summary
 
 
-def seed_cells(row: Mapping[str, Any]) -> list[str]:
+def seed_cells(row: Config) -> list[str]:
     """Return a seed of `summary_of` as texts below `SEED_HEADER`."""
     known = {**row, "seed": "?" if row["seed"] is None else row["seed"]}
     return [write(known[name]) if name in known else "-" for _, name, write in _COLUMNS]
 
 
-def table_lines(summary: Mapping[str, Any]) -> list[str]:
+def table_lines(summary: Config) -> list[str]:
     """Return the table as lines of a terminal, and below it mean and interquartile mean."""
     return [*aligned([SEED_HEADER, *map(seed_cells, summary["seeds"])]), *_mean_lines(summary)]
 
 
-def markdown(summary: Mapping[str, Any]) -> str:
+def markdown(summary: Config) -> str:
     """Return the table as Markdown."""
-    rows = [SEED_HEADER, ["---"] * len(SEED_HEADER), *map(seed_cells, summary["seeds"])]
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    table = markdown_table([SEED_HEADER, *map(seed_cells, summary["seeds"])])
     means = "\n".join(f"- {line}" for line in _mean_lines(summary))
     return f"# {summary['name']}: {summary['policy']} on {summary['env']}\n\n{table}\n\n{means}\n"
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of equally many cells, the first of which is the head, as a table of Markdown."""
+    head, *body = ([cell.replace("|", r"\|") for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *body))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -119,21 +121,21 @@ def estimate_text(found: Estimate) -> str:
     return measure(found["value"]) + (f" {interval(*found['interval'])}" if found["interval"] else "")
 
 
-def _mean_lines(summary: Mapping[str, Any]) -> list[str]:
+def _mean_lines(summary: Config) -> list[str]:
     ended, seeds = summary["num_ended"], summary["num_seeds"]
     if not ended:
         return [f"no seed of {seeds} has ended yet"]
     average = f"mean {estimate_text(summary['mean'])}"
     of = f"{ended} seeds" if ended == seeds else f"{ended} of {seeds} seeds; the others have not ended"
     if ended == 1:
-        return [f"{average} of {of}: one seed says nothing about the next; give five or more"]
+        return [f"{average} of {of}: a single seed is no evidence about others; give five or more"]
     return [
         f"{average}, interquartile mean {estimate_text(summary['iqm'])} of {of}",
         "95% intervals by bootstrap over seeds; a seed's own is over its evaluation's episodes",
     ]
 
 
-def compare_experiments(experiments: Sequence[Experiment]) -> dict[str, Any]:
+def compare_experiments(experiments: Sequence[Experiment]) -> Json:
     """Return how experiments compare by the fresh evaluations of their last models, as `compare.json` holds it.
 
     Raises ConfigError for fewer than two, for different envs, and for one in which no seed has ended.
@@ -167,13 +169,13 @@ def compare_experiments(experiments: Sequence[Experiment]) -> dict[str, Any]:
     }
 
 
-def write_comparison(comparison: Mapping[str, Any], path: Path) -> Path:
+def write_comparison(comparison: Config, path: Path) -> Path:
     """Write a comparison into a JSON file and return its path."""
-    _write(path, json.dumps(comparison, indent=2))
+    write_text(path, json.dumps(comparison, indent=2))
     return path
 
 
-def comparison_lines(comparison: Mapping[str, Any]) -> list[str]:
+def comparison_lines(comparison: Config) -> list[str]:
     """Return the tables as lines of a terminal, and the warnings."""
     header = ("experiment", "policy", "seeds", "mean [95% CI]", "interquartile mean [95% CI]", "env steps")
     rows = [
@@ -205,7 +207,7 @@ def _seed_warnings(named: Sequence[tuple[str, Experiment]]) -> list[str]:
         if count < all_seeds:
             warnings.append(f"{name}: {all_seeds - count} of {all_seeds} seeds have not ended and do not count")
         if count == 1:
-            warnings.append(f"{name} has one seed: it has no interval, and says nothing about another seed")
+            warnings.append(f"{name} has one seed: it has no interval, and is no evidence about another seed")
         elif count < _FEW_SEEDS:
             warnings.append(f"{name} has {count} seeds: intervals of fewer than {_FEW_SEEDS} are too narrow")
     return warnings
@@ -225,8 +227,3 @@ def _budget_warnings(named: Sequence[tuple[str, Experiment]]) -> list[str]:
 def _steps_text(steps: Sequence[int]) -> str:
     low, high = min(steps), max(steps)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as file:
-        file.write(text.encode())

@@ -18,7 +18,7 @@ from ding_like.report.curve import Plot, plot_experiments, plot_metric, plot_run
 from ding_like.report.experiment import Experiment, Member, seed_log
 from ding_like.report.runs import Run, env_metrics, last_lines
 from ding_like.report.text import clock, interval, measure
-from ding_like.utils.files import atomic_write
+from ding_like.utils.files import write_text
 
 _MAX_VIDEO_BYTES = 8_000_000  # a larger one is left out: a page is to be sent by mail
 _LOG_LINES = 12
@@ -94,8 +94,7 @@ def image(data: bytes, kind: str, caption: str) -> Html:
 
 def write_page(experiment: Experiment, path: Path) -> Path:
     """Write the page into a file and return its path."""
-    with atomic_write(path) as file:
-        file.write(escape_controls(page_of(experiment)).encode())
+    write_text(path, escape_controls(page_of(experiment)))
     return path
 
 
@@ -228,16 +227,12 @@ def _metrics(experiment: Experiment) -> Iterator[Html]:
             runs = experiment.with_metric(name).runs
             of = f", mean of {len(runs)} seeds" if len(runs) > 1 else ""
             figures.append(_figure(plot_metric([experiment], name), f"{name}{of}"))
-            rows.append([name, *(measure(_last_value(run)) for run in runs)])
+            rows.append([name, *(measure(float(run.newest.mean[-1])) for run in runs)])
     if rows:
         seeds = [f"seed {run.config.get('seed', '?')}" for run in experiment.runs]
         header = ["metric", *(seeds if len(seeds) > 1 else ["last evaluation"])]
         shown = table(header, rows, numbers=range(1, len(header)))
         yield section("What the env measures", shown, element("div", *figures, class_="two"))
-
-
-def _last_value(run: Run) -> float:
-    return float((run.evaluation if len(run.evaluation) else run.training).mean[-1])
 
 
 def _evaluations(experiment: Experiment) -> Html:

@@ -118,8 +118,7 @@ class RunConsole:
         """Measure speed and time left from here: call it once, before the loop or after a resume."""
         self._speed.add(progress)
         if self._panel is not None:
-            with suppress(OSError):  # the first update finds a terminal that has gone away
-                self._panel.begin(progress)
+            self._panel.begin(progress)
 
     def update(self, progress: Progress) -> None:
         """Show the newest state."""
@@ -128,11 +127,7 @@ class RunConsole:
         if self._panel is None:
             self._log.info("%s", describe_line(progress, self._speed, self._limits))
         else:
-            try:
-                self._panel.show(progress)
-            except OSError:  # the terminal has gone away: the run continues without it
-                self._panel.close()
-                self._panel = None
+            self._panel.show(progress)
         now_s = self._clock()
         self._next_s = now_s + max(self._every_s, _REST * (now_s - started_s))
 
@@ -147,28 +142,65 @@ class RunConsole:
         self.print([*(REPEATS.take_summary() if self._log is not _SILENT else []), *lines])
 
 
+class LivePanel:
+    """Panel at the bottom of a terminal, which other output scrolls above; a terminal that goes away is left alone."""
+
+    def __init__(self, console: Console, title: str, *, widths: tuple[int, int]) -> None:
+        self.console = console
+        self._title = title
+        self._widths = widths  # the least and the most
+        self._is_lost = False
+        self._live = Live(console=console, auto_refresh=False, transient=False)
+
+    def open(self) -> None:
+        self._live.start()
+
+    def draw(self, content: RenderableType, subtitle: str, *, refresh: bool = True) -> None:
+        """Draw content in a frame as wide as the console has room; without `refresh` it is drawn by `close`."""
+        least, most = self._widths
+        panel = Panel(
+            content,
+            title=f"[bold]{escape(escape_controls(self._title))}",
+            title_align="left",
+            subtitle=subtitle,
+            subtitle_align="right",
+            box=box.ROUNDED,
+            border_style="cyan",
+            width=max(min(self.console.width - _ROOM, most), least),
+        )
+        if not self._is_lost:
+            try:
+                self._live.update(panel, refresh=refresh)
+            except OSError:
+                self._is_lost = True
+
+    def close(self, *, leaves_nothing: bool = False) -> None:
+        """Give the terminal back; may be called again."""
+        self._live.transient = leaves_nothing
+        with suppress(OSError):  # a terminal that has gone away cannot be tidied up
+            self._live.stop()
+
+
 class _RunPanel:
-    """Panel at the bottom of a terminal: a bar, rows of numbers, and what is done just now."""
+    """Panel of a run: a bar, rows of numbers, and what is done just now."""
 
     def __init__(self, console: Console, title: str, limits: Limits, speed: Speed) -> None:
         self.phases: list[str] = []  # what is done just now beside the loop, the innermost last
-        self._console = console
-        self._title = title
+        self._panel = LivePanel(console, title, widths=_WIDTHS)
         self._limits = limits
         self._speed = speed
         self._progress: Progress | None = None  # what was shown last
         self._since_s = time.monotonic()  # when that was shown, or the panel was opened
         self._startup_s = 0.0  # from opening the panel until the run began
-        self._live = Live(console=console, auto_refresh=False, transient=False)
 
     def print(self, line: str) -> None:
         text = Text(escape_controls(line))
         text.highlight_regex(r"^\S+", "bold")
-        self._console.print(text, soft_wrap=True)
+        self._panel.console.print(text, soft_wrap=True)
 
     def open(self) -> None:
         self._since_s = time.monotonic()
-        self._live.start()
+        self._panel.open()
 
     def begin(self, progress: Progress) -> None:
         self._startup_s = max(time.monotonic() - self._since_s - progress.duration_s, 0.0)
@@ -181,28 +213,22 @@ class _RunPanel:
     def begin_phase(self, what: str) -> None:
         self.phases.append(what)
         if self._progress is None:
-            with suppress(OSError):
-                self.draw()
-
-    def draw(self) -> None:
-        self._live.update(self._panel(self.phases[-1] if self.phases else ""), refresh=True)
+            self.draw()
 
     def close(self) -> None:
-        self._live.transient = self._progress is None  # a panel that has shown nothing leaves nothing
-        with suppress(OSError):  # a terminal that has gone away cannot be tidied up
-            if self._progress is not None and self._live.is_started:
-                self._live.update(self._panel(phase=""))  # drawn by `stop`
-            self._live.stop()
+        if self._progress is not None:
+            self.draw(is_last=True)
+        self._panel.close(leaves_nothing=self._progress is None)  # a panel that has shown nothing leaves nothing
 
-    def _panel(self, phase: str) -> Panel:
+    def draw(self, *, is_last: bool = False) -> None:
+        phase = "" if is_last or not self.phases else self.phases[-1]
         duration_s = time.monotonic() - self._since_s
         content: RenderableType = Text(phase)
         if self._progress is not None:
             duration_s += self._startup_s + self._progress.duration_s
             content = Group(self._bar(self._progress), self._rows(self._progress))
         subtitle = f"{phase}   " if phase and self._progress is not None else ""
-        subtitle += clock_text(duration_s)
-        return framed(content, self._console, title=self._title, subtitle=subtitle, widths=_WIDTHS)
+        self._panel.draw(content, subtitle + clock_text(duration_s), refresh=not is_last)
 
     def _rows(self, progress: Progress) -> Table:
         rows = Table.grid(padding=(0, 2, 0, 0))
@@ -239,34 +265,16 @@ def log_terminal(of: logging.Logger) -> Console | None:
     return consoles[0] if consoles and of.isEnabledFor(logging.INFO) else None
 
 
-def framed(content: RenderableType, console: Console, *, title: str, subtitle: str, widths: tuple[int, int]) -> Panel:
-    """Return content in the frame of a run's panel, as wide as the console has room, within the least and the most."""
-    least, most = widths
-    return Panel(
-        content,
-        title=f"[bold]{escape(escape_controls(title))}",
-        title_align="left",
-        subtitle=subtitle,
-        subtitle_align="right",
-        box=box.ROUNDED,
-        border_style="cyan",
-        width=max(min(console.width - _ROOM, most), least),
-    )
-
-
 @contextmanager
 def _ticking(tick: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Call `tick` now and then, in a thread of its own, until the block ends or a call raises OSError."""
+    """Call `tick` now and then, in a thread of its own, until the block ends."""
     ended = threading.Event()
 
     def run() -> None:
         wait_s = every_s
         while not ended.wait(wait_s):
             started_s = time.monotonic()
-            try:
-                tick()
-            except OSError:  # the terminal has gone away: the next update finds out
-                return
+            tick()
             wait_s = max(every_s, _REST * (time.monotonic() - started_s))
 
     thread = threading.Thread(target=run, name="ticker", daemon=True)

@@ -59,6 +59,11 @@ class Run:
         return self.folder.resolve().name
 
     @property
+    def newest(self) -> Reports:
+        """Evaluations, or before there is one the returns of training."""
+        return self.evaluation if len(self.evaluation) else self.training
+
+    @property
     def env(self) -> str:
         """Name of the env, "" if the folder does not say."""
         env = self.config.get("env", {})

@@ -198,7 +198,6 @@ class ServedPolicy:
         self._lock = threading.Lock()  # one forward pass at a time: actors keep scratch memory
         self._fault: dict[str, str] | None = None
         self._bad: dict[Path, Candidate] = {}  # candidates that could not be loaded and are not tried again
-        self._logged: set[str] = set()  # files whose fault was logged, until they load again
         self.agent, self._served = self._load_first()  # what answers now
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="checkpoints", daemon=True)
@@ -268,7 +267,11 @@ class ServedPolicy:
                 self.agent = agent
                 logger.info("now serving %s", agent.version)
                 return True
-        self._note_gone()
+        why = self._choice.why_gone()
+        if why is not None:
+            self._note("", why)
+        elif self._fault is not None and not self._fault["file"]:
+            self._fault = None
         return False
 
     def _load_first(self) -> tuple[ServedAgent, Candidate]:
@@ -289,23 +292,14 @@ class ServedPolicy:
             self._note(candidate.path.name, str(error))
             return None
         self._bad.pop(candidate.path, None)
-        self._logged -= {candidate.path.name, _UNEXPECTED}
         self._fault = None
         return agent
 
-    def _note_gone(self) -> None:
-        why = self._choice.why_gone()
-        if why is not None:
-            self._note("", why)
-        elif "" in self._logged:
-            self._logged.discard("")
-            self._fault = None
-
     def _note(self, file: str, message: str) -> None:
-        """Keep a fault for `health`, and log it unless one of the same file was logged."""
+        """Keep a fault for `health`, and log it unless it is that of before."""
+        is_new = self._fault is None or (self._fault["file"], self._fault["message"]) != (file, message)
         self._fault = {"file": file, "message": message, "meanwhile": str(self.agent.version)}
-        if file not in self._logged:
-            self._logged.add(file)
+        if is_new:
             logger.warning("%s Serving goes on with %s.", message.rstrip(".") + ".", self.agent.version)
 
     def _watch(self) -> None:

@@ -15,12 +15,12 @@ from optuna.trial import FrozenTrial, TrialState
 
 from ding_like.config.tree import literal
 from ding_like.errors import ConfigError
-from ding_like.report.compare import aligned
+from ding_like.report.compare import aligned, markdown_table
 from ding_like.report.curve import COLOURS
 from ding_like.report.text import measure
 from ding_like.study.plan import Param, StudyPlan, trial_folder
 from ding_like.study.trials import FAILED, PRUNED_AT
-from ding_like.utils.files import atomic_write
+from ding_like.utils.files import atomic_write, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -53,16 +53,13 @@ def table_rows(study: optuna.Study, plan: StudyPlan) -> list[list[str]]:
 
 def write_table(study: optuna.Study, plan: StudyPlan, folder: Path) -> Path:
     """Write all trials as a table of Markdown."""
-    head, *rows = table_rows(study, plan)
-    lines = [f"# {folder.name}: {len(rows)} trials of {plan.trials}", "", f"`{plan.command}`", ""]
-    lines += [_markdown(head), _markdown(["---"] * len(head)), *map(_markdown, rows)]
+    rows, path = table_rows(study, plan), folder / TABLE_FILE
+    text = f"# {folder.name}: {len(rows) - 1} trials of {plan.trials}\n\n`{plan.command}`\n\n{markdown_table(rows)}\n"
     weights = importances(study)
     if weights:
-        said = ", ".join(f"`{key}` {share:.0%}" for key, share in weights.items())
-        lines += ["", f"Share of the differences between trials that a setting explains (PED-ANOVA): {said}."]
-    path = folder / TABLE_FILE
-    with atomic_write(path) as file:
-        file.write(("\n".join(lines) + "\n").encode())
+        listed = ", ".join(f"`{key}` {share:.0%}" for key, share in weights.items())
+        text += f"\nShare of the differences between trials that a setting explains (PED-ANOVA): {listed}.\n"
+    write_text(path, text)
     return path
 
 
@@ -92,33 +89,23 @@ def write_best_config(study: optuna.Study, plan: StudyPlan, folder: Path) -> Pat
     head = f"# The best of {len(ended)} trials: trial {best.number}, whose last model returned {worth}.\n"
     head += f"# To run it: ding -m {plan.mode} -c {path} {' '.join(plan.limits)}\n"
     name = literal(f"{folder.name}_best")
-    with atomic_write(path) as file:
-        file.write(f'{head}{text}main_config["exp_name"] = {name}\n'.encode())
+    write_text(path, f'{head}{text}main_config["exp_name"] = {name}\n')
     return path
 
 
 def write_summary(study: optuna.Study, plan: StudyPlan, folder: Path) -> None:
     """Write `study_result.json`: counts, the best trial and its settings."""
-    ended = ended_trials(study)
     trials = study.get_trials(deepcopy=False)
-    best: dict[str, Any] | None = None
-    if ended:
-        found = ended[0]
-        best = {"trial": found.number, "value": found.value, "params": dict(found.params)}
+    best = [{"trial": each.number, "value": each.value, "params": each.params} for each in ended_trials(study)[:1]]
     counts = {state.name.lower(): sum(each.state == state for each in trials) for state in TrialState}
-    said = {"trials": len(trials), "asked": plan.trials, "states": counts, "best": best}
-    with atomic_write(folder / "study_result.json") as file:
-        file.write(json.dumps(said, indent=2).encode())
+    summary = {"trials": len(trials), "asked": plan.trials, "states": counts, "best": best[0] if best else None}
+    write_text(folder / "study_result.json", json.dumps(summary, indent=2))
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, most: int) -> list[str]:
     """Return the first rows of a table for a terminal, with its head."""
     lines = aligned(rows[: most + 1])
     return lines + ([f"and {len(rows) - len(lines)} more in {TABLE_FILE}"] if len(rows) > len(lines) else [])
-
-
-def _markdown(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _text(value: Any) -> str:  # Any: what a sampler draws

@@ -6,20 +6,17 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.live import Live
-from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from ding_like.report.progress import Limits, Progress, Speed
-from ding_like.report.run_console import framed
+from ding_like.report.run_console import LivePanel
 from ding_like.report.text import clock as clock_text
 from ding_like.report.text import measure
 from ding_like.study.child_runs import MetricsTail
@@ -132,40 +129,33 @@ class SeedsView:
 
     def __init__(self, console: Console | None, title: str) -> None:
         self.every_s = 10.0 if console is None else 0.5
-        self._title = title
-        self._console = console
-        self._live = None if console is None else Live(console=console, auto_refresh=False, transient=False)
-        if self._live is not None:
-            self._live.start()
+        self._panel = None if console is None else LivePanel(console, title, widths=_WIDTHS)
+        if self._panel is not None:
+            self._panel.open()
 
     def show(self, status: SeedsStatus) -> None:
-        """Show the status; a terminal that has gone away is left alone."""
-        if self._live is None or self._console is None:
+        """Show the status."""
+        if self._panel is None:
             logger.info("%s", status.line())
             return
-        with suppress(OSError):
-            self._live.update(self._panel(status, self._console), refresh=True)
-
-    def close(self) -> None:
-        """Give the terminal back, the panel as it is; may be called again."""
-        with suppress(OSError):
-            if self._live is not None:
-                self._live.stop()
-
-    def _panel(self, status: SeedsStatus, console: Console) -> Panel:
         table = Table.grid(padding=(0, 2, 0, 0))
         for style in ("bold", "", ""):
             table.add_column(style=style, no_wrap=True)
         table.add_column(no_wrap=True, justify="right")
         table.add_column(no_wrap=True, overflow="ellipsis")
-        room = max(console.height - 4, 1)  # a panel that is higher than the terminal cannot be drawn over
+        room = max(self._panel.console.height - 4, 1)  # a panel that is higher than the terminal cannot be drawn over
         shown = list(status.seeds.values())
         if len(shown) > room:
             shown = sorted(shown, key=lambda each: each.state not in ("runs", "waits"))[:room]
         for each in shown:
             table.add_row(*_cells(each, status.fraction_of(each)))
         subtitle = f"{status.counts()}   {clock_text(status.duration_s)}   {status.eta_text} left"
-        return framed(table, console, title=self._title, subtitle=subtitle, widths=_WIDTHS)
+        self._panel.draw(table, subtitle)
+
+    def close(self) -> None:
+        """Give the terminal back, the panel as it is; may be called again."""
+        if self._panel is not None:
+            self._panel.close()
 
 
 def _cells(each: SeedStatus, done: float | None) -> tuple[str, Text, ProgressBar | str, str, str]:

@@ -52,6 +52,12 @@ def atomic_write(path: str | os.PathLike[str], *, durable: bool = False) -> Iter
         sync_folder(path.parent)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file in UTF-8 as `atomic_write` does."""
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
 def sync_folder(folder: Path) -> None:
     """Wait until the disk has the entries of a folder: a rename is one of those."""
     descriptor = os.open(folder, os.O_RDONLY)
@@ -186,8 +192,7 @@ def read_private_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
 
 def save_plan(path: Path, plan: Any, *, version: int) -> None:  # Any: a dataclass
     """Write the fields of a dataclass as JSON, with the version of their format."""
-    with atomic_write(path) as file:
-        file.write(json.dumps({"format": version, **asdict(plan)}, indent=2).encode())
+    write_text(path, json.dumps({"format": version, **asdict(plan)}, indent=2))
 
 
 def load_plan(path: Path, cls: type[T], *, version: int, still: str) -> T | None:

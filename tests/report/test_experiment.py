@@ -137,7 +137,7 @@ def test_the_table_says_which_seeds_do_not_count(tmp_path: Path) -> None:
 def test_one_seed_is_told_that_it_says_little(tmp_path: Path) -> None:
     lines = table_lines(summary_of(read_experiment(write_seeds(tmp_path / "exp", {0: 100.0}))))
 
-    assert "one seed says nothing about the next" in lines[-1] and "[" not in lines[-1]
+    assert "a single seed is no evidence about others" in lines[-1] and "[" not in lines[-1]
 
 
 def test_what_is_of_one_run_names_the_seeds(tmp_path: Path) -> None:

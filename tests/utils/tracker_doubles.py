@@ -21,6 +21,7 @@ class FileTracker:
 
     def begin(self, run: TrackedRun) -> str:
         self._file = run.folder / "tracked.jsonl"
+        run.folder.mkdir(exist_ok=True)  # the run may not have written anything yet
         self._write(begin=run.run_id, name=run.name, policy=run.config["policy"]["type"])
         return run.run_id or "first"
 

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from ding_like.errors import ConfigError
 from ding_like.types import Config, Json
-from ding_like.utils.files import atomic_write
+from ding_like.utils.files import write_text
 from ding_like.utils.imports import pip_line
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.registries import TRACKER_REGISTRY
@@ -310,8 +310,7 @@ class Follower:
 
     def save(self) -> None:
         """Write the id of the run at the tracker, and how far it is."""
-        with atomic_write(self._state) as file:
-            file.write(json.dumps({"run": self.run_id, "offset": self._offset, "skip": self._skip}).encode())
+        write_text(self._state, json.dumps({"run": self.run_id, "offset": self._offset, "skip": self._skip}))
 
 
 def lines_behind(metrics: Path, num_bytes: int) -> Iterator[tuple[int, Report | None]]:
