@@ -230,7 +230,9 @@ def _quietly() -> Iterator[None]:
         each.setLevel(logging.ERROR)
     bar: Any = SimpleNamespace(monitor_interval=0)
     with contextlib.suppress(ImportError):
-        from tqdm import tqdm as bar  # onnxscript shows its progress with it; its monitor would leave a thread behind
+        import tqdm  # with which onnxscript shows its progress; its monitor would leave a thread behind
+
+        bar = tqdm.tqdm
     interval, bar.monitor_interval = bar.monitor_interval, 0
     try:
         with warnings.catch_warnings():
