@@ -172,7 +172,8 @@ class RankMode(TrainingMode[RankSettings]):
                 dtype=settings.dtype,
             )
             ranks.wait_ready(timeout_s=settings.join_s)
-            return RankRunner(LearnerSide(cfg, parts), ranks, updater, settings, is_leaving=is_leaving)
+            side = LearnerSide(cfg, parts, max_policy_lag=settings.max_policy_lag)
+            return RankRunner(side, ranks, updater, settings, is_leaving=is_leaving)
 
         return make
 

@@ -6,8 +6,8 @@ import copy
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,38 +15,33 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, Weights
+from ding_like.comm.channels import CollectRequest, Segment
 from ding_like.comm.ray.packing import pack_state, unpack_state
 from ding_like.comm.weights.encode import Encoded, encode
-from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import warmup_steps
-from ding_like.pipeline.collect import NewestWeights, PolicyWeights, RolloutWorker, collector_name, segment_of
-from ding_like.pipeline.components import Opponents, build_buffer, build_policy, evaluated_env
+from ding_like.pipeline.collect import NewestWeights, PolicyWeights, RolloutWorker, collector_name
+from ding_like.pipeline.components import Components, Opponents, build_buffer, build_policy, evaluated_env
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, seeded_collect_env
+from ding_like.pipeline.learner_side import LearnerSide, build_driver
 from ding_like.pipeline.learners.synced import pack_learn_state, restored
-from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, RowReceiver
-from ding_like.pipeline.rows import RowQueue
-from ding_like.pipeline.statistics import ENV_WRAPPERS, adopt_statistics
+from ding_like.pipeline.remote_collectors import RemoteCollectors
+from ding_like.pipeline.statistics import adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.base import device_named
 from ding_like.policy.sharing import mean_gradient, weaken
-from ding_like.types import Array, EnvManager, Info, State
-from ding_like.utils.seeding import (
-    MAX_SEED,
-    global_rng_state,
-    make_rng,
-    set_global_rng_state,
-    set_pkg_seed,
-)
+from ding_like.types import Array, Config, EnvManager, Info, Json, Setting, State
+from ding_like.utils.seeding import MAX_SEED, global_rng_state, make_rng, set_global_rng_state, set_pkg_seed
+from ding_like.worker import BaseLearner, BaseSerialCommander, create_learner
+from ding_like.worker.collector.stop_rule import StopRule
 from ding_like.worker.evaluator.interaction import play_episodes
 
-# Later than that of a policy as a collector has made it, so that even the first weights are taken.
-ATTEMPT = 1
+# Of the learner of a gradient worker, whose updates the run's own learner logs, checks and saves.
+_NO_HOOKS = dict.fromkeys((*BaseLearner.config["hook"], "log_reduce_after_iter"), False) | {"load_ckpt_before_run": ""}
 
 
 class SegmentStorage:
@@ -81,69 +76,6 @@ class SegmentStorage:
         return segment
 
 
-class LearnRows:
-    """Storage of a gradient worker: rows, which allow updates in the ratio of the config, and minibatches of them.
-
-    `intake` takes the rows of other processes; without it there is one collector, which counts its env steps itself.
-    """
-
-    def __init__(
-        self, rows: RowQueue, algo: Algorithm, *, intake: RowReceiver | None = None,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        self.rows, self.close = rows, close
-        self._algo, self._intake = algo, intake
-        self._parts: list[Collected] = []
-        self.run_env_step = 0  # of all gradient workers, as last reported here
-
-    # --- rows in
-
-    def order_round(self) -> CollectRequest:
-        """Return how many rows a round of collecting is to bring; 0: updates are behind."""
-        order = self.rows.order()
-        return order._replace(env_step=max(order.env_step, self.run_env_step))
-
-    def insert_data_slice(self, data: Any, info: Mapping[str, Any]) -> None:
-        """Take the rows that one collector returned; `before_gradients` stores those of a round together."""
-        self._parts.append(Collected(info["Worker"], segment_of(data, info), info["CameS"], info["Asked"]))
-
-    def before_gradients(self) -> None:
-        """Store the rows that came."""
-        parts, self._parts = self._parts, []
-        if self._intake is not None:
-            self._intake.put(parts, self.rows.order())
-        else:
-            for part in parts:
-                self.rows.put(part.segment)
-
-    def insert_random(self) -> int:
-        """Store the rows that came as those of random actions, which allow no updates; return how many there are."""
-        parts, self._parts = self._parts, []
-        assert self._intake is not None, "one collector's random rows are collected by its owner"
-        return self._intake.put_random(parts)
-
-    def note_remote(self, infos: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
-        """Count the segments of other gradient workers; return the statistics of the envs' wrappers."""
-        assert self._intake is not None, "the parts were built for remote collectors"
-        for info in infos:
-            self._intake.count_elsewhere(info["Worker"], info["Segment"], age_s=info["data_age_s"])
-        return self._intake.statistics()
-
-    # --- minibatches out
-
-    def generate_batches(self, num_mini_batch: int, mini_batch_size: int, num_epochs: int) -> Iterator[Any]:
-        """Yield minibatches of the batches that are allowed by now, and None after the last one of each batch.
-
-        The policy's config says how large they are.
-        """
-        algo = self._algo
-        while (batch := self.rows.next()) is not None:
-            yield from algo.minibatches(batch, self.rows.env_step)
-            if algo.priority is not None:
-                self.rows.update_priorities(algo.priority)
-            yield None
-
-
 # Of this process: what was made here is used in the process of a run itself, and not by a worker's own.
 _PROCESS = uuid.uuid4().hex
 _generators = threading.Lock()  # of the process, while a policy of its own seeds them
@@ -167,7 +99,7 @@ class SchemeFactories:
     """
 
     cfg: FrozenConfig
-    fitted: Mapping[str, Any]  # the policy section as `fit_policy_config` returns it
+    fitted: Config  # the policy section as `fit_policy_config` returns it
     seed: int
     env_setting: EnvSetting
     model: torch.nn.Module | None
@@ -177,15 +109,9 @@ class SchemeFactories:
 
     @classmethod
     def of(
-        cls,
-        cfg: FrozenConfig,
-        *,
-        seed: int,
-        env_setting: EnvSetting | None = None,
-        model: torch.nn.Module | None = None,
-        dynamic_seed: bool = True,
-        fitted: Mapping[str, Any] | None = None,
-    ) -> SchemeFactories:
+        cls, cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None,
+        model: torch.nn.Module | None = None, dynamic_seed: bool = True, fitted: Config | None = None,
+    ) -> SchemeFactories:  # fmt: skip
         """Return the factories of a config; one env is opened to look at its spaces unless `fitted` says them.
 
         `env_setting` and `model` stand in place of the config's envs and the policy's model, `dynamic_seed` is as in a
@@ -226,6 +152,34 @@ class SchemeFactories:
     ) -> EnvManager:
         """Return launched envs of evaluations, which bring seeds of their own."""
         return build_eval_env(self.cfg, seed=self.seed, env_setting=self.env_setting)
+
+    # --- learner's sides
+
+    def run_side(self, *, collects: bool, max_policy_lag: int | None) -> LearnerSide:
+        """Return the learner's side of a run; with `collects` it has envs to collect in."""
+        parts = build_driver(
+            self.cfg, seed=self.seed, env_setting=self.env_setting, model=self.model, dynamic_seed=self.dynamic_seed,
+            collects=collects,
+        )  # fmt: skip
+        return LearnerSide(self.cfg, parts, max_policy_lag=max_policy_lag, close=parts.close)
+
+    def worker_side(self, policy: Policy, index_worker: int, max_policy_lag: int | None) -> LearnerSide:
+        """Return the learner's side of gradient worker `index_worker`: rows of its own, and a learner without hooks."""
+        with ExitStack() as opened:
+            folder = opened.enter_context(TemporaryDirectory(prefix="ding-like-"))
+            cfg, buffer = FrozenConfig(deep_merge(self.cfg, {"exp_name": folder})), None
+            if not cfg.policy.on_policy:
+                buffer = build_buffer(cfg, seed=self.seed, rank=index_worker, env_setting=self.env_setting)
+            learner = create_learner(
+                {**cfg.policy.learn.learner, "hook": _NO_HOOKS}, policy=policy.learn_mode, exp_name=folder,
+                dist_info=(index_worker, index_worker + 1),
+                rng=make_rng(self.seed, "learner", str(index_worker), *self.resumed),
+            )  # fmt: skip
+            report, command = RemoteCollectors(), policy.command_mode
+            commander = BaseSerialCommander(cfg.policy.other.commander, learner, report, None, buffer, command)
+            parts = Components(None, None, policy, learner, report, None, buffer, commander, None)
+            opened.callback(parts.close)
+            return LearnerSide(cfg, parts, max_policy_lag=max_policy_lag, close=opened.pop_all().close)
 
     # --- what they share
 
@@ -283,18 +237,18 @@ class Algorithm:
 
     `update_every`: rows (of whole episodes: episodes) to collect between two stages of updates. `start_steps`: env
     steps of the run at whose begin actions are random. `test_every`: updates between two evaluations of
-    `num_test_episodes` episodes each. `policy` is the one whose section and optimizers are read and changed.
+    `num_test_episodes` episodes each. `policy` is the one whose section and optimizers are read and changed. `side` is
+    the learner's side of the run in its own process, whose collector, learner and rows the algorithm uses.
     """
 
-    def __init__(self, factories: SchemeFactories, policy: Policy) -> None:
+    def __init__(self, factories: SchemeFactories, policy: Policy, side: LearnerSide | None = None) -> None:
         section = factories.cfg.policy
-        self.factories = factories
-        self.policy = policy
-        self.priority: Array | None = None  # of the rows of the last minibatch
-        self.num_updates = 0  # of the policy that computes here
+        self.factories, self.policy = factories, policy
+        self.keeps_parts = side is not None  # what the run learns with is not replaced
+        self._side = side
         self._on_policy = bool(section.on_policy)
         self.update_every: int = int(section.collect.get("n_sample") or section.collect.get("n_episode") or 1)
-        self.start_steps: int = warmup_steps(section)
+        self.start_steps: int = warmup_steps(section) if side is None else 0  # the run collects its random rows first
         self.num_test_episodes: int = int(section.eval.evaluator.n_episode)
         self.test_every: int = int(section.eval.evaluator.eval_freq)
 
@@ -374,9 +328,11 @@ class Algorithm:
 
     def rollout_worker(
         self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
-        storage: RowSink | None = None,
+        storage: SegmentStorage | None = None,
     ) -> RolloutWorker:  # fmt: skip
         """Return what a worker collects with, in `envs`, which are closed with it; joined to weights and a storage."""
+        if self.keeps_parts and storage is not None:
+            return _RunCollector(self.factories, self.side, storage)
         own, seed = self.factories, self.factories.lane_seed(index_worker, index_parent)
         is_first = index_worker <= 1 and index_parent == 0
         place = () if is_first else (str(index_parent), str(index_worker))
@@ -387,61 +343,64 @@ class Algorithm:
         if not own.is_at_home and not Path(cfg.exp_name).is_dir():  # on another machine the run has no folder
             folder = TemporaryDirectory(prefix="ding-like-")
             cfg = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
-        end = RolloutWorker(
-            cfg,
-            envs,
-            self.policy,
-            fitted=own.fitted,
-            seed=own.seed,
-            name=collector_name(index_worker, index_parent),
-            rng=make_rng(own.seed, "collector", *place, *own.resumed),
-            folder=folder,
-        )
+        worker = RolloutWorker(
+            cfg, envs, self.policy, fitted=own.fitted, seed=own.seed, name=collector_name(index_worker, index_parent),
+            rng=make_rng(own.seed, "collector", *place, *own.resumed), folder=folder,
+        )  # fmt: skip
         if weights is not None and storage is not None:
-            end.connect(weights, storage)
-        return end
+            worker.connect(weights, storage)
+        return worker
+
+    def evaluate(self, envs: EnvManager, weights: PolicyWeights, *, number: int) -> EvalResult:
+        """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
+
+        Games are played against the config's opponent. Each env plays its share, so that short episodes are not
+        preferred.
+        """
+        own = self.factories
+        seen = evaluated_env(own.cfg, envs, Opponents(own.fitted, weights.policy), seed=own.seed)
+        adopt_statistics(seen, weights.statistics)
+        rng = make_rng(own.seed, "evaluator", str(number))
+        return play_episodes(seen, adapt_eval_mode(weights.policy.eval_mode), self.num_test_episodes, rng=rng)
 
     # --- what a gradient worker computes with
 
-    def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnRows:
-        """Return the rows of gradient worker `index_worker` in a process of its own, which begin empty."""
-        own, cfg, folder = self.factories, self.factories.cfg, TemporaryDirectory(prefix="ding-like-")
-        buffer = None
-        if not cfg.policy.on_policy:
-            apart = FrozenConfig(deep_merge(cfg, {"exp_name": folder.name}))
-            buffer = build_buffer(apart, seed=own.seed, rank=index_worker, env_setting=own.env_setting)
+    @property
+    def side(self) -> LearnerSide:
+        """Learner's side of the run, or of this gradient worker once `learning_storage` was called."""
+        assert self._side is not None, "a worker that collects does not learn"
+        return self._side
 
-        def newest() -> Version:
-            return Version(ATTEMPT, self.num_updates)
+    def learning_storage(self, index_worker: int, max_policy_lag: int | None) -> LearnerSide:
+        """Return the rows of the run, or, in a gradient worker's process, rows of its own, which begin empty."""
+        if self._side is None:
+            self._side = self.factories.worker_side(self.policy, index_worker, max_policy_lag)
+        return self._side
 
-        def close() -> None:
-            if buffer is not None:
-                buffer.close()
-            folder.cleanup()
+    @property
+    def num_updates(self) -> int:
+        """Number of updates of the policy that computes here."""
+        return self.side.parts.learner.train_iter
 
-        rows = RowQueue(cfg, buffer, newest=newest)
-        self._rng = make_rng(own.seed, "learner", str(index_worker), *own.resumed)
-        intake = RowReceiver(
-            rows, RemoteCollectors(), newest=newest, max_policy_lag=max_policy_lag,
-            follows_episodes=buffer is not None and buffer.needs_env,
-        )  # fmt: skip
-        return LearnRows(rows, self, intake=intake, close=close)
-
-    def minibatches(self, batch: Any, env_step: int) -> Iterable[Any]:  # Any: what the policy learns from
-        """Divide a batch as the policy wants it."""
-        return self.policy.learn_mode.minibatches(batch, self._rng)
+    @num_updates.setter
+    def num_updates(self, value: int) -> None:
+        learner = self.side.parts.learner
+        learner.last_iter.update(max(learner.train_iter, value))
 
     def compute_gradients(self, minibatch: Any) -> tuple[State | None, Info]:  # Any: of whatever the policy learns from
-        """Return (gradient, what the policy reports) of a minibatch; priorities are kept for the storage."""
-        info, self.priority = self.policy.learn_mode.grad(minibatch)
-        return self.policy.gradient(), info
+        """Return (gradient, what the policy reports) of a minibatch; the run's own policy keeps its gradient."""
+        info = self.side.parts.learner.compute_gradients(minibatch)
+        return None if self.keeps_parts else self.policy.gradient(), info
 
     def apply_gradients(self, gradients: State | None = None, info: Info | None = None) -> None:
         """Take the optimizer's step with a gradient of `compute_gradients`; None: with the one computed here."""
         if gradients is not None:
             self.policy.load_gradient(gradients)
-        self.policy.learn_mode.apply()
-        self.num_updates += 1
+        self.side.parts.learner.apply_gradients(info)
+
+    def count_update(self, info: Info) -> None:
+        """Count an update that other processes have applied, and run the learner's hooks."""
+        self.side.parts.learner.count_update(info)
 
     def mean_gradients(self, gradients: Sequence[State]) -> State:
         """Return the mean of what several workers computed."""
@@ -455,37 +414,64 @@ class Algorithm:
         """Return what gradient workers compute with: parameters, targets, running statistics."""
         return self.policy.grad_state()
 
-    def learned_state(self) -> tuple[Any, Array]:  # Any: of JSON
-        """Return all that was learned, the optimizer's state included."""
-        described, flat = pack_learn_state(self.policy.learn_mode.state_dict())
-        return described, pack_state(flat)
-
-    def load_learned_state(self, state: tuple[Any, Array]) -> None:
-        """Take over what `learned_state` returned."""
-        described, flat = state
-        self.policy.learn_mode.load_state_dict(restored(described, unpack_state(flat)))
-
     def load_gradient_weights(self, state: State) -> None:
         """Take over what `gradient_weights` of another process returned."""
         self.policy.load_grad_state(state)
 
     def acting_weights(self, version: int, statistics: Mapping[str, Any]) -> Encoded:
-        """Return what collectors act with, in version `version`, and by what their envs normalise."""
-        state = self.policy.collect_mode.state_dict()
-        whole = {**state, ENV_WRAPPERS: statistics} if statistics else state
-        return encode(Weights("policy", Version(ATTEMPT, version), state_of(whole)))
+        """Return what collectors act with, and what their envs normalise by: `statistics`, or those known here."""
+        return encode(self.side.acting(statistics or None))
 
-    def evaluate(self, envs: EnvManager, weights: PolicyWeights, *, number: int) -> EvalResult:
-        """Play the fresh episodes of evaluation `number` in launched `envs`, with the weights that are loaded.
+    def learned_state(self) -> tuple[Json, Array]:
+        """Return all that was learned, the optimizer's state included."""
+        described, flat = pack_learn_state(self.policy.learn_mode.state_dict())
+        return described, pack_state(flat)
 
-        Games are played against the config's opponent. Each env plays its share, so that short episodes are not
-        preferred.
-        """
-        own = self.factories
-        seen = evaluated_env(own.cfg, envs, Opponents(own.fitted, weights.policy), seed=own.seed)
-        adopt_statistics(seen, weights.statistics)
-        rng = make_rng(own.seed, "evaluator", str(number))
-        return play_episodes(seen, adapt_eval_mode(weights.policy.eval_mode), self.num_test_episodes, rng=rng)
+    def load_learned_state(self, state: tuple[Json, Array]) -> None:
+        """Take over what `learned_state` returned."""
+        described, flat = state
+        self.policy.learn_mode.load_state_dict(restored(described, unpack_state(flat)))
+
+    def fetch_before_saving(self, fetch: Callable[[], None]) -> None:
+        """Have `fetch` bring what other processes have learned before the learner's state is read."""
+        learner = self.side.parts.learner
+        own, counts = learner.policy.state_dict, learner.state_dict()
+
+        def state_dict() -> State:
+            fetch()
+            return own()
+
+        learner.policy = learner.policy._replace(state_dict=state_dict)
+        learner.load_state_dict(counts)
+
+    def save_model(self, name: str) -> None:
+        """Write a checkpoint of the learner under this name."""
+        self.side.parts.learner.save_checkpoint(name)
+
+
+class _RunCollector(RolloutWorker):
+    """Run's own collector, which acts with the policy that learns, and whose segments go to a worker's storage."""
+
+    def __init__(self, factories: SchemeFactories, side: LearnerSide, storage: SegmentStorage) -> None:
+        parts = side.parts
+        self._cfg, self._fitted = factories.cfg, factories.fitted
+        self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
+        self.weights, self.sink = PolicyWeights(parts.policy), storage
+        self._commander = parts.commander
+        self.random_steps, self.setting, self._acts_at_random = 0, {}, False
+
+    def collect(self, request: CollectRequest, *, stop: StopRule | None = None) -> CollectRequest:
+        return self.collect_segment(request, stop=stop)
+
+    def collect_setting(self, request: CollectRequest) -> Setting:
+        setting: Setting = self._commander.step()
+        return setting
+
+    def _observed(self) -> Mapping[str, Array]:
+        return {}  # the envs normalise by what they observe themselves
+
+    def close(self) -> None:
+        """Do nothing: the collector is the run's."""
 
 
 def no_envs(*_: object) -> None:

@@ -143,7 +143,7 @@ class RankRunner:
     ) -> None:
         self._end, self._ranks, self._updater, self._settings = end, ranks, updater, settings
         self._is_leaving = is_leaving
-        self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
+        self._intake = end.receiver
         self._segment_rows = end.segment_rows(settings.segment_rows, len(ranks.ranks))
         self._pushed: dict[int, Version] = {}  # by rank
         self._statistics: dict[str, Array] = {}

@@ -8,9 +8,8 @@ _HERE = "ding_like.pipeline.ray"
 _HOME_OF = {
     name: f"{_HERE}.{module}"
     for module, names in dict(
-        scheme="Learner Scheme", worker_set="Worker WorkerSet", c_worker="CWorker CWorkerSet",
-        collector_thread="CollectorThread",
-        g_worker="GWorker GWorkerSet", u_worker="UWorker UpdaterThread",
+        scheme="Learner Scheme", worker_set="Worker WorkerSet", c_worker="CWorker CWorkerSet CollectorThread",
+        updates="GWorker GWorkerSet UWorker UpdaterThread",
     ).items()
     for name in names.split()
 }  # fmt: skip

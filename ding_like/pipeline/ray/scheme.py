@@ -1,27 +1,42 @@
-"""Training scheme: an update worker over gradient workers over collectors."""
+"""Training scheme: an update worker over gradient workers over collectors, and the runner of a run that has one."""
 
 from __future__ import annotations
 
 import logging
+import math
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import replace
 
-from ding_like.comm.ray.cluster import open_cluster
+import torch
+
+from ding_like.comm.ray.actors import ClusterLoss
+from ding_like.comm.ray.cluster import ClusterWatch, open_cluster
 from ding_like.comm.ray.needs import options_of
 from ding_like.comm.workers.failures import FailureLog
+from ding_like.config import FrozenConfig
+from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.checks import check_patterns
-from ding_like.pipeline.factories import SchemeFactories, no_envs
-from ding_like.pipeline.learner_side import LearnerSide, RunAlgorithm
+from ding_like.pipeline.components import Components
+from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.factories import Algorithm, SchemeFactories, no_envs
+from ding_like.pipeline.learner_side import LearnerSide
 from ding_like.pipeline.ray.c_worker import CWorkerSet
-from ding_like.pipeline.ray.g_worker import GWorkerSet
-from ding_like.pipeline.ray.settings import RaySettings, wanted, worker_class
+from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings, wanted, worker_class
+from ding_like.pipeline.ray.updates import GWorkerSet
+from ding_like.pipeline.training_loop import MakeRunner, Runner, RunnerLostError
 from ding_like.policy.sharing import check_sharing
+from ding_like.types import Config, Factory, Info, Setting, State
+from ding_like.utils.timing import Interval
 
 logger = logging.getLogger(__name__)
 
+_METRICS_S = 1.0
+_RESCUE_S = 15.0  # for workers of a lost cluster to answer: Ray ends this process after a minute
+_MEASURES = ("PolicyLag", "GradientAsynchrony", "data_age_s")
 _SYNC, _ASYNC = "synchronous", "asynchronous"
-Factory = Callable[..., Any]  # of what a worker is made of: see `CWorker`
 
 
 class Scheme:
@@ -30,8 +45,8 @@ class Scheme:
     The factories are CWorker's: those of `SchemeFactories`, whose policies learn with the buffer and the learner of
     their config, or plain ones (docs/ray.md). `actor_factory` makes actors that learn, `col_actor_factory` may make the
     collectors'. With 0 `num_col_workers` each gradient worker collects by itself; with up to 1 `num_grad_workers` this
-    process computes gradients. `settings` has the rest, and `end` the parts of a run. Raises ConfigError, with the
-    reasons, for patterns that exclude each other. Source: PyTorchRL's Scheme.
+    process computes gradients. `settings` has the rest, and `side` the learner's side of a run. Raises ConfigError,
+    with the reasons, for patterns that exclude each other. Source: PyTorchRL's Scheme.
     """
 
     def __init__(
@@ -39,95 +54,91 @@ class Scheme:
         test_envs_factory: Factory = no_envs, *, num_col_workers: int = 0, col_workers_communication: str = _SYNC,
         num_grad_workers: int = 1, grad_workers_communication: str = _SYNC,
         decentralized_update_execution: bool = False, local_device: str | None = None,
-        col_actor_factory: Factory | None = None, settings: RaySettings | None = None, end: LearnerSide | None = None,
+        col_actor_factory: Factory | None = None, settings: RaySettings | None = None, side: LearnerSide | None = None,
         log: FailureLog | None = None, is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.settings, self.is_leaving = settings or RaySettings(), is_leaving
         self.is_decentralized, self.log = decentralized_update_execution, log if log is not None else FailureLog()
-        self._num_parents = num_grad_workers if num_grad_workers > 1 else 0
-        self._num_collectors, self._is_ahead = num_col_workers, col_workers_communication == _ASYNC
-        self._communication = col_workers_communication
-        execution = "Parallel" if self._num_parents else "Central"
+        self._num_collectors, self._num_parents = num_col_workers, num_grad_workers if num_grad_workers > 1 else 0
+        collect, is_ahead = self.settings.collect, col_workers_communication == _ASYNC
         own = getattr(algo_factory, "__self__", None)
         factories = own if isinstance(own, SchemeFactories) else None
+        execution = "Parallel" if self._num_parents else "Central"
+        col_execution = "Parallel" if num_col_workers else "Central"
         with ExitStack() as opened:
-            if end is None and factories is not None:
-                collects = not (num_col_workers or self._is_ahead or self._num_parents)
-                end = LearnerSide.of(factories, collects=collects)
-                opened.callback(end.parts.close)
-            self.end = end
-            self.random_rows = 0 if end is None else end.random_rows  # that are still to be collected
-            self._check(execution, grad_workers_communication)
+            if side is None and factories is not None:
+                collects = not (num_col_workers or is_ahead or self._num_parents)
+                side = factories.run_side(collects=collects, max_policy_lag=collect.max_policy_lag)
+                opened.callback(side.close)
+            self.side = side
+            self.random_rows = 0 if side is None else side.random_rows  # that are still to be collected
+            check_patterns(
+                col_execution=col_execution, col_communication=col_workers_communication, grad_execution=execution,
+                grad_communication=grad_workers_communication, max_policy_lag=collect.max_policy_lag,
+                limits={name: getattr(collect, name) for name in ("fraction_workers", "fraction_samples")},
+                decentralized=decentralized_update_execution, is_on_policy=side is not None and side.is_on_policy,
+                has_buffer=side is not None and side.parts.buffer is not None,
+                collects_episodes=side is not None and side.collects_episodes,
+            )  # fmt: skip
+            if side is not None and self._num_parents:
+                check_sharing(side.parts.policy)
             needs = wanted(self.settings, num_col_workers, self._num_parents)
             cluster = open_cluster(needs) if needs else None
             if cluster is not None:
                 opened.callback(cluster.close)
-            make = dict(
-                algo_factory=algo_factory, actor_factory=actor_factory, storage_factory=storage_factory,
-                train_envs_factory=train_envs_factory, test_envs_factory=test_envs_factory,
+            col_workers = dict(
+                algo_factory=algo_factory, storage_factory=storage_factory, train_envs_factory=train_envs_factory,
+                test_envs_factory=test_envs_factory, is_apart=is_ahead and not num_col_workers,
+                actor_factory=col_actor_factory or (actor_factory if factories is None else factories.actor),
             )  # fmt: skip
             self.update_worker = worker_class("u_worker", self.settings)(
-                self._grad_workers_factory(make, col_actor_factory, factories), 0,
-                self.settings.collect.fraction_workers if self._num_parents else 1.0, execution,
-                grad_workers_communication, decentralized_update_execution, local_device, settings=self.settings.grad,
+                GWorkerSet.create_factory(
+                    self._num_parents, col_execution=col_execution, col_communication=col_workers_communication,
+                    **self._grad_workers(col_workers, {"actor_factory": actor_factory}, factories),
+                ),
+                0, collect.fraction_workers if self._num_parents else 1.0, execution, grad_workers_communication,
+                decentralized_update_execution, local_device, settings=self.settings.grad,
             )  # fmt: skip
             opened.callback(self.update_worker.stop)
             self._opened = opened.pop_all()
 
-    def _check(self, grad_execution: str, grad_communication: str) -> None:
-        end, collect = self.end, self.settings.collect
-        check_patterns(
-            col_execution="Parallel" if self._num_collectors else "Central", col_communication=self._communication,
-            grad_execution=grad_execution, grad_communication=grad_communication,
-            limits={name: getattr(collect, name) for name in ("fraction_workers", "fraction_samples")},
-            max_policy_lag=collect.max_policy_lag, decentralized=self.is_decentralized,
-            is_on_policy=end is not None and end.is_on_policy,
-            has_buffer=end is not None and end.parts.buffer is not None,
-            collects_episodes=end is not None and end.collects_episodes,
-        )  # fmt: skip
-        if end is not None and self._num_parents:
-            check_sharing(end.parts.policy)
+    def _grad_workers(self, col_workers: Config, local: Config, factories: SchemeFactories | None) -> Config:
+        """Return the parameters of the gradient workers, of which the local one has the run's parts.
 
-    def _grad_workers_factory(
-        self, make: Mapping[str, Factory], col_actor_factory: Factory | None, factories: SchemeFactories | None
-    ) -> Callable[[Any, int], GWorkerSet]:
-        """Return what makes the gradient workers, of which the local one has the run's parts, where there is a run."""
-        collect, grad, end = self.settings.collect, self.settings.grad, self.end
-        is_far = self.settings.address is not None
-        acting = make["actor_factory"] if factories is None else factories.actor
-        common: dict[str, Any] = dict(
-            **{**make, "actor_factory": col_actor_factory or acting}, total_parent_workers=self._num_parents,
-            col_fraction_samples=collect.fraction_samples,
-            compress_data_to_send=is_far if collect.compress == "auto" else bool(collect.compress),
+        `col_workers` and `local` have the factories of all collectors, and those of the gradient workers' own.
+        """
+        collect, grad, side = self.settings.collect, self.settings.grad, self.side
+        col_workers = dict(
+            **col_workers, total_parent_workers=self._num_parents, col_fraction_samples=collect.fraction_samples,
+            compress_data_to_send=bool(collect.compress if collect.compress != "auto" else self.settings.address),
             col_worker_resources=options_of(collect.resources), policy=self.settings.failure,
             worker_class=worker_class("c_worker", self.settings),
             remote_device="cuda" if collect.resources.num_gpus > 0 else None,
-            is_apart=self._is_ahead and not self._num_collectors,
         )  # fmt: skip
-        local_actor: dict[str, Any] = {"actor_factory": make["actor_factory"]}
-        away = CWorkerSet.create_factory(self._num_collectors, **common, local_params=local_actor)
-        home = local_actor
-        if end is not None:
+        away, home = CWorkerSet.create_factory(self._num_collectors, **col_workers, local_params=local), local
+        if side is not None:
             assert factories is not None, "a run has the factories of its config"
-            run, policy = RunAlgorithm(factories, end), end.parts.policy
-            home = dict(actor_factory=lambda device: policy, algo_factory=lambda device, actor: run)
-            if end.parts.collector_env is not None:
-                home["train_envs_factory"] = lambda *_: end.parts.own_env
+            algo, policy, envs = (
+                Algorithm(factories, side.parts.policy, side),
+                side.parts.policy,
+                side.parts.collector_env,
+            )
+            home = dict(actor_factory=lambda device: policy, algo_factory=lambda device, actor: algo)
+            home |= {} if envs is None else dict(train_envs_factory=lambda *_: envs)
         here = CWorkerSet.create_factory(
-            self._num_collectors, **common, local_params=home, log=self.log, is_leaving=self.is_leaving
+            self._num_collectors, **col_workers, local_params=home, log=self.log, is_leaving=self.is_leaving
         )
         num_workers = max(self._num_collectors, 1)
         options = dict(
             broadcast_interval=self.settings.weights.interval, max_policy_lag=collect.max_policy_lag,
-            max_queue_size=1 if end is not None and end.is_on_policy else max(1, num_workers // 2),
-            segment_rows=None if end is None else end.segment_rows(collect.segment_rows, num_workers),
-            least_rows=1 if end is None else end.least_share,
+            max_queue_size=1 if side is not None and side.is_on_policy else max(1, num_workers // 2),
+            segment_rows=None if side is None else side.segment_rows(collect.segment_rows, num_workers),
+            least_rows=1 if side is None else side.least_share,
         )  # fmt: skip
-        return GWorkerSet.create_factory(
-            self._num_parents, col_execution="Parallel" if self._num_collectors else "Central",
-            col_communication=self._communication, col_workers_factory=away,
-            col_fraction_workers=collect.fraction_workers, grad_worker_resources=options_of(grad.resources),
-            compress_grads_to_send=grad.compress, local_params={"col_workers_factory": here}, worker_options=options,
+        return dict(
+            col_workers_factory=away, col_fraction_workers=collect.fraction_workers,
+            grad_worker_resources=options_of(grad.resources), compress_grads_to_send=grad.compress,
+            local_params={"col_workers_factory": here}, worker_options=options,
             worker_class=worker_class("g_worker", self.settings), policy=self.settings.failure, log=self.log,
             is_leaving=self.is_leaving,
         )  # fmt: skip
@@ -135,16 +146,17 @@ class Scheme:
     @property
     def env_step(self) -> int:
         """Number of env steps of the run."""
-        return self.update_worker.env_step if self.end is None else int(self.end.rows.env_step)
+        return self.update_worker.env_step if self.side is None else self.side.env_step
 
     def collect_random(self) -> None:
         """Collect the rows of random actions that a run begins with."""
-        while self.end is not None and self.random_rows > 0 and not self.is_leaving():
-            if self.end.parts.collector_env is not None:
-                self.end.collect_at_random()
+        side = self.side
+        while side is not None and self.random_rows > 0 and not self.is_leaving():
+            if side.collects:
+                side.collect_at_random()
                 self.random_rows = 0
             else:
-                share = self.end.random_share * max(self._num_collectors, 1) * max(self._num_parents, 1)
+                share = side.random_share * max(self._num_collectors, 1) * max(self._num_parents, 1)
                 came = self.update_worker.collect_random(min(self.random_rows, share))
                 self.random_rows = max(0, self.random_rows - came)
 
@@ -156,7 +168,7 @@ class Scheme:
     def describe(self) -> dict[str, str]:
         """Return the status of the workers: rows of a run's panel."""
         losses = {"failures": str(self.log)} if self.log.rows else {}
-        return {**({} if self.end is None else self.end.describe()), **losses}
+        return {**({} if self.side is None else self.side.describe()), **losses}
 
     def stop(self) -> None:
         """End all workers, and what else was opened, within 10 s; may be called again."""
@@ -169,9 +181,9 @@ class Learner:
     def __init__(self, scheme: Scheme, target_steps: int, log_dir: str | None = None) -> None:
         """Train nothing before the first `step`; checkpoints go into the experiment's folder."""
         self.scheme, self.target_steps, self.log_dir = scheme, target_steps, log_dir
-        self._info: Mapping[str, Any] | None = None
+        self._info: Info | None = None
 
-    def step(self) -> Mapping[str, Any]:
+    def step(self) -> Info:
         """Run one update and return its info: of episodes, versions, lag, times and losses, by name."""
         if self._info is None:
             self.scheme.collect_random()
@@ -190,10 +202,157 @@ class Learner:
         """Write a checkpoint of the learner, whole or not at all."""
         self.scheme.update_worker.save_model(fname)
 
-    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
+    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
         """Set an attribute of the algorithm in all workers; return whether all have it."""
         return self.scheme.update_worker.update_algorithm_parameter(parameter_name, new_parameter_value)
 
     def stop(self) -> None:
         """End all workers."""
         self.scheme.stop()
+
+
+class RayRunner:
+    """Runner whose iterations are steps of a UWorker: rows are collected, and every update that they allow is made.
+
+    With a `watch`, every iteration begins with a check of the cluster, whose loss the workers notice too late.
+    """
+
+    def __init__(self, scheme: Scheme, side: LearnerSide, watch: ClusterWatch | None = None) -> None:
+        self._scheme, self._worker, self._side, self._watch = scheme, scheme.update_worker, side, watch
+        self._measures: dict[str, deque[float]] = {name: deque(maxlen=100) for name in _MEASURES}
+        self._metrics_due = Interval(_METRICS_S, starts_due=True)
+
+    @property
+    def setting(self) -> Setting:
+        """Setting that collectors were sent last."""
+        local = self._worker.local_worker.c_workers.local_worker()
+        found: Setting = local.setting if self._side.collects else self._side.receiver.report.setting
+        return found
+
+    def start(self) -> None:
+        """Collect the rows of random actions."""
+        self._guarded(self._scheme.collect_random)
+
+    def step(self) -> None:
+        """Run one iteration: updates until the minibatches of its rows are used up. Raises RunnerLostError."""
+        self._guarded(self._step)
+
+    def _step(self) -> None:
+        local, has_more = self._worker.local_worker, True
+        while has_more:
+            self._record(self._worker.step())
+            has_more = self._worker.is_stepped_here and not (
+                local.is_between_batches and (self._scheme.is_leaving() or not local.has_batch())
+            )
+
+    def _record(self, info: Info) -> None:
+        for name, values in self._measures.items():
+            if name in info:
+                values.append(float(info[name]))
+        parts = self._side.parts
+        if parts.metrics is not None and info.get("HasGradient") and self._metrics_due.pass_s():
+            env_step, train_iter = self._scheme.env_step, parts.learner.train_iter
+            parts.metrics.write("updates", self._means(), env_step=env_step, train_iter=train_iter)
+
+    def _means(self) -> dict[str, float]:
+        means = {name: sum(values) / len(values) for name, values in self._measures.items() if values}
+        return {name: mean for name, mean in means.items() if not math.isnan(mean)}
+
+    def flush(self) -> None:
+        """Wait for the update under way, and fetch what other processes have learned."""
+        self._translate_errors(self._worker.settle)
+
+    def rescue(self) -> bool:
+        """Return whether a point can be saved after RunnerLostError: what decentralised ranks have learned is lost."""
+        if self._scheme.is_decentralized:
+            return False
+        # Workers may answer while the head of their cluster does not.
+        limit = threading.Timer(_RESCUE_S, self._note_loss)
+        limit.daemon = True
+        limit.start()
+        try:
+            self._worker.settle()
+        except (CommError, TrainingError):
+            return False
+        finally:
+            limit.cancel()
+            limit.join()
+        return True
+
+    def _note_loss(self) -> None:
+        if self._watch is not None and self._watch.lost is not None:
+            ClusterLoss.note(self._watch.lost)
+
+    def workers(self) -> Mapping[str, str]:
+        """Return the status of the workers, for the run's panel."""
+        measured = {name: f"{value:.3g}" for name, value in self._means().items() if value}
+        store = {} if self._watch is None else {"store": str(self._watch.store())}
+        return {**self._scheme.describe(), **measured, **store}
+
+    def state_dict(self) -> State:
+        """Return how much was collected and how many updates were made of it."""
+        return {"rows": self._side.rows_state(), "random_rows": self._scheme.random_rows}
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume from `state_dict`: collect the missing random rows, and make the updates that were due."""
+        if state:
+            self._side.rows.load_state_dict(state["rows"])
+        self._scheme.random_rows = max(0, state.get("random_rows", 0))
+        self.start()
+        self._guarded(self._finish)
+
+    def _finish(self) -> None:
+        if self._worker.is_stepped_here:
+            self._worker.local_worker.begin_batches()
+            if self._worker.local_worker.has_batch():
+                self._step()
+
+    def close(self) -> None:
+        """End the workers; those of a lost cluster are not waited for."""
+        self._note_loss()
+        self._scheme.stop()
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        """Call `act`. Raises RunnerLostError where the cluster is lost already, or the workers are lost meanwhile."""
+        if self._watch is not None and self._watch.lost is not None:
+            raise RunnerLostError(f"{self._watch.describe_loss()}.")
+        self._translate_errors(act)
+
+    def _translate_errors(self, act: Callable[[], object]) -> None:
+        try:
+            act()
+        except CommError as error:
+            raise RunnerLostError(str(error)) from error
+        except TrainingError as error:
+            if self._scheme.has_failed_workers:
+                raise RunnerLostError(str(error)) from error
+            raise
+
+
+def ray_runner(
+    cfg: FrozenConfig, parts: Components, settings: RaySettings, *, seed: int, log: FailureLog | None = None,
+    env_setting: EnvSetting | None = None, model: torch.nn.Module | None = None, dynamic_seed: bool = True,
+    watch: ClusterWatch | None = None,
+) -> MakeRunner:  # fmt: skip
+    """Return what makes the runner of a run with these parts (`build_driver`), whose workers run on Ray."""
+    fitted: Config = parts.policy.cfg
+    made = SchemeFactories.of(
+        cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed, fitted=fitted
+    )
+
+    def make_runner(is_leaving: Callable[[], bool]) -> Runner:
+        # Known once the parts have been restored.
+        factories = replace(made, begun_at=parts.collector.envstep)
+        side = LearnerSide(cfg, parts, max_policy_lag=settings.collect.max_policy_lag)
+        scheme = Scheme(
+            factories.algo, factories.learning_actor, factories.storage, factories.train_envs,
+            num_col_workers=settings.collect.workers, num_grad_workers=settings.grad.workers,
+            col_workers_communication=COMMUNICATION[settings.collect.comm or "sync"],
+            grad_workers_communication=COMMUNICATION[settings.grad.comm],
+            decentralized_update_execution=settings.update.decentralized, local_device=settings.update.device,
+            settings=settings, side=side, log=log,
+            is_leaving=lambda: is_leaving() or (watch is not None and watch.lost is not None),
+        )  # fmt: skip
+        return RayRunner(scheme, side, watch)
+
+    return make_runner

@@ -1,10 +1,11 @@
-"""Base class of workers, and a set of equal ones: a local one, and Ray actors, of which failed ones are left out."""
+"""Bases of a scheme: workers, sets of them (of which failed ones are left out), and threads that work ahead."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+import queue
 import socket
 import threading
 import time
@@ -12,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
+
+import torch
 
 from ding_like import __version__
 from ding_like.comm.ray.actors import (
@@ -35,9 +38,11 @@ from ding_like.comm.workers.failures import (
 )
 from ding_like.errors import CommError, ConfigError, SchemaError, TrainingError
 from ding_like.pipeline.process import prepare_worker
+from ding_like.types import Config, Factory, Info
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 1.0  # between two looks at whether a thread is to end, or has
 _LEAVE_S = 5.0  # for calls under way when a run is to end
 EXECUTION = ("Central", "Parallel", "Parallelised")
 COMMUNICATION = ("synchronous", "asynchronous")
@@ -64,39 +69,31 @@ class Worker:
     def __init__(self, index_worker: int) -> None:
         self.index_worker = index_worker
 
-    def ready(self) -> Mapping[str, Any]:  # Any: plain JSON; a subclass may say more
-        """Return where the worker runs, once it can work."""
+    def ready(self) -> Info:
+        """Return where the worker runs, once it can work; a subclass may add to it."""
         return {"pid": os.getpid(), "node": socket.gethostname(), "version": __version__}
 
-    def print_worker_info(self) -> None:
-        """Log which worker this is, and where it runs."""
-        logger.info("worker %d: %s", self.index_worker, dict(self.ready()))
+    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
+        """Set an existing attribute of `algo`."""
+        return self._set(getattr(self, "algo", None), parameter_name, lambda: new_parameter_value)
 
-    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `algo` that there is."""
-        return self._set(getattr(self, "algo", None), parameter_name, new_parameter_value)
+    def update_storage_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
+        """Set an existing attribute of `storage`."""
+        return self._set(getattr(self, "storage", None), parameter_name, lambda: new_parameter_value)
 
-    def update_storage_parameter(self, parameter_name: str, new_parameter_value: Any) -> bool:
-        """Set an attribute of `storage` that there is."""
-        return self._set(getattr(self, "storage", None), parameter_name, new_parameter_value)
-
-    def replace_agent_component(self, component_name: str, new_component_factory: Callable[..., Any]) -> bool:
-        """Put what `new_component_factory(device)` makes in the place of an attribute that there is."""
+    def replace_agent_component(self, component_name: str, new_component_factory: Factory) -> bool:
+        """Replace an existing attribute by what `new_component_factory(device)` makes."""
         return self._set(self, component_name, lambda: new_component_factory(getattr(self, "device", None)))
 
     def stop(self) -> None:
         """Release what the worker holds; may be called again."""
 
-    def terminate_worker(self) -> None:
-        """Do what `stop` does; the set of the worker ends its process."""
-        self.stop()
-
-    def _set(self, owner: object, name: str, value: Any) -> bool:
+    def _set(self, owner: object, name: str, make: Callable[[], object]) -> bool:
         if owner is None or name.startswith("_") or not hasattr(owner, name):
             part = "such part" if owner is None else f"'{name}' of {type(owner).__name__}"
             logger.warning("worker %d: there is no %s to set.", self.index_worker, part)
             return False
-        setattr(owner, name, value() if owner is self else value)
+        setattr(owner, name, make())
         return True
 
 
@@ -140,8 +137,8 @@ class WorkerSet:
     """
 
     def __init__(
-        self, worker_class: type[Worker], worker_params: Mapping[str, Any], *, num_workers: int = 1,
-        remote_config: Mapping[str, Any] | None = None, local_params: Mapping[str, Any] | None = None,
+        self, worker_class: type[Worker], worker_params: Config, *, num_workers: int = 1,
+        remote_config: Config | None = None, local_params: Config | None = None,
         kind: str = "worker", policy: FailurePolicy | None = None, log: FailureLog | None = None,
         is_leaving: Callable[[], bool] = lambda: False, also_needs: Iterable[Need] = (),
     ) -> None:  # fmt: skip
@@ -182,12 +179,7 @@ class WorkerSet:
         """Number of remote workers."""
         return len(self._workers)
 
-    @property
-    def has_remote(self) -> bool:
-        """Whether calls go to remote workers."""
-        return bool(self._workers)
-
-    def local_worker(self) -> Any:  # Any: of `worker_class`
+    def local_worker(self) -> Any:  # Any: of `worker_class`, which subclasses of the set choose
         """Return the worker of this process."""
         return self._local
 
@@ -247,7 +239,7 @@ class WorkerSet:
         are waited for. After `timeout_s`, `least` replies are enough, and late ones are dropped.
         `each(place, number)` returns further keyword arguments of a worker, None to leave it out.
         """
-        if not self.has_remote:
+        if not self._workers:
             return [Reply(None, self._call_local(method, args, {**kwargs, **((each and each(0, 1)) or {})}))]
         present, replies, is_told = self._present(), {}, False
         for place, worker in enumerate(present):
@@ -271,7 +263,7 @@ class WorkerSet:
 
     def next_ready(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Reply | None:
         """Keep one call under way in each healthy worker, and return the first reply; None: none came in time."""
-        if not self.has_remote:
+        if not self._workers:
             return Reply(None, self._call_local(method, args, kwargs))
         end_s = time.monotonic() + timeout_s
         while True:
@@ -293,7 +285,7 @@ class WorkerSet:
 
     def send(self, worker: RemoteWorker | None, method: str, *args: Any) -> None:
         """Do what `broadcast` does for one worker, and for others once they are restarted."""
-        if not self.has_remote:
+        if not self._workers:
             self._call_local(method, args, {})
             return
         # Arrays are stored once for all readers.
@@ -307,13 +299,13 @@ class WorkerSet:
     def call_everywhere(self, method: str, *args: Any) -> bool:
         """Call a method of the local worker, and broadcast it to all others; return what the local worker returned."""
         result = bool(getattr(self._local, method)(*args))
-        if self.has_remote or self.serving is not self._local:
+        if self._workers or self.serving is not self._local:
             self.broadcast(method, *args)
         return result
 
     def control(self, method: str, *args: Any) -> None:
         """Call a method beside the calls under way; no answer is waited for."""
-        if not self.has_remote:
+        if not self._workers:
             self._call_local(method, args, {})
         for worker in self._workers:
             worker.actor.control.remote(method, *args)
@@ -415,3 +407,62 @@ class WorkerSet:
         if failure is not None:
             took_ms = 1000 * (time.monotonic() - worker.failed_s)
             self.log.amend(failure, replaced_by=worker.name, replaced_ms=round(took_ms, 1))
+
+
+class ProducerThread(threading.Thread):
+    """Thread that makes results ahead of a caller, as many as `outqueue` holds (0: any number); an error is the last.
+
+    A subclass defines `produce`.
+    """
+
+    def __init__(self, name: str, *, max_queue_size: int = 0) -> None:
+        super().__init__(name=name, daemon=True)
+        self.stopped = False
+        self.outqueue: queue.Queue[object] = queue.Queue(max_queue_size)
+
+    def produce(self) -> object | None:
+        """Return the next result; None where there is none after a second, so that the thread may end."""
+        raise NotImplementedError
+
+    def run(self) -> None:
+        """Produce until stopped, or until an error, which `next_result` raises."""
+        torch.set_flush_denormal(True)  # of this thread: see `training_process`
+        try:
+            while not self.stopped:
+                found = self.produce()
+                if found is not None:
+                    self._put(found)
+        except BaseException as error:  # raised in the thread that waits for results
+            self._put(error)
+
+    def _put(self, found: object) -> None:
+        while not self.stopped:
+            try:
+                return self.outqueue.put(found, timeout=LOOK_S)
+            except queue.Full:
+                continue  # results are as far ahead as they may be
+
+    def next_result(self) -> Any:  # Any: what `produce` returned
+        """Return the next result, None if none came within a second.
+
+        Raises what `produce` raised, and CommError once the thread has ended.
+        """
+        is_alive = self.is_alive()
+        try:
+            found = self.outqueue.get(timeout=LOOK_S if is_alive else 0.0)
+        except queue.Empty:
+            if not is_alive:
+                raise CommError(f"the {self.name} has ended: there is nothing to wait for.") from None
+            return None
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def stop(self, *, timeout_s: float = 5.0) -> bool:
+        """End the thread after the result under way; return whether it has ended in time."""
+        self.stopped = True
+        if self.ident is not None and self is not threading.current_thread():
+            self.join(timeout_s)
+            if self.is_alive():
+                logger.warning("the %s has not ended %g s after it was to stop.", self.name, timeout_s)
+        return not self.is_alive()

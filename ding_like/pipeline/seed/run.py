@@ -112,7 +112,9 @@ def seed_runner(
             )
             opened.callback(processes.close)
             opened.callback(rows.stop_all)  # first: a process that receives it ends by itself
-            end = LearnerSide(cfg, parts, least_rows=settings.minimum_buffer_size or 0)
+            end = LearnerSide(
+                cfg, parts, max_policy_lag=settings.max_policy_lag, least_rows=settings.minimum_buffer_size or 0
+            )
             runner = SeedRunner(end, settings, rows=rows, weights=weights, workers=processes, is_leaving=is_leaving)
             runner.publish()  # servers answer no request before they have weights
             processes.start(is_leaving=is_leaving)

@@ -54,7 +54,7 @@ class SeedRunner:
         self._rows, self._weights, self._workers = rows, weights, workers
         self._is_leaving, self._clock = is_leaving, clock
         self.close = close  # may be called again
-        self._intake = end.intake(max_policy_lag=settings.max_policy_lag)
+        self._intake = end.receiver
         self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
         self._beat = Beat(settings.max_train_frequency, clock)
         self._first: Version | None = None  # that was published in this stretch of the run
@@ -124,7 +124,7 @@ class SeedRunner:
         """Send the learner's weights to the servers, unless they were sent."""
         newest = self._intake.newest()
         if newest != self._published:
-            self._weights.publish(self._end.acting(with_statistics=False))
+            self._weights.publish(self._end.acting(statistics={}))
             self._published, self._first = newest, self._first or newest
 
     # --- rows

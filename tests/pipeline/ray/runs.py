@@ -14,7 +14,7 @@ from ding_like.entry.plan import load_config
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.learner_side import build_driver
 from ding_like.pipeline.process import training_process
-from ding_like.pipeline.ray.runner import ray_runner
+from ding_like.pipeline.ray.scheme import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy

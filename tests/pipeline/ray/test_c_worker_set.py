@@ -66,7 +66,7 @@ def test_envs_are_where_rows_are_collected(
     assert isinstance(local, CWorker) and (local.index_worker, local.index_parent) == (0, parent)
     assert (local.envs_train is not None) == local_collects
     assert workers.num_workers == len(workers.remote_workers()) == num_remote
-    if workers.has_remote:
+    if workers.num_workers:
         for _, info in results(workers, "collect_data"):
             assert info["NumberSamples"] == 8
     workers.stop()

@@ -104,7 +104,7 @@ def test_two_synchronous_collectors_equal_serial_that_is_fed_the_same_rows_in_th
     def record(make: Any) -> Any:
         def made(is_leaving: Any) -> Any:
             turns = make(is_leaving)
-            rows = turns._scheme.end.rows
+            rows = turns._scheme.side.rows
             for name in ("put", "put_random"):
                 setattr(rows, name, _noting(getattr(rows, name), name, fed))
             return turns

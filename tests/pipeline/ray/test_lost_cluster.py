@@ -10,8 +10,8 @@ import pytest
 
 from ding_like.comm.ray.actors import ClusterLoss
 from ding_like.errors import CommError
-from ding_like.pipeline.ray import runner as module
-from ding_like.pipeline.ray.runner import RayRunner
+from ding_like.pipeline.ray import scheme as module
+from ding_like.pipeline.ray.scheme import RayRunner
 from ding_like.pipeline.training_loop import RunnerLostError
 
 

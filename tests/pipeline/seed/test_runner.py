@@ -33,7 +33,9 @@ class Run:
         self.parts, self.rows, self.clock = parts, rows, clock
         self.weights, self.workers = Published(clock, chosen.broadcast_period), Workers()
         self.is_leaving = False
-        self.end = LearnerSide(cfg, parts, least_rows=chosen.minimum_buffer_size or 0)
+        self.end = LearnerSide(
+            cfg, parts, max_policy_lag=chosen.max_policy_lag, least_rows=chosen.minimum_buffer_size or 0
+        )
         scripted: Any = rows
         workers: Any = self.workers
         self.runner = SeedRunner(

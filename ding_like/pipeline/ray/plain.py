@@ -1,11 +1,11 @@
-"""Collection with a user's own actors, algorithms, storages and vector envs; docs/ray.md has their protocol."""
+"""Collection and gradients with a user's own actors, algorithms, storages and envs, by the protocol of docs/ray.md."""
 
 from __future__ import annotations
 
 import math
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from ding_like.types import Array
+from ding_like.types import Array, State
 from ding_like.worker.collector.stop_rule import StopRule, episode_shares, whole_number
 
 _RECENT = 100  # episodes whose returns are averaged
@@ -52,6 +52,10 @@ class PlainWeights:
             finally:
                 self._busy.release()
 
+    def use_policy(self, actor: Any) -> None:
+        """Set the weights of another actor, which has had none yet."""
+        self._actor, self.version, self._newest = actor, Version(0, 0), None
+
     def _load(self) -> None:
         if self._newest is not None and self._newest[0] > self.version:
             version, state = self._newest
@@ -70,10 +74,11 @@ class PlainWeights:
 class StepCollector:
     """Loop of a plain algorithm's `acting_step` over a gymnasium vector env; it fills a storage."""
 
-    def __init__(self, envs: Any, algo: Any, storage: Any, weights: PlainWeights, *, seed: int) -> None:
-        self._envs, self.algo, self.storage, self._weights = envs, algo, storage, weights
+    def __init__(self, envs: Any, worker: Any, weights: PlainWeights) -> None:
+        """Reset the envs, by a seed of the worker's place; `worker` has `algo` and `storage`, which may be replaced."""
+        self._envs, self._worker, self._weights = envs, worker, weights
         self.envstep, self.random_steps = 0, 0
-        self.obs, _ = envs.reset(seed=seed)
+        self.obs, _ = envs.reset(seed=10_000 * worker.index_parent + 100 * worker.index_worker)
         self.done = torch.ones(envs.num_envs, dtype=torch.bool)
         self.recurrent_state: Any = None
         self._returns = np.zeros(envs.num_envs)
@@ -95,10 +100,10 @@ class StepCollector:
         last = self.envstep + least
         return lambda: self.envstep >= last
 
-    def collect(self, order: CollectRequest, *, stop: StopRule | None = None) -> None:
-        """Collect an order's rows into the storage, one of each env a step, or fewer if `stop` is met before."""
+    def collect(self, request: CollectRequest, *, stop: StopRule | None = None) -> None:
+        """Collect a request's rows into the storage, one of each env a step, or fewer if `stop` is met before."""
         first = self.envstep
-        while self.envstep - first < order.rows and not (stop is not None and stop()):
+        while self.envstep - first < request.rows and not (stop is not None and stop()):
             self._step()
         self._last = self.envstep - first, self._weights.version
 
@@ -107,10 +112,10 @@ class StepCollector:
         if self.envstep < self.random_steps:
             action, rhs, extras = self._envs.action_space.sample(), self.recurrent_state, {}
         else:
-            action, rhs, extras = self.algo.acting_step(obs, self.recurrent_state, done, deterministic=False)
+            action, rhs, extras = self._worker.algo.acting_step(obs, self.recurrent_state, done, deterministic=False)
         next_obs, reward, terminated, truncated, _ = self._envs.step(_array(action))
         ended = np.logical_or(terminated, truncated)
-        self.storage.insert_transition(
+        self._worker.storage.insert_transition(
             {"obs": obs, "action": _array(action), "reward": np.asarray(reward, np.float32), "next_obs": next_obs,
              "terminated": np.asarray(terminated), "truncated": np.asarray(truncated), **extras}
         )  # fmt: skip
@@ -122,7 +127,7 @@ class StepCollector:
 
     def take(self) -> Segment:
         """Return the rows of the last collection."""
-        columns = {name: _array(column) for name, column in self.storage.get_data().items()}
+        columns = {name: _array(column) for name, column in self._worker.storage.get_data().items()}
         rows, version = self._last
         return Segment(TransitionBatch(columns), version, rows, {"return": self.mean_return})
 
@@ -150,3 +155,13 @@ def mean_test_return(envs: Any, algo: Any, episodes: int) -> float:
 def _array(value: Any) -> Array:  # Any: a tensor or an array
     found: Array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
     return found
+
+
+def mean_gradients(gradients: Sequence[State]) -> State:
+    """Return the mean of gradients by name, of several workers."""
+    return {name: sum(each[name] for each in gradients) / len(gradients) for name in gradients[0]}
+
+
+def weaken_gradients(gradients: State, factor: float) -> State:
+    """Return gradients by name that count a share `factor`."""
+    return {name: factor * each for name, each in gradients.items()}
