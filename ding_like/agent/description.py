@@ -171,7 +171,7 @@ def write_description(cfg: FrozenConfig, *, env_setting: EnvSetting | None = Non
     try:
         described = describe_agent(cfg, env_setting=env_setting, has_own_model=has_own_model)
         text = json.dumps(described.to_json(), indent=1)
-        when_there_is_room(lambda: write_text(Path(cfg.exp_name) / AGENT_FILE, text), tell=logger.warning)
+        when_there_is_room(lambda: write_text(Path(cfg.exp_name) / AGENT_FILE, text), report=logger.warning)
     except DingError as error:
         logger.info("no %s: %s", AGENT_FILE, str(error).partition("\n")[0])
     except Exception as error:  # the env's own code may raise anything; the run can train without the file

@@ -36,14 +36,14 @@ class Checker:
     def __init__(self, schema: Schema, raw: Mapping[str, str], *, reserved: Collection[str] = _RESERVED) -> None:
         """Take the schema and, by path, the text of the values that came from the command line.
 
-        Keys that are `reserved` are refused wherever they stand.
+        Keys that are `reserved` are refused in every section.
         """
         self.faults: list[Fault] = []
         self.ignored = dict(schema.dropped)  # path of a key that has no use here -> why
         self._schema = schema
         self._raw = raw
         self._reserved = reserved
-        self._renamed: Tree = {}  # path of a key that stands elsewhere here -> its value
+        self._renamed: Tree = {}  # path of a key that has another name here -> its value
 
     def check(self, user: Config) -> Tree:
         """Return the values that are in order, as plain Python and of the types that the defaults have."""
@@ -138,7 +138,7 @@ class Checker:
 def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bool = False) -> Iterator[Fault]:
     """Yield what cannot go together; alternatives to what `user` chose become None in `merged`.
 
-    With `builds_model` the policy builds its own model, which must take what `policy.model` says.
+    With `builds_model` the policy builds its own model, which must take the settings of `policy.model`.
     """
     for paths in schema.alternatives:
         chosen = [path for path in paths if get_path(user, path) is not None]
@@ -156,7 +156,7 @@ def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bo
         section = EasyDict(deepcopy(get_path(merged, path)))
         for found in check(section):
             key, message = found
-            if join(path, key) not in out_of_bounds:  # of which enough is said
+            if join(path, key) not in out_of_bounds:  # which has a fault already
                 yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
     if not schema.is_opaque("env"):
         episodes, envs = merged["env"]["n_evaluator_episode"], merged["env"]["evaluator_env_num"]
@@ -229,7 +229,7 @@ def _plain(value: Any, path: str = "") -> Any:
     if is_of_model and (is_object(value) or is_object_text(value)):
         try:
             text = value if isinstance(value, str) else object_text(value)
-            with_objects({"value": text})  # what cannot be made is said here, not when the model is built
+            with_objects({"value": text})  # raises here, not when the model is built
             return text
         except ConfigError as error:
             raise _MisfitError(str(error).removesuffix(".")) from error

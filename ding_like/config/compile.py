@@ -28,7 +28,7 @@ from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 
 _logger = logging.getLogger(__name__)
 
-# The env of a script that makes its envs itself: nothing is known about the keys of its section.
+# The env of a script that makes its envs itself: its section takes any key.
 SCRIPT_ENV = "ding_like.envs.env_wrappers:script_env"
 # Where DI-engine's layout has one setting twice: (where users set it, where a part reads it).
 _COPIES = (
@@ -55,7 +55,7 @@ def compile_config(
     reward_model: type[Any] | None = None,
     world_model: type[Any] | None = None,
     seed: int | None = None,
-    auto: bool = False,  # a place of DI-engine's signature: what is given says which form is meant
+    auto: bool = False,  # unused, of DI-engine's signature: the other arguments show which form is meant
     create_cfg: Config | None = None,
     save_cfg: bool = True,
     save_path: str = "total_config.py",
@@ -104,7 +104,7 @@ def compile_config(
 
 
 def _section_of(name: str, cls: Any) -> Tree:
-    """Return the section of create_config that names a class; one in DI-engine's style says what it is made of."""
+    """Return the section of create_config that names a class."""
     if not isinstance(cls, type):
         raise ConfigError(f"compile_config takes a class for {name}, got {type(cls).__name__} {cls!r}")
     registry = next(part.registry for part in PARTS if part.name == name)
@@ -162,7 +162,7 @@ def _compiled(
     if schema.is_di_engine and "policy.cuda" not in applied:
         _fall_back_to_cpu(cfg, source, quiet=quiet)
     if not quiet:
-        _say_without_use(checker.ignored, cfg, user, schema, source)
+        _log_without_use(checker.ignored, cfg, user, schema, source)
         _warn_of_values(cfg, applied)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
@@ -172,7 +172,7 @@ def _compiled(
         _copy_settings(schema.defaults)
         when_there_is_room(
             lambda: save_config(frozen, frozen.exp_name, defaults=schema.defaults, overrides=texts),
-            tell=_logger.warning,
+            report=_logger.warning,
         )
     return frozen
 
@@ -214,7 +214,7 @@ def _inputs(main_config: Config, create_config: Config, seed: Any) -> tuple[Tree
     return main, create
 
 
-def _say_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: Schema, source: str) -> None:
+def _log_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: Schema, source: str) -> None:
     """Name the keys that are read and change nothing."""
     if ignored:
         title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
@@ -224,7 +224,7 @@ def _say_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: 
 
 
 def _warn_of_values(cfg: Tree, applied: Mapping[str, Override]) -> None:
-    """Name the values that hold, but not as the user may think."""
+    """Warn of values that are valid, but have another effect than the user may expect."""
     for override in applied.values():
         if override.replaced:
             _logger.warning("%s replaces %s: the last one holds", override.text, override.replaced)
@@ -258,7 +258,7 @@ def _name_faults(name: object, path: str) -> Iterator[Fault]:
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:
-    """Let an evaluation whose episodes the user did not set play one at least in each of its envs."""
+    """Raise the default number of evaluation episodes to one for each env."""
     envs = get_path(cfg, "env.evaluator_env_num")
     if isinstance(envs, int) and get_path(user, "env.n_evaluator_episode") is None:
         cfg["env"]["n_evaluator_episode"] = max(envs, cfg["env"]["n_evaluator_episode"])
@@ -320,7 +320,7 @@ def _check_copies(cfg: Tree, user: Tree, applied: Mapping[str, Override], ignore
 
 
 def _at_origin(fault: Fault, schema: Schema, applied: Mapping[str, Override]) -> Fault:
-    """Let a fault of a setting that stands in create_config name that place, or the override that set it there."""
+    """Return a fault with its place in create_config, or with the override that set it there, if it is from there."""
     for path, named in NAMED_IN_CREATE.items():
         if path in applied and fault.path == f"create_config.{named}" and fault.path not in applied:
             return fault._replace(path=path)

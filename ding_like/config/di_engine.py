@@ -30,7 +30,7 @@ class Default(NamedTuple):
 
     value: Any  # of any plain type
     source: str = "default_config()"
-    # Where a config may say the same thing: if it does, this is no default of it.
+    # Other keys of the same meaning: where a config sets one, this default does not hold.
     unless: tuple[str, ...] = ()
 
 
@@ -232,7 +232,7 @@ def _names_its_modules(section: Any) -> bool:  # Any: what a user wrote
 
 
 def set_defaults(defaults: Tree, found: Defaults, user: Config) -> None:
-    """Put DI-engine's defaults into ours, but for those that `user` says in another place."""
+    """Put DI-engine's defaults into ours, except those that `user` sets by another key."""
     for path, default in found.items():
         if all(get_path(user, place, _ABSENT) is _ABSENT for place in default.unless):
             set_path(defaults, path, default.value)
@@ -244,7 +244,7 @@ def read_place(path: str, policy: str | None) -> bool:
 
 
 def missing(part: str, name: object) -> str | None:
-    """Return what to use in place of a class that only DI-engine has, or None if its name says nothing."""
+    """Return what to use in place of a class that only DI-engine has, or None for an unknown name."""
     if part == "reward_model":
         return reason_of(NOT_HERE, "reward_model")
     if part != "policy":

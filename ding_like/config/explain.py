@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     path: str
     default: Any
     accepts: str
-    meaning: str  # "" where no comment stands beside the default
+    meaning: str  # "" where the default has no comment
 
 
 class Explained(NamedTuple):
@@ -106,7 +106,7 @@ def _shipped(registry: Registry[Any]) -> list[str]:
 
 
 def _completed(setting: Setting, owner: Setting | None) -> Setting:
-    """Return a policy's setting with what the buffer or collector that it belongs to says of it."""
+    """Return a policy's setting, completed by what its buffer or collector documents for the same key."""
     if setting.part != "policy" or owner is None:
         return setting
     return setting._replace(accepts=owner.accepts, meaning=setting.meaning or owner.meaning)
@@ -158,7 +158,7 @@ def _accepts(schema: Schema, path: str, default: Any) -> str:
 
 
 def _comments(cls: type[Any]) -> Iterator[tuple[str, str]]:
-    """Yield (path, comment) of a class's `config`; what a sub-class says comes after what its bases say."""
+    """Yield (path, comment) of a class's `config`; comments of a sub-class come after those of its bases."""
     for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions
         module = sys.modules[base.__module__]
         if "config" in vars(base):
@@ -209,7 +209,7 @@ def _assigned(module: ModuleType, body: list[ast.stmt], name: str, path: str) ->
 
 
 def _entries(module: ModuleType, node: ast.expr, path: str) -> Iterator[tuple[str, str]]:
-    """Yield (path, comment) of the keys of a dict expression that lies at `path`."""
+    """Yield (path, comment) of the keys of a dict expression at `path`."""
     if isinstance(node, ast.Name):
         yield from _named(module, node.id, path)
     elif isinstance(node, ast.Attribute) and node.attr == "config":

@@ -107,7 +107,7 @@ _REASONS: dict[str, str] = {
 }
 LEGACY_KEYS = {path: reason for paths, reason in _REASONS.items() for path in paths.split()}
 
-# DI-engine's path -> ours: a value that stands there is read as if it stood here, where a class knows ours alone.
+# DI-engine's path -> ours: a value there is read as if it were given here, where a class has our key alone.
 RENAMED_KEYS: dict[str, str] = {
     "policy.priority_IS": "policy.priority_IS_weight",
     "policy.kappa": "policy.learn.kappa",

@@ -1,4 +1,4 @@
-"""Write classes and activation layers that stand in a config as text, by their import path, and make them again.
+"""Classes and activation layers in a config, written as text by their import path, and made again from it.
 
 A config file may say `activation=nn.Tanh()` or `activation=nn.Tanh`. A compiled config is plain, so that it can be
 saved and compared: it says "import:torch.nn.Tanh()" or "import:torch.nn.Tanh", and the policy makes the object of that
@@ -28,12 +28,12 @@ def is_object(value: object) -> bool:
 
 
 def is_object_text(value: object) -> bool:
-    """Return whether a value is a text that stands for an object."""
+    """Return whether a value is the text of an object."""
     return isinstance(value, str) and value.startswith(_PREFIX)
 
 
 def object_text(value: object) -> str:
-    """Return the text that stands for a class, function or layer; it is read by `with_objects`.
+    """Return the text of a class, function or layer, which `with_objects` reads.
 
     Raises ConfigError if nothing that can be imported is like it.
     """
@@ -43,7 +43,7 @@ def object_text(value: object) -> str:
 
 
 def with_objects(section: Config) -> Tree:
-    """Return a section of a compiled config with objects in place of the texts that stand for them.
+    """Return a section of a compiled config with objects in place of their texts.
 
     A text is called only where it names a layer, as a config may come from elsewhere; what it names alone is a class of
     layers or a function of torch. Raises ConfigError for anything else, and for what cannot be imported.

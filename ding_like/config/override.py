@@ -18,7 +18,7 @@ NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
 CREATE = "create"  # `create.policy.type=dqn` addresses create_config, anything else main_config
 
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
-# A text in quotes, which stays, or a word without.
+# A text in quotes, which is kept, or a word without.
 _BARE_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w.])[A-Za-z_][\w./-]*")
 _FLOAT_WORD = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
 
@@ -65,7 +65,7 @@ def _quoted_word(match: re.Match[str]) -> str:
 
 
 def check_overrides(texts: object) -> None:
-    """Raise ConfigError for one text in place of a list of them, whose letters would each be an override."""
+    """Raise ConfigError for a text in place of a list of texts."""
     if isinstance(texts, str):
         raise ConfigError(f"overrides is the text {texts!r}; give a list of texts: overrides=[{texts!r}].")
 

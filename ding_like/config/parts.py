@@ -23,7 +23,7 @@ class Part(NamedTuple):
     is_open: bool = False  # a class that declares nothing may read anything
     template: Config = {}  # what the section has, whatever the class
     bounds: Mapping[str, Bounds] = {}  # of the numbers among that
-    # main_config and the defaults known so far -> the type, where neither create_config nor those defaults say one.
+    # main_config and the defaults so far -> the type, where neither create_config nor those defaults name one.
     choose_default: Callable[[Config, Tree], str] | None = None
 
 
@@ -45,7 +45,7 @@ TOP_TEMPLATE: Config = {
     "exp_name": "default_experiment",
     # Seed of all random numbers of the run; `-s` replaces it.
     "seed": 0,
-    # Points from which `ding --resume` goes on; one more is saved when the run ends or is interrupted.
+    # Points from which `ding --resume` continues; one more is saved when the run ends or is interrupted.
     "resume": {
         # Seconds between two saved points.
         "save_every_s": 60.0,
@@ -89,7 +89,7 @@ ENV_TEMPLATE: Config = {
     "metrics": [],
 }
 
-# Each env takes memory, and each episode is played to its end before training goes on: more is a slip.
+# Each env takes memory, and each episode is played to its end before training continues: more is a mistake.
 _UP_TO_A_MILLION = Bounds(1, 1_000_000)
 
 ENV_BOUNDS: Mapping[str, Bounds] = {

@@ -1,4 +1,4 @@
-"""Run a config file, take its configs, and let every process of the run know what the file registers.
+"""Run a config file, return its configs, and register its classes in every process of the run.
 
 A worker, an env's process and a resumed run read the compiled config and not the user's file. So the file's path, or
 its folder, joins the `import_names` of those parts that need it.
@@ -84,7 +84,7 @@ def read_config(path: str | os.PathLike[str]) -> ConfigFile:
 
 
 def _fix(cause: BaseException | None) -> str:
-    """Return what to write instead of what a config file failed at, where that is known."""
+    """Return the fix of a common error of config files, "" for any other error."""
     if isinstance(cause, NameError) and cause.name in _JSON_WORDS:
         return f"a config is Python, not JSON: write {_JSON_WORDS[cause.name]}"
     if isinstance(cause, ModuleNotFoundError) and cause.name == "gym":
@@ -95,7 +95,7 @@ def _fix(cause: BaseException | None) -> str:
 
 
 def given_configs(configs: object, *, has_system: bool = False) -> tuple[Config, ...]:
-    """Return what stands in place of a config file: (main_config, create_config), or those and a system_config.
+    """Return configs that are given in place of a file: (main_config, create_config), or those and a system_config.
 
     Raises ConfigError for anything else.
     """
@@ -113,7 +113,7 @@ def given_configs(configs: object, *, has_system: bool = False) -> tuple[Config,
 
 
 def _named_otherwise(module: ModuleType, found: Config) -> dict[str, Any]:
-    """Return the configs that stand in a file of DI-engine's under names of their own, where each can be only one.
+    """Return the configs of a file of DI-engine that have other names there, if there is one candidate for each.
 
     Its files call them `<x>_config` and `<x>_create_config`, and give them the names that are looked for below.
     """
@@ -196,7 +196,7 @@ def run_config(file: Path) -> tuple[ModuleType, set[str]]:
 def with_own_code(main: Config, create: Config, file: Path, sections: Iterable[str]) -> Config:
     """Return create_config with the file among the `import_names` of `sections`.
 
-    The file's folder joins those of parts that name a module which lies in it. The inputs are not changed.
+    The file's folder joins those of parts that name a module in it. The inputs are not changed.
     """
     path = file.resolve()
     added: Tree = {}
@@ -237,7 +237,7 @@ def _named_modules(part: str, section: Config, in_main: Config, own: list[Any]) 
 
 
 def _absolute(name: Any, folder: Path) -> Any:
-    """Return the path of a Python file that lies beside the config; any other name as it is."""
+    """Return the path of a Python file beside the config; any other name as it is."""
     is_beside = isinstance(name, str) and name.endswith(".py") and (folder / name).is_file()
     return str(folder / name) if is_beside else name
 

@@ -15,7 +15,7 @@ from ding_like.config.tree import get_path, join, leaves, literal
 from ding_like.errors import ConfigError, name_some
 from ding_like.types import Config
 
-_MAX_LISTED = 12  # keys that a message lists before it says how many more there are
+_MAX_LISTED = 12  # keys that a message lists before it gives the number of the others
 _MISSING = object()
 
 
@@ -24,7 +24,7 @@ class Fault(NamedTuple):
 
     path: str
     message: str
-    # It is all that is said, as the others may follow from it.
+    # The error names this fault alone, as the others may follow from it.
     is_decisive: bool = False
     # The key changes nothing: a config of DI-engine may carry it, and it is named once.
     is_harmless: bool = False
@@ -40,7 +40,7 @@ class NoEffect(NamedTuple):
 def config_error(faults: Iterable[Fault], source: str, overrides: Mapping[str, str]) -> ConfigError:
     """Return one error with all faults; `overrides` maps a path to the argument that set it.
 
-    Where `source` is a Python file, each fault gets the line on which its key stands.
+    Where `source` is a Python file, each fault gets the line of its key.
     """
     faults = list(dict.fromkeys(faults))
     faults = [fault for fault in faults if fault.is_decisive] or faults
@@ -107,7 +107,7 @@ def find_lines(path: str) -> dict[str, int]:
     values: dict[str, list[ast.expr]] = {}  # of the names at the top of the file
 
     def visit(node: ast.expr, path: str, seen: frozenset[str]) -> None:
-        """Record the lines of all keys of a dict expression that lies at `path`."""
+        """Record the lines of all keys of a dict expression at `path`."""
         if isinstance(node, ast.Name) and node.id not in seen:
             # `main_config = EasyDict(main_config)` names itself: its earlier values count as well.
             for value in values.get(node.id, ()):

@@ -43,14 +43,14 @@ class Schema:
     defaults: Tree = field(default_factory=dict)
     types: dict[str, tuple[type, ...]] = field(default_factory=dict)  # also of known keys that have no default
     free: set[str] = field(default_factory=set)  # sections that take any key
-    opaque: set[str] = field(default_factory=set)  # sections whose class was not found: nothing is known about them
+    opaque: set[str] = field(default_factory=set)  # sections whose class was not found, which are not checked
     bounds: dict[str, Bounds] = field(default_factory=dict)  # path of a number -> what it may be
     alternatives: list[tuple[str, ...]] = field(default_factory=list)  # a config gives at most one of each tuple
     checks: list[tuple[str, CheckConfig]] = field(default_factory=list)
     check_model: CheckConfig | None = None  # of the policy: what of its section the model does not take
     # Type of a collector -> what the policy, which is mounted before, changes of its defaults.
     collector_config: Mapping[str, Config] = field(default_factory=dict)
-    settings: Tree = field(default_factory=dict)  # what create_config says beyond class names; main_config wins
+    settings: Tree = field(default_factory=dict)  # of create_config beside class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
     without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
     dropped: dict[str, str] = field(default_factory=dict)  # path of a section that the config asked to leave out -> why
@@ -58,7 +58,7 @@ class Schema:
     is_di_engine: bool = False  # whether the config is one of DI-engine's
 
     def is_opaque(self, path: str) -> bool:
-        """Return whether a path lies in a section about which nothing is known."""
+        """Return whether a path is in a section that is not checked."""
         return _is_below(path, self.opaque)
 
     def is_free(self, path: str) -> bool:
@@ -70,7 +70,7 @@ class Schema:
         return path in self.types or get_path(self.defaults, path, _MISSING) is not _MISSING
 
     def mount(self, part: Part, cls: type[object]) -> None:
-        """Add the defaults of a class, under those that its parent has for it, and what it says about them."""
+        """Add the defaults of a class, under those that its parent has for it, and its types, bounds and checks."""
         self.types[f"{part.path}.type"] = (str,)
         self.types[f"{part.path}.import_names"] = (list, str)
         own = class_defaults(cls)
@@ -109,7 +109,7 @@ def build_schema(main: Config, create: Config, faults: list[Fault]) -> Schema:
                 _add_di_engine(part, main, schema)
     _add_trackers(main, schema, faults)
     if not schema.is_opaque("policy"):
-        # Commanders of the other pipelines read settings here that the serial one does not know.
+        # Commanders of the other pipelines read settings here that the serial one does not have.
         schema.free.add("policy.other.commander")
         set_path(schema.defaults, "policy.other.commander", get_path(schema.defaults, "policy.other.commander", {}))
     return schema

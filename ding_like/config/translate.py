@@ -62,7 +62,7 @@ _BUFFERS = ("episode", "naive", "deque", "her")
 
 
 def read_her(main: Tree, create: Tree, *, quiet: bool) -> Iterator[Fault]:
-    """Change a config in DI-engine's form to ours, in place, and say so in one INFO line unless it is `quiet`.
+    """Change a config in DI-engine's form to ours, in place, and log the changes in one INFO line unless it is `quiet`.
 
     | DI-engine                                           | here                                              |
     |-----------------------------------------------------|---------------------------------------------------|

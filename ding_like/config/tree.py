@@ -30,7 +30,7 @@ def items(tree: Config) -> Iterator[tuple[str, Any]]:
 def to_plain(value: Any, path: str = "", around: tuple[Any, ...] = ()) -> Any:
     """Return a deep copy in which every mapping is a dict and every list a list.
 
-    `around` are the sections and lists that `path` lies in. Raises ConfigError for a value that contains itself.
+    `around` are the sections and lists around `path`. Raises ConfigError for a value that contains itself.
     """
     if not isinstance(value, (Mapping, list, tuple)):
         return value
@@ -64,7 +64,7 @@ def get_path(tree: Config, path: str, default: Any = None) -> Any:
 
 
 def set_path(tree: Tree, path: str, value: object) -> None:
-    """Put a value at a path, making the sections above it; what stands in a section's place is replaced."""
+    """Put a value at a path, making the sections above it; a value in the place of a section is replaced."""
     *sections, last = path.split(".")
     for key in sections:
         if not isinstance(tree.get(key), dict):

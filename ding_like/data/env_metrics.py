@@ -12,7 +12,7 @@ from ding_like.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-# What every env may say without being asked: gymnasium-robotics and others do.
+# Reported for every env whose `info` has it, as that of gymnasium-robotics.
 ALWAYS = ("is_success",)
 # Of a worker's numbers those that are metrics of its envs.
 PREFIX = "env/"
@@ -67,7 +67,7 @@ class EpisodeMetrics:
 
 
 def metric_names(asked: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of an env's metrics: those that it may always say, then the config's `env.metrics`.
+    """Return the names of an env's metrics: those that are always reported, then the config's `env.metrics`.
 
     Raises ConfigError for what is no name, and for one that reports have already.
     """

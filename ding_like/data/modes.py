@@ -52,7 +52,7 @@ class CollectMode(NamedTuple):
     actor: Actor
     segment: Callable[[Rollout], tuple[TransitionBatch, Array]]  # rows, and how many to keep per lane int[E]
     num_ready: Callable[[Array, Array], int]  # (length int[S], ended bool[S]): rows that segment makes of S stretches
-    reads_info: bool = False  # whether `segment` reads what the env said in `info`, a column that loops keep for it
+    reads_info: bool = False  # whether `segment` reads the env's `info`, a column that loops keep for it
 
 
 class LearnMode(NamedTuple):

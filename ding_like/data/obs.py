@@ -48,7 +48,7 @@ def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
     return {key: map_obs(fn, value) for key, value in obs.items()} if isinstance(obs, dict) else fn(obs)
 
 
-# The entry of a dict observation that says which discrete actions are legal.
+# The entry of a dict observation with the mask of legal discrete actions.
 ACTION_MASK = "action_mask"
 
 

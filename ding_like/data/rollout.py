@@ -166,7 +166,7 @@ class Rollout:
         """Return the rows, for an exact resume."""
         rows: dict[str, Any] = {name: column.copy() for name, column in self.columns().items()}
         for name, column in rows.items():
-            if column.dtype.hasobject:  # what envs said: a file of a state takes plain data
+            if column.dtype.hasobject:  # `info` of envs: a file of a state takes plain data
                 rows[name] = _plain(column.tolist())
         return {"columns": rows, "is_rectangular": self.is_rectangular}
 

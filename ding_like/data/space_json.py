@@ -40,13 +40,13 @@ def space_to_json(space: Space) -> Json:
         bounds = {"low": space.parameter_low.tolist(), "high": space.parameter_high.tolist()}
         return {"space": "Hybrid", "n": space.num_choices, **bounds, "mask": space.parameter_mask.tolist()}
     if isinstance(space, spaces.Box):
-        told = {"space": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
-        return {**told, "low": _numbers(space.low), "high": _numbers(space.high)}
+        data = {"space": "Box", "shape": list(space.shape), "dtype": str(space.dtype)}
+        return {**data, "low": _numbers(space.low), "high": _numbers(space.high)}
     if isinstance(space, spaces.Discrete):
         return {"space": "Discrete", "n": int(space.n), "start": int(space.start), "dtype": str(space.dtype)}
     if isinstance(space, spaces.MultiDiscrete):
-        told = {"space": "MultiDiscrete", "nvec": np.asarray(space.nvec).tolist()}
-        return {**told, "start": np.asarray(space.start).tolist(), "dtype": str(space.dtype)}
+        data = {"space": "MultiDiscrete", "nvec": np.asarray(space.nvec).tolist()}
+        return {**data, "start": np.asarray(space.start).tolist(), "dtype": str(space.dtype)}
     if isinstance(space, spaces.MultiBinary):
         return {"space": "MultiBinary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
@@ -56,47 +56,47 @@ def space_to_json(space: Space) -> Json:
     return {"space": "other", "text": str(space)}
 
 
-def space_from_json(told: Json) -> Space:
+def space_from_json(data: Json) -> Space:
     """Return what `space_to_json` was given. Raises CheckpointError for another kind of dict."""
-    read = _READ.get(told.get("space", ""))
+    read = _READ.get(data.get("space", ""))
     if read is None:
-        raise CheckpointError(f"a space is {told!r}, expected a dict whose 'space' is one of {', '.join(_READ)}.")
-    return read(told)
+        raise CheckpointError(f"a space is {data!r}, expected a dict whose 'space' is one of {', '.join(_READ)}.")
+    return read(data)
 
 
-def _box(told: Json) -> Space:
-    dtype, shape = np.dtype(told["dtype"]), tuple(told["shape"])
-    low, high = (np.broadcast_to(np.array(told[side], dtype), shape).copy() for side in ("low", "high"))
+def _box(data: Json) -> Space:
+    dtype, shape = np.dtype(data["dtype"]), tuple(data["shape"])
+    low, high = (np.broadcast_to(np.array(data[side], dtype), shape).copy() for side in ("low", "high"))
     return spaces.Box(low, high, dtype=dtype.type)
 
 
-def _discrete(told: Json) -> Space:
-    dtype = np.dtype(told["dtype"])
+def _discrete(data: Json) -> Space:
+    dtype = np.dtype(data["dtype"])
     if dtype == np.int64:  # before gymnasium 1.3 all were, and there was no such argument
-        return spaces.Discrete(told["n"], start=told["start"])
-    return spaces.Discrete(told["n"], start=told["start"], dtype=dtype.type)
+        return spaces.Discrete(data["n"], start=data["start"])
+    return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
 
 
-def _multi_discrete(told: Json) -> Space:
+def _multi_discrete(data: Json) -> Space:
     return spaces.MultiDiscrete(
-        np.array(told["nvec"]), start=np.array(told["start"]), dtype=np.dtype(told["dtype"]).type
+        np.array(data["nvec"]), start=np.array(data["start"]), dtype=np.dtype(data["dtype"]).type
     )
 
 
-def _multi_binary(told: Json) -> Space:
-    shape = told["shape"]
+def _multi_binary(data: Json) -> Space:
+    shape = data["shape"]
     return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
 
 
 _READ: dict[str, Callable[[Json], Space]] = {
-    "Hybrid": lambda told: HybridSpace(told["n"], told["low"], told["high"], parameter_mask=told["mask"]),
+    "Hybrid": lambda data: HybridSpace(data["n"], data["low"], data["high"], parameter_mask=data["mask"]),
     "Box": _box,
     "Discrete": _discrete,
     "MultiDiscrete": _multi_discrete,
     "MultiBinary": _multi_binary,
-    "Dict": lambda told: spaces.Dict([(key, space_from_json(inner)) for key, inner in told["spaces"]]),
-    "Tuple": lambda told: spaces.Tuple([space_from_json(inner) for inner in told["spaces"]]),
-    "other": lambda told: OtherSpace(told["text"]),
+    "Dict": lambda data: spaces.Dict([(key, space_from_json(inner)) for key, inner in data["spaces"]]),
+    "Tuple": lambda data: spaces.Tuple([space_from_json(inner) for inner in data["spaces"]]),
+    "other": lambda data: OtherSpace(data["text"]),
 }
 
 

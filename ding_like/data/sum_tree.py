@@ -17,7 +17,7 @@ _RUNNING_SUMS = np.triu(np.ones((_RADIX, _RADIX + 1)), 1)
 
 
 def as_leaves(powers: Array, priorities: Array) -> Array:
-    """Return weights float32 [B] of powers float64 [B], held to what float32 can say, and 0 where the priority is."""
+    """Return weights float32 [B] of powers float64 [B], limited to float32, and 0 where the priority is."""
     leaves = np.maximum(powers, _LEAF_RANGE[0])
     np.minimum(leaves, _LEAF_RANGE[1], out=leaves)
     leaves *= priorities > 0
@@ -67,7 +67,7 @@ class SumTree:
         return float(self._ends()[-1])
 
     def set(self, places: Array, weights: Array) -> None:
-        """Give places [B] int64 weights [B]; of a place that comes twice, the last weight stays."""
+        """Give places [B] int64 weights [B]; of a place that is given twice, the last weight counts."""
         self._flush()
         self._leaves[places] = weights
         self._sum_blocks(places // _RADIX)
@@ -124,7 +124,7 @@ class SumTree:
     def draw(self, uniform: Array) -> Array:
         """Return a place int64 from each of B equal parts of the sum of weights.
 
-        `uniform` [B] float64 in [0, 1) says where in its part each is, and is used up.
+        `uniform` [B] float64 in [0, 1) are the positions in these parts; the array is overwritten.
         """
         size = len(uniform)
         if self._compiled is not None:

@@ -70,7 +70,7 @@ class CoordinatedArguments:
             with atomic_write(Path(exp_name) / ARGUMENTS_FILE) as file:
                 file.write(json.dumps(asdict(replace(self, system=system)), indent=1).encode())
 
-        when_there_is_room(write, tell=logger.warning)
+        when_there_is_room(write, report=logger.warning)
 
     @classmethod
     def read(cls, exp_name: str) -> CoordinatedArguments:

@@ -87,7 +87,7 @@ class Plan(Generic[Settings]):
             return self
         cfg, system, mode = self.compile_in(folder), self.arguments.system, self.arguments.mode
         if system is not None:
-            when_there_is_room(lambda: save_system(cfg.exp_name, system, mode=mode), tell=logger.warning)
+            when_there_is_room(lambda: save_system(cfg.exp_name, system, mode=mode), report=logger.warning)
         return replace(self, cfg=cfg)
 
     def line(self) -> str:

@@ -237,7 +237,7 @@ def pfsp(win_rates: Sequence[float] | Array, weighting: str = "squared") -> Arra
     else:
         raise ConfigError(f"pfsp weighting is {weighting!r}; expected 'squared' or 'variance'.")
     total = weights.sum()
-    # Below this a division could overflow, and the weights say nothing any more.
+    # Below this a division could overflow, and the weights are noise.
     if total < 1e-12:
         return np.full(len(rates), 1.0 / len(rates))
     return np.asarray(weights / total)

@@ -260,7 +260,7 @@ class TrainingLoop:
         self._note(evaluator, final.returns, final.metrics, began_s)
         self._console.update(self._progress())
         result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": final.metrics}
-        return when_there_is_room(lambda: self._record.conclude(final.returns, **result), tell=logger.warning)
+        return when_there_is_room(lambda: self._record.conclude(final.returns, **result), report=logger.warning)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the runner; return a saved point's state, if any."""
@@ -326,7 +326,7 @@ class TrainingLoop:
             return pause.wait(seconds) or self._signals.received != before
 
         try:
-            when_there_is_room(self._save_point, tell=logger.warning, wait=wait)
+            when_there_is_room(self._save_point, report=logger.warning, wait=wait)
         except OSError as error:
             if not is_full(error):
                 raise

@@ -36,7 +36,7 @@ _TENSOR_DTYPES = frozenset(
 _ZIP_HEAD = b"PK\x03\x04"
 _PICKLE_HEAD = b"\x80"
 _EXPECTED = "expected a file that ding_like saved, such as ckpt/ckpt_best.pth.tar of an experiment"
-# How many names a message lists before it says how many more there are.
+# Names that a message lists before it gives the number of the others.
 _MAX_NAMES = 5
 
 # Names that only DI-engine's networks have.

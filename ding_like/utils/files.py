@@ -101,13 +101,13 @@ def is_full(error: BaseException) -> bool:
 def when_there_is_room(
     write: Callable[[], T],
     *,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     wait: Callable[[float], bool] | None = None,
     longest_s: float = _LONGEST_S,
 ) -> T:
     """Return `write()`, trying again each second while the disk is full.
 
-    `tell` receives a line at first and then once a minute. `wait(seconds)` returns True if there is no time left.
+    `report` receives a line at first and then once a minute. `wait(seconds)` returns True if there is no time left.
     Raises the last error of `write` then, and after `longest_s`. An error that was raised from that of a full disk
     counts as one.
     """
@@ -122,7 +122,7 @@ def when_there_is_room(
             if not is_no_room or time.monotonic() >= deadline:
                 raise
             if words.pass_s():
-                tell(f"the disk is full ({error}); waiting for room")
+                report(f"the disk is full ({error}); waiting for room")
             if wait(_LOOK_S):
                 raise
 

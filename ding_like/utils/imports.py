@@ -147,7 +147,7 @@ def split_import_path(text: str) -> tuple[str, str] | None:
 def import_code(name: str) -> ModuleType | None:
     """Import what a name of `import_names` stands for; None for a folder, whose modules can be imported from now on.
 
-    A file that was run in this process, as a config say, is not run again. Raises ImportError, and ConfigError with
+    A file that was run in this process, such as a config, is not run again. Raises ImportError, and ConfigError with
     file and line for other errors of the code.
     """
     path = Path(name)

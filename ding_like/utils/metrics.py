@@ -110,7 +110,7 @@ class MetricsSink:
         self._words = Interval(_WORD_S, starts_due=True)
         self._events = EventWriter(Path(exp_dir) / "log" / "serial") if tensorboard else None
         self._started_s = time.monotonic()
-        # Called with the file and its length to come, before a run that goes back to a saved point cuts it.
+        # Called with the file and its length to come, before a run that resumes from a saved point cuts it.
         self.before_cut: Callable[[Path, int], None] | None = None
 
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:

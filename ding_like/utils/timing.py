@@ -34,8 +34,8 @@ class Interval:
         return passed
 
 
-class Beat:
-    """Limit of something to `frequency` times a second; beats that were missed are not made up later."""
+class RateLimiter:
+    """Limit of an action to `frequency` times a second; missed times are not made up later."""
 
     def __init__(self, frequency: float, clock: Callable[[], float]) -> None:
         self._period_s = 1 / frequency if frequency > 0 else 0.0
@@ -44,16 +44,16 @@ class Beat:
 
     @property
     def is_due(self) -> bool:
-        """Whether the next beat is due."""
+        """Whether the next time is due."""
         return self.wait_s == 0.0
 
     @property
     def wait_s(self) -> float:
-        """Seconds until the next beat is due."""
+        """Seconds until the next time is due."""
         return max(0.0, self._next_s - self._clock())
 
-    def note(self) -> None:
-        """Count the next beat from where this one was due, if it was done in time."""
+    def record(self) -> None:
+        """Record an action; the next is due one period after this one was, if this one was in time."""
         if self._period_s:
             now = self._clock()
             self._next_s = (self._next_s if now - self._next_s < self._period_s else now) + self._period_s
@@ -86,7 +86,7 @@ class LatencyMeter:
     def __init__(self) -> None:
         self._durations_s: deque[float] = deque(maxlen=_MAX_DURATIONS)
 
-    def note(self, duration_s: float) -> None:
+    def record(self, duration_s: float) -> None:
         """Add the duration of one answer."""
         self._durations_s.append(duration_s)
 

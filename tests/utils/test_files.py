@@ -159,7 +159,7 @@ class Disk:
         return False
 
     def ask(self, **kwargs: Any) -> str:
-        return when_there_is_room(self.write, tell=self.said.append, wait=self.wait, **kwargs)
+        return when_there_is_room(self.write, report=self.said.append, wait=self.wait, **kwargs)
 
 
 NO_ROOM = SegmentError("full", "no room")
@@ -196,5 +196,5 @@ def test_a_task_that_is_to_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk(monkeypatch, 10**6, FULL[2])
 
     with pytest.raises(SegmentError, match="no room"):
-        when_there_is_room(disk.write, tell=disk.said.append, wait=lambda seconds: True)
+        when_there_is_room(disk.write, report=disk.said.append, wait=lambda seconds: True)
     assert disk.tries == 1

@@ -144,4 +144,4 @@ class StreamedFiles(SharedFiles):
             with atomic_write(path) as file:
                 file.write(data)
 
-        when_there_is_room(write, tell=logger.warning, wait=self._client.wait)
+        when_there_is_room(write, report=logger.warning, wait=self._client.wait)

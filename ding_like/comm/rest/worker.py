@@ -349,7 +349,7 @@ class WorkerLink(WorkerAgent):
         Raises TaskLeftError in that case; the task stays as it was.
         """
         try:
-            return when_there_is_room(write, tell=lambda text: self.warn(task, text), wait=self._stopped.wait)
+            return when_there_is_room(write, report=lambda text: self.warn(task, text), wait=self._stopped.wait)
         except (OSError, SegmentError) as error:
             if not self.is_leaving:
                 raise

@@ -186,7 +186,7 @@ class InferenceClient:
         reply = self._ask(request, deadline_s=begun_s + self._patience_s)
         if len(reply.output) != request.rows:
             raise CommError(f"{self._name} was answered {len(reply.output)} lanes in place of {request.rows}.")
-        self._latency.note(self._clock() - begun_s)
+        self._latency.record(self._clock() - begun_s)
         self._oldest = min(self._oldest or reply.version, reply.version)
         return reply
 

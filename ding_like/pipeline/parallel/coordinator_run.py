@@ -80,7 +80,7 @@ class CoordinatorRun:
             self._metrics.close()
         if view["failure"] is not None:
             raise TrainingError(view["failure"])
-        return when_there_is_room(lambda: self._conclude(view), tell=logger.warning)
+        return when_there_is_room(lambda: self._conclude(view), report=logger.warning)
 
     def _look(self, before: dict[str, Any]) -> dict[str, Any]:
         """Return the run's status, and take its new evaluations; while it cannot be read, return the status `before`.

@@ -19,7 +19,7 @@ from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names
 from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.types import Setting, State
-from ding_like.utils.timing import Beat
+from ding_like.utils.timing import RateLimiter
 
 _LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
 _LEAVE_S = 0.5  # that a round may still take then
@@ -56,7 +56,7 @@ class SeedRunner:
         self.close = close  # may be called again
         self._intake = end.receiver
         self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
-        self._beat = Beat(settings.max_train_frequency, clock)
+        self._beat = RateLimiter(settings.max_train_frequency, clock)
         self._first: Version | None = None  # that was published in this stretch of the run
         self._published: Version | None = None
         self._random_rows = end.random_rows  # that are still to be collected
@@ -118,7 +118,7 @@ class SeedRunner:
     def _learn(self) -> None:
         """Take the updates that are allowed by now."""
         while self._beat.is_due and not self._is_leaving() and self._end.train_next():
-            self._beat.note()
+            self._beat.record()
 
     def publish(self) -> None:
         """Send the learner's weights to the servers, unless they were sent."""

@@ -418,7 +418,7 @@ class InferenceStats:
         self._totals.update(requests=len(batch), observations=rows, batches=1)
         self._busy_s += took_s
         for each in batch:
-            self._latency.note(now_s - each.came_s)
+            self._latency.record(now_s - each.came_s)
 
     def take(self) -> dict[str, Any]:  # Any: of JSON
         """Return the totals, and the rates since the last call."""

@@ -536,7 +536,7 @@ class SaveCkptHook(PeriodicHook):
                 logger.warning("%s is not saved, the next one may be: the disk is full (%s)", path, error)
                 return
         else:  # the last model, or the best one, is saved only once
-            when_there_is_room(lambda: save_state(path, saved), tell=logger.warning)
+            when_there_is_room(lambda: save_state(path, saved), report=logger.warning)
         engine.info(f"{engine.instance_name} saved {path}")
 
 
