@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.worker.collector.loop import RolloutLoop, step_until
 from ding_like.worker.collector.stop_rule import EpisodeQuota, Episodes, StopSignals
-from tests.worker.scripted_manager import CountingActor, ScriptedManager
-
-
-def loop_over(lengths: Any, **kwargs: Any) -> tuple[ScriptedManager, RolloutLoop]:
-    manager = ScriptedManager([list(mine) for mine in lengths], **kwargs)
-    return manager, RolloutLoop(manager, CountingActor(), rng=np.random.default_rng(0))
-
-
-def ended_of(loop: RolloutLoop, rule: Episodes) -> list[int]:
-    return [record.lane for step in step_until(loop, rule, {}) for record in step]
-
-
-def test_episodes_are_exactly_as_many_as_were_begun_and_short_ones_are_not_preferred() -> None:
-    manager, loop = loop_over(((1,), (9,), (4,)))
-
-    ended = ended_of(loop, Episodes(5, 3))
-
-    assert len(ended) == 5 and set(ended) == {0, 1, 2}
-    assert len({key[:2] for key in manager.history}) == 5, "no sixth episode was begun"
-    assert not loop.is_mid_episode
 
 
 def test_a_lane_is_idle_only_when_no_episode_is_left_to_begin() -> None:
@@ -41,19 +18,6 @@ def test_a_lane_is_idle_only_when_no_episode_is_left_to_begin() -> None:
 
     assert seen == [None, None, [False, True]]
     assert rule.is_met
-
-
-def test_an_episode_that_breaks_off_is_begun_again() -> None:
-    manager, loop = loop_over(((3,), (3,)), drop_at={(1, 0, 2)})
-
-    assert sorted(ended_of(loop, Episodes(2, 2))) == [0, 1] and manager.history[-1] == (1, 1, 2)
-
-
-def test_a_quota_takes_the_first_episodes_of_each_lane_and_no_further_step() -> None:
-    manager, loop = loop_over(((2,), (5,)), delay=2)
-
-    assert sorted(ended_of(loop, EpisodeQuota(3, 2))) == [0, 0, 1]
-    assert len(manager.history) == loop.env_steps == 2 + 2 + 5
 
 
 def test_a_signal_stops_its_round_and_those_before_but_none_after() -> None:

@@ -97,14 +97,6 @@ def test_train_returns_a_report_for_each_minibatch(make: Any, batch: TransitionB
     assert learner.learn_info == {"learner_step": 2, "priority_info": {}, "learner_done": False}
 
 
-def test_policy_kwargs_reach_the_gradient_of_every_minibatch(make: Any, batch: TransitionBatch) -> None:
-    policy = CountingPolicy(minibatches=2)
-
-    make(policy.learn_mode).train(batch, policy_kwargs={"alpha": 0.2})
-
-    assert policy.calls == ["grad", "grad alpha=0.2", "apply"] * 2
-
-
 def test_policy_kwargs_reach_policies_of_both_styles(make: Any) -> None:
     seen: list[Any] = []
 

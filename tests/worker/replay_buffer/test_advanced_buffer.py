@@ -108,19 +108,6 @@ def test_a_sample_takes_one_row_from_each_equal_part_of_the_sum(make: Any) -> No
         assert drawn[3] in (2, 3)  # parts 3 and 4 are its own, a half of part 2 as well
 
 
-def test_weights_follow_the_formula(make: Any) -> None:
-    given = np.random.default_rng(0).uniform(0.0, 3.0, 100)
-    buffer = make(128, alpha=0.7, beta=0.5)
-    buffer.push(rows(*range(100), priority=given), 0)
-
-    batch = buffer.sample(64, 0)
-
-    powers = (given + 1e-5) ** 0.7
-    weights = (100 * powers / powers.sum()) ** -0.5
-    np.testing.assert_allclose(batch["weight"], (weights / weights.max())[batch["replay_buffer_idx"]], rtol=1e-6)
-    np.testing.assert_array_equal(batch["IS"], batch["weight"])
-
-
 def test_beta_rises_to_one_within_the_anneal_steps(make: Any) -> None:
     buffer = make(8, beta=0.2, anneal_step=4)
     buffer.push(rows(1, 2), 0)
@@ -145,23 +132,6 @@ def test_beta_can_be_set(make: Any) -> None:
         buffer.beta = 1.5
 
 
-def test_new_rows_get_the_largest_priority_so_far(make: Any) -> None:
-    buffer = make(8)
-    buffer.push(rows(0, 1), 0)
-    buffer.update(info(newest(buffer), [4.0]))
-    buffer.push(rows(2), 0)
-
-    assert priorities(buffer) == pytest.approx([1.0, 4.00001, 4.00001])
-
-
-def test_update_stores_what_is_given_and_a_little_more(make: Any) -> None:
-    buffer = make(8)
-    buffer.push(rows(0, 1), 0)
-    buffer.update(info(newest(buffer), [0.0]))
-
-    assert priorities(buffer) == pytest.approx([1.0, 1e-5])
-
-
 def test_update_takes_lists_arrays_and_tensors(make: Any) -> None:
     for convert in (list, tuple, np.array, torch.tensor):
         buffer = make(8)
@@ -171,17 +141,6 @@ def test_update_takes_lists_arrays_and_tensors(make: Any) -> None:
         buffer.update({name: convert(np.asarray(value).tolist()) for name, value in info(batch, [3.0]).items()})
 
         assert priorities(buffer) == pytest.approx([1.0, 3.00001]), convert
-
-
-def test_update_passes_over_rows_that_were_overwritten(make: Any) -> None:
-    buffer = make(2)
-    buffer.push(rows(0, 1), 0)
-    batch = newest(buffer)
-    buffer.push(rows(2, 3), 0)
-
-    buffer.update(info(batch, [9.0]))
-
-    assert priorities(buffer) == [1.0, 1.0]
 
 
 def test_update_passes_over_places_that_are_none(make: Any) -> None:
@@ -194,18 +153,6 @@ def test_update_passes_over_places_that_are_none(make: Any) -> None:
         buffer.update({"replay_unique_id": batch["replay_unique_id"], **beside})
 
     assert priorities(buffer) == [1.0] * 4
-
-
-def test_update_passes_over_rows_of_before_a_clear(make: Any) -> None:
-    buffer = make(4)
-    buffer.push(rows(0), 0)
-    batch = newest(buffer)
-    buffer.clear()
-    buffer.push(rows(1), 0)
-
-    buffer.update(info(batch, [9.0]))
-
-    assert priorities(buffer) == [1.0]
 
 
 def test_ids_count_rows_and_places_go_around(make: Any) -> None:
@@ -258,40 +205,6 @@ def test_fewer_rows_than_asked_for_do_where_the_ratio_allows(make: Any) -> None:
     buffer.push(rows(0, 1), 0)
     assert len(buffer.sample(4, 0)) == 4
     assert buffer.sample(5, 0) is None
-
-
-def test_rows_leave_after_max_use(make: Any) -> None:
-    buffer = make(8, max_use=2)
-    buffer.push(rows(0, 1, 2), 0)
-
-    uses = np.concatenate([newest(buffer)["use"], newest(buffer)["use"]])
-
-    assert uses.tolist() == [1, 2]
-    assert newest(buffer) is None
-    assert buffer.count() == 2
-    assert set(buffer.sample(2, 0)["reward"].tolist()) == {0.0, 1.0}
-
-
-def test_places_of_rows_that_left_are_used_again(make: Any) -> None:
-    buffer = make(2, max_use=1)
-    buffer.push(rows(0, 1), 0)
-    buffer.sample(2, 0)
-    assert buffer.count() == 0
-
-    buffer.push(rows(2), 0)
-
-    assert buffer.count() == 1
-    assert buffer.sample(1, 0)["reward"].tolist() == [2.0]
-
-
-def test_a_row_that_left_is_not_brought_back_by_update(make: Any) -> None:
-    buffer = make(4, max_use=1)
-    buffer.push(rows(0), 0)
-    batch = buffer.sample(1, 0)
-
-    buffer.update(info(batch, [5.0]))
-
-    assert buffer.count() == 0
 
 
 @pytest.mark.parametrize("name", ["collect_iter", "policy_version"])
@@ -372,19 +285,6 @@ def test_a_loaded_state_samples_as_the_saved_one(cfg: dict[str, Any], make: Any)
         for each in (buffer, other):
             each.update(info(one, one["reward"] / 2))
             each.push(rows(1, 2, collect_iter=[step] * 2), 0)
-
-
-def test_saved_data_keep_their_priorities(make: Any, tmp_path: Path) -> None:
-    buffer = make(4, max_use=1)
-    buffer.push(rows(0, 1, 2, 3, 4, priority=[5, 4, 3, 2, 0.1]), 0)
-    newest(buffer)
-    other = make(8)
-
-    buffer.save_data(str(tmp_path / "rows"))
-    other.load_data(str(tmp_path / "rows"))
-
-    assert priorities(other) == priorities(buffer)
-    assert other.count() == buffer.count() == 3
 
 
 def test_averages_of_what_was_sampled_are_logged(make: Any, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.worker import EpisodeReplayBuffer, create_buffer
+from ding_like.worker import EpisodeReplayBuffer
 
 
 @pytest.fixture
@@ -39,10 +39,6 @@ def numbers(data: Any) -> list[int]:
         assert len(each) == int(each["number"][0]) % 5 + 1
         found.append(int(each["number"][0]))
     return found
-
-
-def test_create_buffer_builds_it(tmp_path: Path) -> None:
-    assert isinstance(create_buffer(dict(type="episode"), exp_name=str(tmp_path)), EpisodeReplayBuffer)
 
 
 def test_push_takes_episodes_in_every_form(make: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.utils.timing import Interval
-from ding_like.worker.replay_buffer.flow import RateLimiter, ThroughputMeter, UsedDataRemover
+from ding_like.worker.replay_buffer.flow import RateLimiter, UsedDataRemover
 from tests.support import Clock
 
 logger = logging.getLogger(__name__)
@@ -104,20 +104,6 @@ def test_interval_passes_once_in_its_seconds(starts_due: bool) -> None:
         answers.append(interval.pass_s())
 
     assert answers[1:] == [0, 10, 0, 0, 15] and bool(answers[0]) is starts_due
-
-
-def test_meter_adds_up_each_window() -> None:
-    clock = Clock(0.0)
-    meter = ThroughputMeter(10, clock=clock)
-
-    assert meter.add(pushed_in=3) is None
-    clock.now = 12
-    first = meter.add(sampled_out=64, removed=2)
-    clock.now = 25
-    second = meter.add(pushed_in=1)
-
-    assert first == {"pushed_in": 3, "sampled_out": 64, "removed": 2, "window_s": 12}
-    assert second == {"pushed_in": 1, "sampled_out": 0, "removed": 0, "window_s": 13}
 
 
 def test_a_file_that_is_gone_already_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

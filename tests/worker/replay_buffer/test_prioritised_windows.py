@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.utils.checkpoint import load_state, save_state
-from ding_like.worker import PrioritisedSequenceReplayBuffer, create_buffer
+from ding_like.worker import PrioritisedSequenceReplayBuffer
 from tests.worker.replay_buffer.test_sequence_buffer import Lanes, all_windows, check_windows
 
 Key = tuple[int, int, int]  # lane, episode, step
@@ -129,18 +129,6 @@ def test_frequencies_and_weights_follow_the_priorities(make: Any, alpha: float) 
     weights /= weights.max()
     assert data["weight"].dtype == np.float32
     np.testing.assert_allclose(data["weight"], [weights[names.index(key)] for key in keys_of(data)], rtol=1e-5)
-
-
-def test_a_window_comes_to_be_with_its_last_row_and_the_largest_priority(make: Any) -> None:
-    buffer, lanes = make(length=4), Lanes(1)
-    buffer.push(lanes.rows(3, length=100), 0)
-    assert buffer.count() == 0 and buffer.sample(1, 0) is None
-
-    buffer.push(lanes.rows(1, length=100), 0)
-    buffer.update(info(buffer.sample(1, 0), [5.0]))
-    buffer.push(lanes.rows(1, length=100), 0)
-
-    assert everything(buffer) == pytest.approx({(0, 0, 0): 5.00001, (0, 0, 1): 5.00001})
 
 
 def test_a_window_has_the_priority_that_its_first_row_was_pushed_with(make: Any) -> None:
@@ -281,9 +269,3 @@ def test_a_bad_row_or_priority_changes_nothing(make: Any) -> None:
 def test_windows_without_a_row_to_learn_from_are_refused(make: Any) -> None:
     with pytest.raises(ConfigError, match="sequence_length is 3 and burn_in 3"):
         make(length=3, burn_in=3)
-
-
-def test_create_buffer_builds_it(tmp_path: Path) -> None:
-    buffer = create_buffer(dict(type="prioritised_sequence"), exp_name=str(tmp_path))
-
-    assert isinstance(buffer, PrioritisedSequenceReplayBuffer) and buffer.unit == "window"

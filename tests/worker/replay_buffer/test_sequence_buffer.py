@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.worker import SequenceReplayBuffer, create_buffer
+from ding_like.worker import SequenceReplayBuffer
 
 
 class Lanes:
@@ -75,10 +75,6 @@ def all_windows(rows: list[tuple[int, int, int]], length: int) -> set[tuple[int,
         for lane, episode, step in there
         if all((lane, episode, step + k) in there for k in range(length))
     }
-
-
-def test_create_buffer_builds_it(tmp_path: Path) -> None:
-    assert isinstance(create_buffer(dict(type="sequence"), exp_name=str(tmp_path)), SequenceReplayBuffer)
 
 
 @settings(max_examples=60, deadline=None)
