@@ -10,7 +10,8 @@ from ding_like.pipeline.seed.actor import Actor
 from tests.chains.hands import record_hands
 
 FOLDER = "HANDS_FOLDER"  # environment variable: where the records are
-MOMENTS = ("comm/zmq/sockets.py:send", "comm/zmq/sockets.py:receive_from", "comm/zmq/rows.py:take")
+# A request for actions moves observations, as a forward pass of a serial run does, and no row.
+MOMENTS = ("comm/zmq/rows.py:_send_segment",)
 
 
 class RecordedActor(Actor):
