@@ -92,7 +92,8 @@ class SeedMode(TrainingMode[SeedSettings]):
 
     def start(self) -> Policy:
         """Train to the end by the trainer that the config names, and return the policy."""
-        policy: Policy = self.plan.settings.class_of("trainer").of_plan(self.plan).start().policy
+        trainer: Any = self.plan.settings.class_of("trainer")  # Any: `Trainer`'s module imports this one
+        policy: Policy = trainer.of_plan(self.plan).start().policy
         return policy
 
     def build(self) -> Components:

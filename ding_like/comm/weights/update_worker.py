@@ -194,10 +194,10 @@ class WeightUpdateWorker:
         self,
         store: AnyStore,
         rank: int,
-        target: Any = None,  # Any: see `extract.load_into`
+        target: object = None,  # see `extract.load_into`
         *,
-        on_weights: Callable[[Weights], Any] | None = None,
-        on_continue: Callable[[], Any] | None = None,
+        on_weights: Callable[[Weights], object] | None = None,
+        on_continue: Callable[[], object] | None = None,
         on_seed: Callable[[int], int | None] | None = None,
         timeout_s: float = 60.0,
         idle_timeout_s: float = 600.0,

@@ -22,11 +22,11 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
 
 import ding_like.errors
 from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.errors import CommError, ConfigError, DingError, TrainingError
+from ding_like.types import Json, State
 from ding_like.utils.processes import describe_status
 
 _MAX_TEXT = 8_000  # characters of an error, or of a traceback, that are reported: the pipe holds several of them
@@ -61,8 +61,8 @@ class ChildProcess(SpawnProcess):
         self._grace_s = grace_s
         self.reports: Connection | None = None  # readable when there are messages; None before and after that
         self.child_end: Connection | None = None
-        self._info: Mapping[str, Any] | None = None
-        self._failure: Mapping[str, Any] | None = None
+        self._info: Mapping[str, Json] | None = None
+        self._failure: Mapping[str, Json] | None = None
 
     # --- in the child
 
@@ -70,11 +70,11 @@ class ChildProcess(SpawnProcess):
         """Work until `stop` is set."""
         raise NotImplementedError
 
-    def tell_ready(self, **info: Any) -> None:
+    def tell_ready(self, **info: Json) -> None:
         """Report that this process can work, with `info` for the parent as plain JSON."""
         self.tell("ready", **info)
 
-    def tell(self, kind: str, **plain: Any) -> None:
+    def tell(self, kind: str, **plain: Json) -> None:
         """Send the parent a message, unless it has ended or does not read what it is sent."""
         assert self.child_end is not None, "only the process itself sends"
         message = json.dumps({**plain, "kind": kind}).encode()
@@ -125,18 +125,18 @@ class ChildProcess(SpawnProcess):
         """Make the pipe between parent and child."""
         self.reports, self.child_end = multiprocessing.connection.Pipe()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> State:
         """Return what goes to the child: all but the parent's end of the pipe, which would never close."""
         return {**self.__dict__, "reports": None}
 
-    def take_messages(self) -> list[Mapping[str, Any]]:
+    def take_messages(self) -> list[Mapping[str, Json]]:
         """Return the messages that have come since, the oldest first, without waiting.
 
         Each has a `kind`: "ready" once it can work, "done" before it ends as it should, "failed" with `type`, `text`
         and `trace`. "lost", "back" and "gone" are about a part of it, named by `worker`: "lost" is a failure, "back"
         that it works again, "gone" a failure after which it will not.
         """
-        found: list[Mapping[str, Any]] = []
+        found: list[Mapping[str, Json]] = []
         try:
             while self.reports is not None and self.reports.poll():
                 found.append(json.loads(self.reports.recv_bytes(1_000_000)))
@@ -149,7 +149,7 @@ class ChildProcess(SpawnProcess):
                 self._failure = message
         return found
 
-    def wait_ready(self, *, timeout_s: float) -> Mapping[str, Any]:
+    def wait_ready(self, *, timeout_s: float) -> Mapping[str, Json]:
         """Wait until the process has reported ready; return the `info` of that.
 
         Raises what it could not start for, and CommError where it ended or did not become ready in time; it is not
@@ -287,7 +287,7 @@ def describe_error(error: BaseException) -> dict[str, str]:
     return {"type": type(error).__name__, "text": str(error)[:_MAX_TEXT], "trace": trace[-_MAX_TEXT:]}
 
 
-def error_of(worker: str, failure: Mapping[str, Any]) -> Exception:
+def error_of(worker: str, failure: Mapping[str, Json]) -> Exception:
     """Return the error that a worker reported: of ding_like's own kinds, or TrainingError that names the kind.
 
     Its cause has the place where it was raised.

@@ -8,11 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ding_like.comm.workers.child import ChildProcess, ChildThread, error_of
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget, describe_spent
 from ding_like.errors import CommError, TrainingError
+from ding_like.types import Json
 
 _LOOK_S = 0.2  # the longest wait for an end or a message, after which deadlines are looked at
 _AWAY_S = 1.0  # between two looks: this process was stopped meanwhile, and could not receive anything
@@ -217,7 +218,7 @@ class Processes:
         elif has_ended:
             self._lose(slot, member.how_it_ended(), member.error())
 
-    def _take_message(self, slot: Slot, message: Mapping[str, Any]) -> None:
+    def _take_message(self, slot: Slot, message: Mapping[str, Json]) -> None:
         kind, worker = message["kind"], str(message.get("worker", ""))
         if kind == "ready":
             self._note_ready(slot)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.utils.imports import pip_line
 
 
-def load_zmq() -> Any:  # Any: a package that need not be installed
+def load_zmq() -> ModuleType:
     """Return the module zmq. Raises ConfigError with the command that installs it where it is missing."""
     try:
         import zmq
@@ -19,7 +20,7 @@ def load_zmq() -> Any:  # Any: a package that need not be installed
     return zmq
 
 
-def load_curve() -> Any:  # Any: as above
+def load_curve() -> ModuleType:
     """Return the module zmq, built with CURVE. Raises ConfigError where it is missing or has none."""
     zmq = load_zmq()
     if not zmq.has("curve"):

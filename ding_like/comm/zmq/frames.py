@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ding_like.comm.json_fields import is_count, short
+from ding_like.comm.json_fields import Head, is_count, short
 from ding_like.errors import CommError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 # What a frame is sent from, and what a socket returns.
 Frame: TypeAlias = "bytes | memoryview"
@@ -39,7 +39,7 @@ _JSON = json.JSONEncoder(separators=(",", ":"))
 class Message(NamedTuple):
     """Head of a message, without "arrays", and its arrays by name, which are read-only."""
 
-    head: dict[str, Any]  # Any: of JSON
+    head: dict[str, Json]
     arrays: dict[str, Array]
 
     @property
@@ -49,7 +49,7 @@ class Message(NamedTuple):
         return kind
 
 
-def encode(head: Mapping[str, Any], arrays: Mapping[str, Array] | None = None) -> list[Frame]:  # Any: of JSON
+def encode(head: Head, arrays: Mapping[str, Array] | None = None) -> list[Frame]:
     """Return the frames of a message; those of arrays are views of them, for a socket to copy when it sends.
 
     `head` is plain JSON with "kind". Raises CommError for a head that is no JSON, and for arrays of objects, text or
@@ -95,7 +95,7 @@ def decode(frames: Sequence[Frame], *, max_nbytes: int) -> Message:
     return Message(head, dict(map(_array, described, frames[1:])))
 
 
-def _array(entry: Any, frame: Frame) -> tuple[str, Array]:  # Any: of JSON
+def _array(entry: Json, frame: Frame) -> tuple[str, Array]:
     match entry:
         case [str(name), str(dtype), list(shape)] if dtype in DTYPES and all(map(is_count, shape)):
             kind = DTYPES[dtype]

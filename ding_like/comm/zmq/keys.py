@@ -25,6 +25,7 @@ from typing import Any, ClassVar, NamedTuple
 from ding_like.comm.keys import read_key_file
 from ding_like.comm.zmq import load_curve, own_authenticator
 from ding_like.errors import ConfigError
+from ding_like.types import Json
 from ding_like.utils.files import atomic_write
 
 logger = logging.getLogger(__name__)
@@ -222,7 +223,7 @@ def _write(keys: SeedKeys, renewed: Sequence[str]) -> list[Path]:
     assert keys.server is not None
     pairs = {name: _new_pair() for name in renewed}
     clients = {**keys.clients, **{name: pair.public for name, pair in pairs.items()}}
-    files: dict[Path, Any] = {  # Any: of JSON
+    files: dict[Path, Json] = {
         client_file(keys.path, name): {"server": {"public": keys.server_public}, "client": pair._asdict()}
         for name, pair in pairs.items()
     }
@@ -234,11 +235,11 @@ def _write(keys: SeedKeys, renewed: Sequence[str]) -> list[Path]:
     return [keys.path, *list(files)[:-1]]
 
 
-def _pair(held: Mapping[str, Any]) -> Pair:  # Any: of JSON
+def _pair(held: Mapping[str, Json]) -> Pair:
     return Pair(_key(held["public"]), _key(held["secret"]))
 
 
-def _key(held: Any) -> str:  # Any: of JSON
+def _key(held: Json) -> str:
     if not isinstance(held, str) or not _KEY.fullmatch(held):
         raise ValueError("a key is no text of 40 characters of Z85")
     return held

@@ -439,7 +439,7 @@ class RowServer:
         check: Callable[[Segment], None] | None = None,
         own_names: Collection[str] = (),
     ) -> None:
-        self.counts: Counter[str] = Counter()
+        self.counts = Counter[str](segments=0, rows=0, acknowledged=0, duplicates=0, early=0, refused=0, garbled=0)
         self._session = secrets.token_hex(8)  # sources send hello again to a driver of another session
         self._credit = credit
         self._welcome = dict(welcome or {})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.json_version import version_of
@@ -40,7 +39,7 @@ class Broadcaster:
 
     def __init__(
         self,
-        model: Any = None,  # Any: see `extract.state_of`
+        model: object = None,  # see `extract.state_of`
         period: float = 0.0,
         *,
         endpoint: str | None = None,

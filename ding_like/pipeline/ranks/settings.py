@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated
 
 from ding_like.comm.weights.encode import WireDtype
+from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.config.report import Fault
 from ding_like.config.system import FROM_0, FROM_1, SECONDS, Rule, check_mode, settings_of, without_effect
 from ding_like.errors import RegistryError
 from ding_like.pipeline.checks import faults_of_workers
+from ding_like.types import Config
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 
 PATH = "system.ranks"
@@ -46,8 +48,8 @@ class RankSettings:
 
 
 def read_ranks(
-    system: Mapping[str, Any],
-    cfg: Any,  # Any: a compiled config
+    system: Config,
+    cfg: FrozenConfig,
     *,
     collect_ranks: int | None = None,
     source: str = "the config",

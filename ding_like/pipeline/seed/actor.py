@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -34,7 +34,8 @@ from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline.statistics import CollectorStatistics
 from ding_like.policy.random_policy import random_collect_mode
 from ding_like.policy.remote_infer import ActorPart
-from ding_like.types import EnvManager
+from ding_like.types import Config as Section
+from ding_like.types import EnvManager, Factory, Json, Setting
 from ding_like.utils.seeding import MAX_SEED, make_rng, set_pkg_seed
 from ding_like.utils.timing import Interval
 from ding_like.worker import SampleSerialCollector, create_serial_collector
@@ -54,6 +55,12 @@ _logger = logging.getLogger(__name__)
 _building = threading.Lock()  # envs draw from the global generators of the process
 
 
+class LoggingClient(Protocol):
+    """Client of the user's that receives numbers of each actor thread once a second; it can be pickled."""
+
+    def log(self, name: str, values: Mapping[str, Json], /) -> object: ...
+
+
 @dataclass(frozen=True)
 class AgentConfig:
     """Parts that actors are made from: a compiled config, envs, and the part of the policy that is not its network.
@@ -65,7 +72,7 @@ class AgentConfig:
 
     cfg: FrozenConfig
     part: ActorPart | Callable[[], ActorPart]
-    env_setting: tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]  # Any: see `EnvSetting`
+    env_setting: tuple[Factory, Sequence[Section], Sequence[Section]]  # see `EnvSetting`
     seed: int
     dynamic_seed: bool = True
     begun_at: int = 0
@@ -112,8 +119,7 @@ class ActorSettings:
 
     `threads` are their numbers in the run, from 1: they determine the seeds. `attempt` counts the processes that had
     them. `endpoint` is the driver's, for rows; its welcome names the proxy, unless `clients` does. `thread` and
-    `client` are the classes that run. `logging_client`, if given, has `log(name, values)` called once a second with
-    each thread's numbers.
+    `client` are the classes that run.
     """
 
     agent: AgentConfig
@@ -127,7 +133,7 @@ class ActorSettings:
     failure: FailurePolicy = field(default_factory=FailurePolicy)
     thread: type[ActorThread] | None = None
     client: type[InferenceClient] = InferenceClient
-    logging_client: Any = None  # Any: an object of the user's
+    logging_client: LoggingClient | None = None
 
     @property
     def first_run_id(self) -> int:
@@ -150,10 +156,10 @@ class Actor(ChildProcess):
         self,
         agent_config: AgentConfig | ActorSettings,
         config: Config | None = None,
-        environment: Callable[..., Any] | None = None,  # Any: an env of any kind
+        environment: Factory | None = None,
         data_port: int | str = 0,
         router_port: int | str | None = None,
-        logging_client: Any = None,  # Any: see `ActorSettings`
+        logging_client: LoggingClient | None = None,
         daemon: bool = True,
         *,
         name: str = "actor_process1",
@@ -348,7 +354,7 @@ class _Collection:
         self._stats_due = Interval(_STATS_S)
         self._acts_at_random = False
 
-    def connect(self, client: InferenceClient, logging_client: Any) -> None:
+    def connect(self, client: InferenceClient, logging_client: LoggingClient | None) -> None:
         """Make the collector, which acts by a client's network; its envs are launched."""
         agent, folder = self._agent, self._agent.cfg.exp_name
         if not Path(folder).is_dir():  # on another machine the run has no folder
@@ -387,7 +393,7 @@ class _Collection:
             if self._logging_client is not None:
                 self._logging_client.log(name_of(self._number), {**numbers, **self._stats({})})
 
-    def _stats(self, setting: Mapping[str, Any]) -> dict[str, Any]:
+    def _stats(self, setting: Setting) -> dict[str, Json]:
         collector = self._collector
         means = {"return": collector.mean_return, "length": collector.mean_length}
         finite = {name: None if math.isnan(mean) else mean for name, mean in means.items()}

@@ -33,7 +33,7 @@ from ding_like.pipeline.components import Components, check_hands_out_rows
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.learner_side import LearnerSide
-from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, name_of
+from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, LoggingClient, name_of
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.servers import ServerSettings
 from ding_like.pipeline.seed.settings import SeedSettings
@@ -41,6 +41,7 @@ from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.pipeline.training_loop import Runner
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import ActorPart
+from ding_like.types import Json
 
 _ENDLESS_S = float("inf")  # patience with a driver that was stopped: its end ends its children by itself
 _logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ def seed_runner(
     env_setting: EnvSetting | None = None,
     dynamic_seed: bool = True,
     model: torch.nn.Module | None = None,
-    logging_client: Any = None,  # Any: see `ActorSettings`
+    logging_client: LoggingClient | None = None,
     run_as: Callable[[ChildProcess], Member] = lambda child: child,
 ) -> Callable[[Callable[[], bool]], Runner]:
     """Return what makes the runner of a run with these parts (`build_driver`): servers and actors are ready then.
@@ -166,7 +167,7 @@ class Workers:
     endpoint: str
     keys: SeedKeys | None = None
     folder: Path | None = None  # of what processes print
-    logging_client: Any = None  # Any: see `ActorSettings`
+    logging_client: LoggingClient | None = None
     run_as: Callable[[ChildProcess], Member] = lambda child: child
     patience_s: float = 60.0  # with a driver that is silent
 
@@ -290,7 +291,7 @@ class SegmentCheck:
         self._rows = rows
 
 
-def _check_stats(stats: Mapping[str, Any]) -> None:  # Any: of JSON
+def _check_stats(stats: Mapping[str, Json]) -> None:
     for name, value in stats.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if name in _MEANS and value is not None and not is_number:

@@ -42,7 +42,7 @@ from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.process import prepare_worker
 from ding_like.policy import Policy
 from ding_like.policy.remote_infer import check_acts_remotely
-from ding_like.types import Array
+from ding_like.types import Array, Json
 from ding_like.utils.timing import Interval, LatencyMeter
 
 _LOOK_S = 0.25  # the longest wait for requests, after which `stop` is looked at
@@ -420,7 +420,7 @@ class InferenceStats:
         for each in batch:
             self._latency.record(now_s - each.came_s)
 
-    def take(self) -> dict[str, Any]:  # Any: of JSON
+    def take(self) -> dict[str, Json]:
         """Return the totals, and the rates since the last call."""
         now_s, latency = time.monotonic(), self._latency.take().plain()
         observations, batches = (self._totals[name] - self._since[name] for name in ("observations", "batches"))

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from ding_like.comm.workers.failures import FailurePolicy
+from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.config.report import Fault
 from ding_like.config.system import (
@@ -34,6 +35,8 @@ from ding_like.errors import ConfigError, DingError
 from ding_like.pipeline.checks import faults_of_workers
 from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
+from ding_like.types import Config as Section
+from ding_like.types import Json, State
 from ding_like.utils.machine import OWN_HOST, is_known, is_loopback
 
 PATH = "system.seed"
@@ -106,7 +109,7 @@ class SeedSettings:
     inference_server: Mapping[str, str] = _named("inference_server")
     broadcaster: Mapping[str, str] = _named("broadcaster")
 
-    def class_of(self, key: str) -> Any:  # Any: a class of the user's, with the arguments of ours
+    def class_of(self, key: str) -> type:
         """Return the class that the section names. Raises ConfigError for one that is not derived from ours."""
         return subclass_at(f"{PATH}.{key}.type", getattr(self, key)["type"], resolve_name(CLASSES[key]))
 
@@ -117,7 +120,7 @@ class SeedSettings:
 
 
 def read_seed(
-    system: Mapping[str, Any], cfg: Any, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
+    system: Section, cfg: FrozenConfig, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
 ) -> SeedSettings:
     """Return the settings of a `system_config` for a compiled config. Raises ConfigError with every fault of it."""
     values, faults = check_mode(SeedSettings, system, "seed", overrides)
@@ -137,7 +140,7 @@ def _faults_of_classes(settings: SeedSettings) -> Iterator[Fault]:
             yield Fault(f"{PATH}.{key}.type", str(error))
 
 
-def _faults_of_policy(cfg: Any) -> Iterator[Fault]:
+def _faults_of_policy(cfg: FrozenConfig) -> Iterator[Fault]:
     """Yield why a policy's actions cannot be chosen by central inference."""
     policy = cfg.policy
     if policy.on_policy:
@@ -161,7 +164,7 @@ def _faults_of_policy(cfg: Any) -> Iterator[Fault]:
         )
 
 
-def _faults_of_numbers(values: Mapping[str, Any], cfg: Any) -> Iterator[Fault]:
+def _faults_of_numbers(values: Section, cfg: FrozenConfig) -> Iterator[Fault]:
     actors = max(1, values["actor_processes"] * values["actor_threads"])
     collect = dict(
         workers=actors, comm=values["comm"], segment_rows=values["segment_rows"],
@@ -179,7 +182,7 @@ def _faults_of_numbers(values: Mapping[str, Any], cfg: Any) -> Iterator[Fault]:
         yield Fault(f"{PATH}.inference_device", text)
 
 
-def _contradictions(values: Mapping[str, Any]) -> Iterator[Fault]:
+def _contradictions(values: Section) -> Iterator[Fault]:
     for name in ("actor_processes", "inference_servers"):
         if not values[name] and values["transport"] == "ipc":
             text = "is 0, and none can join from elsewhere: give 1 or more, or system.seed.transport='tcp'"
@@ -198,7 +201,7 @@ def _contradictions(values: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault(f"{PATH}.key_file", text)
 
 
-def _idle(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _idle(values: Section) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield (keys, why they change nothing)."""
     if values["comm"] == "sync":
         yield ("broadcast_period",), "with comm='sync' each round is collected with the newest weights"
@@ -250,11 +253,11 @@ class Config:
             )
         vars(self).update(values, inference_device=self.inference_device)  # 2.0 is 2
 
-    def replace(self, **changes: Any) -> Config:  # Any: values of fields
+    def replace(self, **changes: Json) -> Config:
         """Return a copy with some fields changed. Raises ConfigError for values that make no sense."""
         return replace(self, **changes)
 
-    def system(self) -> dict[str, Any]:
+    def system(self) -> State:
         """Return the section `seed` of a `system_config` with the same settings."""
         own = {**asdict(self), "inference_device": str(self.inference_device)}
         of_env_and_policy = ("max_environment_steps", "n_step", "epsilon")
