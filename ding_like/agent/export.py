@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 Format = Literal["torchscript", "onnx"]
 SUFFIXES: dict[Format, str] = {"torchscript": ".pt", "onnx": ".onnx"}
-_KNOWN = (".pt", ".pth", ".onnx")  # suffixes that say what a file is
+_KNOWN = (".pt", ".pth", ".onnx")  # suffixes that name a format
 METADATA = "ding_like.json"  # the extra file in TorchScript, the key of metadata_props in ONNX
 _FORMAT = 1
 # Rows of the examples that the network is traced with: neither 1, which would stand for itself, nor any size in it.
@@ -53,7 +53,7 @@ _PLAYED_STEPS = 200
 _WIDTH = 10.0  # of what is drawn where a Box has no bounds
 _TOLERANCE = 1e-4  # of what an action, or the state, is large
 
-# Takes and gives arrays [B, ...] in the order of the ports.
+# Function from arrays [B, ...] to arrays [B, ...], in the order of the ports.
 Run = Callable[[Sequence[Array]], Sequence[Array]]
 
 

@@ -125,7 +125,7 @@ def _normalise(layer: ObsNorm) -> _Step:
 
 
 def _action_steps(agent: Agent) -> list[_Step]:
-    """Return what turns the policy's actions into those of the client's env."""
+    """Return the steps from the policy's actions to those of the client's env."""
     layers = list(layers_of(agent.wrapping.stack))
     outermost = agent.wrapping.stack.action_space
     steps = [_in_env_numbers(outermost)]
@@ -144,7 +144,7 @@ def _in_env_numbers(space: Space) -> _Step:
 
 def _act(layer: Any) -> _Step:
     if isinstance(layer, DiscreteAction):
-        space: Any = layer.action_space  # a Discrete, whatever its wrapper's class says
+        space: Any = layer.action_space  # a Discrete, whatever its wrapper's class declares
         table = torch.as_tensor(np.stack([layer.action(each) for each in range(int(space.n))]))
         return lambda action: table[action]
     inner = layer.env.action_space

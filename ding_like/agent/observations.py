@@ -53,11 +53,11 @@ class ObservationReader:
 
     @property
     def num_values(self) -> int:
-        """Return the count of numbers in one observation."""
+        """Count of numbers in one observation."""
         return sum(int(np.prod(leaf.shape or ())) for leaf in self._leaves.values())
 
     def read(self, sent: Mapping[str, Sent]) -> Rows:
-        """Return the observations as arrays of the space's dtypes. Raises RefusedError that says what was expected."""
+        """Return the observations as arrays of the space's dtypes. Raises RefusedError that names what is expected."""
         self._check_names(sent)
         arrays = {name: _read_leaf(self._quoted(name), sent[name], leaf) for name, leaf in self._leaves.items()}
         counts = {name: _count(self._quoted(name), arrays[name], leaf) for name, leaf in self._leaves.items()}
@@ -116,12 +116,12 @@ class ObservationReader:
 
 def describe_space(space: Space) -> Json:
     """Return a space's shape, dtype and kind, for JSON, with the number of choices of a discrete one."""
-    told: Json = {"space": type(space).__name__, "shape": list(space.shape or ()), "dtype": str(space.dtype)}
+    found: Json = {"space": type(space).__name__, "shape": list(space.shape or ()), "dtype": str(space.dtype)}
     if isinstance(space, spaces.Discrete):
-        told |= {"n": int(space.n), "start": int(space.start)}
+        found |= {"n": int(space.n), "start": int(space.start)}
     elif isinstance(space, spaces.MultiDiscrete):
-        told |= {"nvec": np.asarray(space.nvec).tolist(), "start": np.asarray(space.start).tolist()}
-    return told
+        found |= {"nvec": np.asarray(space.nvec).tolist(), "start": np.asarray(space.start).tolist()}
+    return found
 
 
 def read_is_first(sent: Sent, rows: Rows) -> Array:

@@ -1,8 +1,8 @@
-"""Refuse code that the folder of a run names and that the caller has not allowed: a folder may come from a stranger."""
+"""Check of the code that a run's folder names: a stranger may have written it, so the caller must have allowed it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ding_like.config.objects import is_object_text
 from ding_like.envs.wrappers import find_wrapper
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.policy import Policy
+from ding_like.types import Config, Json
 from ding_like.utils.imports import import_code, is_imported, split_import_path
 from ding_like.utils.registries import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY, own_path
 
@@ -24,9 +25,9 @@ _KNOWN = ("ding_like", "dizoo", "gymnasium", "torch", "pettingzoo", "mpe2")
 def allow_code(
     folder: str | Path,
     *,
-    env: Mapping[str, Any],
-    policy: Mapping[str, Any],
-    others: Mapping[str, Any] | None = None,
+    env: Config,
+    policy: Config,
+    others: Config | None = None,
     import_names: Sequence[str] = (),
 ) -> None:
     """Import `import_names`, and raise ConfigError for other code that a run's env, policy or `others` name.
@@ -51,9 +52,8 @@ def allow_code(
             f"run anything that way. If you trust it, allow it: import_names={foreign!r} from Python, "
             f"{' '.join(f'--import {module}' for module in foreign)} on the command line; or import it first."
         )
-    for key, path, what, found in _classes_of(env, policy):
-        if not found:
-            raise ConfigError(f"'{folder}' names {path} as {key}, which is no class of {what}.")
+    for key, path, what in _misused_classes(env, policy):
+        raise ConfigError(f"'{folder}' names {path} as {key}, which is no class of {what}.")
 
 
 def _is_known(module: str) -> bool:
@@ -61,8 +61,8 @@ def _is_known(module: str) -> bool:
     return (module.partition(".")[0] in _KNOWN and not module.endswith(".py")) or is_imported(module)
 
 
-def _modules_of(value: Any, key: str = "") -> Iterator[str]:
-    """Yield the modules that a config names, wherever they stand, as registries, env ids and models read them."""
+def _modules_of(value: Json, key: str = "") -> Iterator[str]:
+    """Yield the modules that a config names at any depth, as registries, env ids and models read them."""
     if key == "import_names":
         names = value if isinstance(value, (list, tuple, set, Mapping)) else [value]
         yield from (own_path(str(name)) for name in names if name)
@@ -80,36 +80,24 @@ def _modules_of(value: Any, key: str = "") -> Iterator[str]:
             yield path[0]
 
 
-def _classes_of(env: Mapping[str, Any], policy: Mapping[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield (key, import path, what it must be, whether it is) of each class that is named by its import path."""
-    model = policy.get("model") if isinstance(policy.get("model"), Mapping) else {}
-    named: list[tuple[str, Any, Any, str, Any]] = [
-        ("policy.type", policy.get("type"), POLICY_REGISTRY.get, "Policy", _derives_from(Policy)),
-        (
-            "policy.model.type",
-            (model or {}).get("type"),
-            MODEL_REGISTRY.get,
-            "torch.nn.Module",
-            _derives_from(torch.nn.Module),
-        ),
-        ("env.type", env.get("type"), ENV_REGISTRY.get, "an env", _steps),
+def _misused_classes(env: Config, policy: Config) -> Iterator[tuple[str, str, str]]:
+    """Yield (key, import path, what it must be) of each class that is named by its import path but is not."""
+    model = policy.get("model")
+    named: list[tuple[str, Any, Callable[[Any], object], str, type[object] | None]] = [
+        ("policy.type", policy.get("type"), POLICY_REGISTRY.get, "Policy", Policy),
+        ("env.type", env.get("type"), ENV_REGISTRY.get, "an env", None),
     ]
+    if isinstance(model, Mapping):
+        named.append(("policy.model.type", model.get("type"), MODEL_REGISTRY.get, "torch.nn.Module", torch.nn.Module))
     for number, spec in enumerate(env.get("wrappers") or ()):
         kind = spec.get("type") if isinstance(spec, Mapping) else spec
-        named.append(
-            (f"env.wrappers[{number}]", kind, find_wrapper, "gymnasium.Wrapper", _derives_from(gymnasium.Wrapper))
-        )
-    for key, path, find, what, holds in named:
+        named.append((f"env.wrappers[{number}]", kind, find_wrapper, "gymnasium.Wrapper", gymnasium.Wrapper))
+    for key, path, find, what, base in named:
         if isinstance(path, str) and ":" in path:
-            yield key, path, what, holds(find(path))
-
-
-def _derives_from(base: type[Any]) -> Any:
-    return lambda found: isinstance(found, type) and issubclass(found, base)
-
-
-def _steps(found: Any) -> bool:
-    return isinstance(found, type) and all(callable(getattr(found, name, None)) for name in ("reset", "step"))
+            found = find(path)
+            is_env = base is None and all(callable(getattr(found, name, None)) for name in ("reset", "step"))
+            if not (isinstance(found, type) and (is_env or (base is not None and issubclass(found, base)))):
+                yield key, path, what
 
 
 def allow_saved_config(folder: Path, import_names: Sequence[str] = ()) -> ConfigFile:
@@ -121,7 +109,7 @@ def allow_saved_config(folder: Path, import_names: Sequence[str] = ()) -> Config
     return ConfigFile({**main, "trackers": {}}, create)
 
 
-def missing_wrappers(specs: Sequence[Any]) -> list[str]:
+def missing_wrappers(specs: Sequence[Config | str]) -> list[str]:
     """Return the names of wrappers that nothing has registered yet."""
     missing = []
     for spec in specs:

@@ -9,7 +9,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -31,7 +31,7 @@ from ding_like.policy.random_policy import RandomActor
 from ding_like.report.curve import plot_run
 from ding_like.report.runs import read_run
 from ding_like.report.text import measure
-from ding_like.types import Array, EnvManager, State
+from ding_like.types import Array, Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import describe_error, pip_line, raised_at
 from ding_like.utils.seeding import make_rng
@@ -87,8 +87,8 @@ def make_video(
 
     `env_fn` makes an env that renders RGB arrays, `filmable` one from a config; its wrappers take over `statistics`, as
     `load_agent` returns them. An episode's first 1,000 steps and its end are filmed; of more than 150 frames every n-th
-    is kept. The return so far stands above the picture. Raises ConfigError without pillow and EnvError for an env that
-    cannot render.
+    is kept. The return so far is written above the picture. Raises ConfigError without pillow and EnvError for an env
+    that cannot render.
     """
     if importlib.util.find_spec("PIL") is None:
         raise ConfigError(f"a video needs pillow; install it with: {pip_line('viz')}")
@@ -115,7 +115,7 @@ def make_video(
 
 
 def _film_typical(manager: EnvManager, mode: EvalMode, camera: Camera, *, seed: int) -> Filmed:
-    """Leave the film of the episode with the median return in the camera."""
+    """Film the episode with the median return; its frames are in the camera afterwards."""
 
     def play(number: int) -> EvalResult:
         return play_episodes(manager, mode, 1, rng=make_rng(seed, "video", str(number)))
@@ -139,10 +139,10 @@ def _film_typical(manager: EnvManager, mode: EvalMode, camera: Camera, *, seed: 
     return Filmed([nearest], played)
 
 
-def filmable(env_cfg: Mapping[str, Any], env_fn: Callable[..., Any] = make_env) -> Callable[[], AnyEnv]:
-    """Return what makes the env of a config with `render_mode="rgb_array"`; `env_fn` is that of an `env_setting`.
+def filmable(env_cfg: Config, env_fn: Factory = make_env) -> Callable[[], AnyEnv]:
+    """Return a function that makes the env of a config with `render_mode="rgb_array"`.
 
-    It raises EnvError for a class that knows no render mode.
+    `env_fn` is that of an `env_setting`. The function raises EnvError for a class without a render mode.
     """
     cfg = rendering(env_cfg)
     if "replay_path" in cfg:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -12,17 +11,17 @@ from ding_like.report.experiment import Experiment, names_of
 from ding_like.report.runs import Run
 from ding_like.report.scores import bootstrap_interval, student_interval
 from ding_like.report.text import interval, measure
-from ding_like.types import Array
+from ding_like.types import Array, Config
 
 # Colours that colour-blind people tell apart (Okabe and Ito 2008).
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 # More points than this lie on top of each other in a picture of 900 pixels.
 _MAX_POINTS = 800
-# So many evaluations can still be told apart as dots on their line.
+# So many evaluations can still be distinguished as dots on their line.
 _MAX_DOTS = 60
 # The width of the smoothing kernel, as a share of the curve's length.
 _BANDWIDTH = 0.02
-# An interval from fewer seeds is so wide that it says less than their range.
+# An interval from fewer seeds is so wide that their range is more informative.
 _ENOUGH_SEEDS = 5
 
 Line = tuple[Array, Array]  # x and y
@@ -72,7 +71,7 @@ def plot_run(run: Run) -> Plot:
     return Plot(title or run.name, _verdict(run.result), "episode return", curves, run.stop_value)
 
 
-def _verdict(result: Mapping[str, Any]) -> str:
+def _verdict(result: Config) -> str:
     """Return how a run ended, in a line; "" if it has not."""
     if not result:
         return ""
@@ -104,7 +103,7 @@ def plot_metric(experiments: Sequence[Experiment], name: str) -> Plot:
 def plot_experiments(experiments: Sequence[Experiment]) -> Plot:
     """Return one curve for each experiment, of several seeds their mean with a band and, thin, each of them.
 
-    Experiments of different envs are drawn on a scale of their own each, which the picture says.
+    Experiments of different envs are drawn on a scale of their own each, which the labels give.
     """
     runs = [run for each in experiments for run in each.runs]
     has_evaluations = all(len(run.evaluation) for run in runs)
@@ -135,7 +134,7 @@ def colour_of(index: int) -> str:
 def _scaled(
     envs: Sequence[str], lines: Sequence[Sequence[Line]], labels: Sequence[str]
 ) -> tuple[list[list[Line]], list[str]]:
-    """Return the lines of experiments with each env's range as 0 to 1, and labels that say which range that is."""
+    """Return the lines of experiments with each env's range as 0 to 1, and labels that name the range."""
     ends = {}
     for env in envs:
         values = np.concatenate([y for other, seeds in zip(envs, lines, strict=True) for _, y in seeds if other == env])

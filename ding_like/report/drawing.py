@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from ding_like.errors import ConfigError, escape_controls
 from ding_like.report.curve import Curve, Plot, colour_of
 from ding_like.report.scores import Estimate
 from ding_like.report.text import measure, short
+from ding_like.types import Config
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import pip_line
 
@@ -53,7 +54,7 @@ def svg_of(plot: Plot) -> bytes:
 
 @contextmanager
 def new_figure(size: tuple[float, float], *, dpi: int = _DPI, **layout: float) -> Iterator[Figure]:
-    """Hold the package's settings while a figure of so many inches is drawn and saved."""
+    """Yield a figure of so many inches, drawn and saved with the package's settings."""
     with rc_context(_SETTINGS):
         # Without pyplot there is no global state and no window.
         yield Figure(figsize=size, dpi=dpi, layout=ConstrainedLayoutEngine(**layout))  # type: ignore[arg-type]
@@ -111,13 +112,13 @@ def _draw_curve(axes: Axes, curve: Curve, order: int) -> None:
 
 
 def tidy(axes: Axes) -> None:
-    """Put a light grid below what is drawn, and take the frame's upper and right side away."""
+    """Draw a light grid below the curves, and remove the frame's upper and right side."""
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def save_comparison(comparison: Mapping[str, Any], curves: Plot, path: Path) -> None:
+def save_comparison(comparison: Config, curves: Plot, path: Path) -> None:
     """Write a PNG of a comparison: curves with bands above; below, means, interquartile means and each pair's odds."""
     experiments, pairs = comparison["experiments"], comparison["probability_of_improvement"]
     lower = _FRAME_HEIGHT + _ROW_HEIGHT * max(len(experiments), len(pairs))

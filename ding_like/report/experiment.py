@@ -1,16 +1,16 @@
-"""Read a folder of one run or of several seeds as one experiment."""
+"""Experiment: the folder of one run, or of several seeds."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ding_like.errors import ConfigError
 from ding_like.report.runs import PLAN_FILE, NoReturnsError, Run, read_result, read_run, read_settings, with_metric
+from ding_like.types import Config
 from ding_like.utils.files import load_plan, save_plan
 
 FORMAT = 1  # of that file
@@ -18,7 +18,7 @@ FORMAT = 1  # of that file
 
 @dataclass(frozen=True)
 class SeedsPlan:
-    """Hold what an experiment of several seeds runs; it is what `experiment.json` holds, beside its format."""
+    """Plan of an experiment of several seeds, as `experiment.json` holds it beside its format."""
 
     seeds: tuple[int, ...]
     mode: str
@@ -36,7 +36,7 @@ class SeedsPlan:
 
 
 def read_plan(folder: Path) -> SeedsPlan | None:
-    """Return what an experiment of several seeds runs, None for a folder of another kind.
+    """Return the plan of an experiment of several seeds, None for a folder of another kind.
 
     Raises ConfigError for a file that is damaged, or of another version.
     """
@@ -58,12 +58,12 @@ def seed_log(folder: Path, seed: int) -> Path:
 class Member:
     """Seed of an experiment."""
 
-    seed: int | None  # None: the run does not say
+    seed: int | None  # None: the run does not record it
     folder: Path
     run: Run | None  # None: it has written no returns yet
 
     @property
-    def result(self) -> Mapping[str, Any]:
+    def result(self) -> Config:
         """What `result.json` holds, empty if the seed has not ended."""
         return {} if self.run is None else self.run.result
 
@@ -106,7 +106,7 @@ class Experiment:
 
     @property
     def first(self) -> Run:
-        """Run that stands for what all have in common: env, policy, stop value."""
+        """Run from which what all have in common is taken: env, policy, stop value."""
         return self.runs[0]
 
     @property
@@ -164,7 +164,7 @@ def joined(found: Sequence[Experiment]) -> list[Experiment]:
 
 
 def names_of(experiments: Sequence[Experiment]) -> list[str]:
-    """Return short names that tell experiments apart: the folder's, with as many of its parents as that takes."""
+    """Return short names that distinguish experiments: the folder's, with as many of its parents as that takes."""
     paths = [each.folder.resolve().parts for each in experiments]
     for depth in range(1, max(map(len, paths), default=0) + 1):
         names = ["/".join(parts[-depth:]) for parts in paths]
@@ -193,15 +193,15 @@ def _member(folder: Path, seed: int | None = None) -> Member:
     with suppress(ConfigError):
         run = read_run(folder)
     if seed is None:
-        said = read_result(folder).get("seed", read_settings(folder).get("seed"))
-        seed = said if isinstance(said, int) else None
+        recorded = read_result(folder).get("seed", read_settings(folder).get("seed"))
+        seed = recorded if isinstance(recorded, int) else None
     return Member(seed, folder, run)
 
 
 def _with_returns(experiment: Experiment) -> Experiment:
     if not experiment.runs:
         raise NoReturnsError(
-            f"no seed of '{experiment.folder}' has returns yet: no episode has ended. What they say is in "
+            f"no seed of '{experiment.folder}' has returns yet: no episode has ended. Their output is in "
             f"{experiment.folder}/log/."
         )
     return experiment

@@ -1,15 +1,14 @@
-"""One page about an experiment that needs nothing else: no network, no script."""
+"""Report of an experiment: one HTML page that needs no network and no script."""
 
 from __future__ import annotations
 
 import base64
 import shlex
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from ding_like import __version__
 from ding_like.errors import ConfigError, escape_controls
@@ -18,6 +17,7 @@ from ding_like.report.curve import Plot, plot_experiments, plot_metric, plot_run
 from ding_like.report.experiment import Experiment, Member, seed_log
 from ding_like.report.runs import Run, env_metrics, last_lines
 from ding_like.report.text import clock, interval, measure
+from ding_like.types import Config
 from ding_like.utils.files import write_text
 
 _MAX_VIDEO_BYTES = 8_000_000  # a larger one is left out: a page is to be sent by mail
@@ -81,7 +81,7 @@ def section(title: str, *content: object) -> Html:
 
 
 def details(summary: str, *content: object) -> Html:
-    """Return what is shown on demand."""
+    """Return a part that is shown on demand."""
     return element("details", element("summary", summary), *content)
 
 
@@ -122,7 +122,7 @@ def page_of(experiment: Experiment) -> str:
     )
 
 
-def _header(experiment: Experiment, summary: Mapping[str, Any], title: str) -> Html:
+def _header(experiment: Experiment, summary: Config, title: str) -> Html:
     ended, rows, stop = experiment.ended, summary["seeds"], experiment.first.stop_value
     several = len(experiment.members) > 1
     facts: list[tuple[str, str, str]] = [("experiment", experiment.name, _when(experiment))]
@@ -201,7 +201,7 @@ def _videos(experiment: Experiment) -> Iterator[Html]:
     yield section("Video", image(path.read_bytes(), "image/gif", caption))
 
 
-def _scores(summary: Mapping[str, Any]) -> Html:
+def _scores(summary: Config) -> Html:
     note = ""
     if summary["num_seeds"] > 1 and summary["num_ended"]:
         note = (
@@ -209,7 +209,7 @@ def _scores(summary: Mapping[str, Any]) -> Html:
             f"{summary['num_ended']} seeds; intervals by {summary['resamples']:,} bootstrap draws over seeds."
         )
     elif summary["num_ended"]:
-        note = "The interval is over the episodes of one model; it says nothing about another seed."
+        note = "The interval is over the episodes of one model; it is no evidence about another seed."
     header, place = [*SEED_HEADER], SEED_HEADER.index("95% CI") + 1
     header.insert(place, "episodes")
     rows = []
@@ -275,7 +275,7 @@ def _diff_cells(line: str) -> list[str]:
 
 def _reproduce(experiment: Experiment) -> Html:
     plan, folder = experiment.plan, shlex.quote(str(experiment.folder))
-    result: Mapping[str, Any] = experiment.ended[0].result if experiment.ended else {}
+    result: Config = experiment.ended[0].result if experiment.ended else {}
     command = plan.command if plan is not None else result.get("command")
     mode = plan.mode if plan is not None else result.get("mode", "serial")
     where = experiment.folder if plan is not None else experiment.first.folder

@@ -1,4 +1,4 @@
-"""Progress of a run: how far it is, its speed, the time left, and how all that is written."""
+"""Progress of a run: its counts, speed and time left, and how they are written."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import clock, interval, measure
+from ding_like.types import Config
 
-# From here on a limit stands for none: DI-engine's defaults are 1e10.
+# From here on a limit is none: DI-engine's defaults are 1e10.
 _NO_LIMIT = 1e9
 # Speeds are those of this last stretch of the run.
 _WINDOW_S = 10.0
@@ -30,7 +30,7 @@ Row = tuple[str, list[tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a run; 1e9 and more stands for no limit."""
+    """Limits of a run; 1e9 and more means no limit."""
 
     max_env_step: float = math.inf
     max_train_iter: float = math.inf
@@ -73,9 +73,9 @@ class Progress:
     eval_returns: Sequence[float] = ()  # of the last evaluation
     best_eval: float = math.nan
     eval_metrics: Mapping[str, float] = field(default_factory=dict)  # of the env, in the last evaluation
-    setting: Mapping[str, Any] = field(default_factory=dict)  # what the commander says; numbers are shown
+    setting: Config = field(default_factory=dict)  # what the commander sets; numbers are shown
     learn: Mapping[str, float] = field(default_factory=dict)  # averages of what the policy reports
-    workers: Mapping[str, str] = field(default_factory=dict)  # of a run of several processes: how they stand
+    workers: Mapping[str, str] = field(default_factory=dict)  # of a run of several processes: their status
 
 
 class Speed:
@@ -87,7 +87,7 @@ class Speed:
         self._recent: deque[Progress] = deque()
 
     def add(self, progress: Progress) -> None:
-        """Take the newest report."""
+        """Add the newest report."""
         self._first = self._first or progress
         self._recent.append(progress)
         while len(self._recent) > 2 and progress.duration_s - self._recent[1].duration_s >= _WINDOW_S:

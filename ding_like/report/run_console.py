@@ -31,7 +31,7 @@ _PANEL_EVERY_S = 0.4
 _LINE_EVERY_S = 10.0
 # A report that took t seconds is followed by none for this many times t.
 _REST = 100.0
-_LEAVE_S = 5.0  # for a drawing that hangs, on a terminal that was stopped say: the run does not wait for it
+_LEAVE_S = 5.0  # for a drawing that hangs, as on a stopped terminal: the run does not wait for it
 _WIDTHS = (20, 100)  # of the panel, the least and the most
 # Columns left free on the right: a terminal writes ^C behind the panel, which must not wrap and move it.
 _ROOM = 3
@@ -258,7 +258,7 @@ class _RunPanel:
 def log_terminal(of: logging.Logger) -> Console | None:
     """Return the terminal that the command line logs to through rich, None where `of` logs nothing or elsewhere.
 
-    `utils.log.setup_console` is what looks for a terminal and NO_COLOR. A panel shares its console, so that log lines
+    `utils.log.setup_console` looks for a terminal and NO_COLOR. A panel shares its console, so that log lines
     scroll above the panel.
     """
     consoles = [handler.console for handler in PACKAGE_LOGGER.handlers if isinstance(handler, RichHandler)]

@@ -1,10 +1,9 @@
-"""Read what a run wrote into its folder."""
+"""Files of a run in its folder, read."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import numpy as np
 from ding_like.config import read_saved_config
 from ding_like.errors import ConfigError
 from ding_like.report.progress import Limits
-from ding_like.types import Array
+from ding_like.types import Array, Config
 
-# What a folder of several seeds says of them; each has a folder of its own in it.
+# Plan of several seeds in their folder; each has a folder of its own in it.
 PLAN_FILE = "experiment.json"
 METRICS_FILE = "metrics.jsonl"
 _TAIL_BYTES = 8_000  # of a log that are searched for its last lines
@@ -51,8 +50,8 @@ class Run:
     folder: Path
     training: Reports
     evaluation: Reports
-    config: Mapping[str, Any]  # empty if the folder has none
-    result: Mapping[str, Any]  # empty for a run that has not ended
+    config: Config  # empty if the folder has none
+    result: Config  # empty for a run that has not ended
 
     @property
     def name(self) -> str:
@@ -65,14 +64,14 @@ class Run:
 
     @property
     def env(self) -> str:
-        """Name of the env, "" if the folder does not say."""
+        """Name of the env, "" if the folder does not record it."""
         env = self.config.get("env", {})
         kind = str(env.get("type") or "")
         return str(self.result.get("env") or (kind if ":" in kind else env.get("env_id") or kind))
 
     @property
     def policy(self) -> str:
-        """Registry name of the policy, "" if the folder does not say."""
+        """Registry name of the policy, "" if the folder does not record it."""
         return str(self.config.get("policy", {}).get("type", ""))
 
     @property
@@ -138,9 +137,9 @@ def refuse_seeds(folder: Path) -> None:
 
 
 def with_metric(run: Run, name: str) -> Run:
-    """Return a run whose reports are of another number than the return: what collector and evaluator say of `name`.
+    """Return a run whose reports are of another number than the return: `name`, of collector and evaluator.
 
-    Raises ConfigError, with the numbers that there are, if neither says it.
+    Raises ConfigError, with the numbers that there are, if neither reports it.
     """
     lines = [line for line in _read_lines(run.folder / METRICS_FILE) if line["source"] in _SOURCES]
     training, evaluation = (_reports(lines, source, name) for source in _SOURCES)
@@ -151,25 +150,25 @@ def with_metric(run: Run, name: str) -> Run:
 
 
 def env_metrics(run: Run) -> list[str]:
-    """Return the names of what the env measures itself, `is_success` say, among the metrics of evaluations."""
+    """Return the names of the numbers of the env itself among the metrics of evaluations, such as `is_success`."""
     lines = [line for line in _read_lines(run.folder / METRICS_FILE) if line["source"] == "evaluator"]
     found = {name for line in lines for name, value in line.items() if isinstance(value, (int, float))}
     return sorted(found - _EVERY_ENV)
 
 
-def read_settings(folder: Path) -> Mapping[str, Any]:
+def read_settings(folder: Path) -> Config:
     """Return the main config that a run saved, empty if there is none."""
     path = folder / "total_config.py"
     return read_saved_config(path).main_config if path.is_file() else {}
 
 
-def read_result(folder: Path) -> Mapping[str, Any]:
-    """Return what `result.json` says, empty if the run has not ended."""
+def read_result(folder: Path) -> Config:
+    """Return the content of `result.json`, empty if the run has not ended."""
     path = folder / "result.json"
     if not path.is_file():
         return {}
     try:
-        result: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        result: Config = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise ConfigError(f"{path} is no JSON ({error}); delete it, the rest of the run can be read.") from error
     return result
@@ -204,7 +203,7 @@ def _reports(lines: list[dict[str, Any]], source: str, metric: str = "") -> Repo
     return Reports(env_step, mean, std, low, high, count)
 
 
-def _holds(line: Mapping[str, Any], source: str, metric: str) -> bool:
+def _holds(line: Config, source: str, metric: str) -> bool:
     needed = {"env_step", metric} if metric else {"env_step", "episode_count", *_RETURNS}
     return line["source"] == source and needed <= line.keys()
 

@@ -1,4 +1,4 @@
-"""Describe a run before it starts, and its result when it has ended."""
+"""First lines of a run: its versions, config and limits; and its last lines: the verdict and its files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ding_like.report.progress import Limits
 from ding_like.report.runs import read_result, read_settings
 from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import interval, measure, short
-from ding_like.types import EnvManager
+from ding_like.types import Config, EnvManager
 
-_MAX_LISTED = 3  # overrides that are named before it is said how many more there are
+_MAX_LISTED = 3  # overrides that are named; of more only the number is shown
 # What a run may have written that a person wants to open, in this order.
 _FILES = ("curve.png", "agent.gif", "ckpt/ckpt_best.pth.tar", "metrics.jsonl", "total_config.py")
 
@@ -30,15 +30,15 @@ _FILES = ("curve.png", "agent.gif", "ckpt/ckpt_best.pth.tar", "metrics.jsonl", "
 def opening_lines(
     cfg: Any,
     *,
-    collector_env: EnvManager | None,  # None: others have them, as `learners` says
+    collector_env: EnvManager | None,  # None: other processes have them, which `learners` names
     evaluator_env: EnvManager,
     policy: Any,  # a Policy, or anything with an eval mode
     limits: Limits,
     overrides: Sequence[str] = (),
-    learners: Sequence[str] = (),  # what is to be said of several, or of other workers
-    env_fn: Callable[..., Any] | None = None,  # of an `env_setting`, which stands in place of the config's env
+    learners: Sequence[str] = (),  # lines about several learners, or other workers
+    env_fn: Callable[..., Any] | None = None,  # of an `env_setting`, in place of the config's env
 ) -> list[str]:
-    """Return what a person wants to check in a run's first second: versions, config, env, policy, what ends it."""
+    """Return the lines to check in a run's first second: versions, config, env, policy, what ends it."""
     env = env_name(cfg.env) if env_fn is None else f"{function_name(env_fn)} of env_setting"
     shown = evaluator_env if collector_env is None else collector_env
     spaces = f"obs {describe_space(shown.observation_space)}  act {describe_space(shown.action_space)}"
@@ -58,8 +58,8 @@ def opening_lines(
     ]
 
 
-def _lines_of_no_update(policy: Mapping[str, Any], limits: Limits) -> list[str]:
-    """Say it if the budget is used up before there are enough rows for an update."""
+def _lines_of_no_update(policy: Config, limits: Limits) -> list[str]:
+    """Return a warning if the budget is used up before there are enough rows for an update."""
     budget = limits.max_env_step
     if policy.get("on_policy"):
         return []
@@ -74,7 +74,7 @@ def _lines_of_no_update(policy: Mapping[str, Any], limits: Limits) -> list[str]:
     return [f"no update   {budget:,} env steps {why}: nothing is learned. Give more than {enough:,}, or lower it."]
 
 
-def env_name(env: Mapping[str, Any]) -> str:
+def env_name(env: Config) -> str:
     """Return the name of the env that a config's section trains: its `env_id` where that is what its `type` makes."""
     kind, env_id = str(env.get("type") or "gymnasium"), env.get("env_id")
     if not env_id:
@@ -85,8 +85,8 @@ def env_name(env: Mapping[str, Any]) -> str:
     return str(env_id) if use else f"{kind} (env_id '{env_id}' is not used)"
 
 
-def _use_of_env_id(env: Mapping[str, Any]) -> bool | None:
-    """Tell whether the `env_id` of a section says what is made; None: its class alone knows."""
+def _use_of_env_id(env: Config) -> bool | None:
+    """Return whether the `env_id` of a section decides which env is made, None if that depends on its class."""
     make = env_class(env)
     if "env_id" in getattr(make, "config", ()):
         return True
@@ -118,7 +118,7 @@ def describe_space(space: gymnasium.Space[Any]) -> str:
     return f"{type(space).__name__}{space.shape} {space.dtype}"
 
 
-def _sizes(state: Mapping[str, Any]) -> Iterator[int]:
+def _sizes(state: Config) -> Iterator[int]:
     """Yield the number of elements of every array in nested states."""
     for value in state.values():
         if isinstance(value, Mapping):
@@ -160,8 +160,8 @@ def closing_lines(folder: str | Path, *, mode: str = "serial") -> list[str]:
     ]
 
 
-def _verdict(result: Mapping[str, Any], stop: float | None) -> str:
-    """Return what the last model is worth, by episodes that no stop rule has seen."""
+def _verdict(result: Config, stop: float | None) -> str:
+    """Return the value of the last model, by fresh episodes."""
     returns = result["eval_value_raw"]
     ends = bootstrap_interval(returns)
     if not result["stop"]:

@@ -1,4 +1,4 @@
-"""Write numbers the way people read them."""
+"""Numbers as text for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve a policy over HTTP: Flask for the routes, waitress for the threads, loopback unless told otherwise."""
+"""HTTP server of a policy: Flask for the routes, waitress for the threads, loopback by default."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Requests:
         self._latency_s: deque[float] = deque(maxlen=_LATENCIES)
         self._answered = self._refused = self._observations = 0
 
-    def note(self, latency_s: float, observations: int) -> None:
+    def record(self, latency_s: float, observations: int) -> None:
         """Count a request that was answered."""
         with self._lock:
             self._answered += 1
             self._observations += observations
             self._latency_s.append(latency_s)
 
-    def note_refused(self) -> None:
+    def record_refused(self) -> None:
         """Count a request that was refused."""
         with self._lock:
             self._refused += 1
@@ -123,18 +123,18 @@ def make_app(policy: ServablePolicy, requests: Requests, *, token: str | None, n
         answer = policy.act(read_request(request.get_data(), form))
         response = Response(write_response(answer, form), mimetype=form)
         response.headers[VERSION_HEADER] = json.dumps(answer.version)
-        requests.note(time.perf_counter() - g.began_s, len(answer.action))
+        requests.record(time.perf_counter() - g.began_s, len(answer.action))
         return response
 
     @app.get("/")
     @app.get("/health")
     def health() -> Response:
-        told = {"status": "ok", **policy.health(), "requests": requests.describe()}
-        return Response(json.dumps(told), mimetype=JSON)
+        found = {"status": "ok", **policy.health(), "requests": requests.describe()}
+        return Response(json.dumps(found), mimetype=JSON)
 
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
-        requests.note_refused()
+        requests.record_refused()
         headers = {}
         if isinstance(error, HTTPException):
             if error.code == 405:

@@ -102,8 +102,8 @@ class Blueprint:
 class ServedAgent:
     """Agent of one checkpoint, which answers one request at a time and is never changed.
 
-    Clients keep the recurrent state: it comes with a request and is returned with the response. Without it, and where
-    `is_first` is set, a row is the first step of an episode.
+    Clients keep the recurrent state: they send it with a request, and the response has the new one. Without it, and
+    where `is_first` is set, a row is the first step of an episode.
     """
 
     def __init__(self, agent: Agent, reader: ObservationReader, number: int) -> None:
@@ -124,7 +124,7 @@ class ServedAgent:
         if not all(isinstance(column, np.ndarray) and column.shape[:1] == (1,) for column in kept.values()):
             raise ConfigError(
                 f"the policy's actor keeps {sorted(kept)}, which are no columns [R, ...] of arrays by name: such a "
-                "state cannot be handed to a client. Let the actor's state_dict() return one row for each lane."
+                "state cannot be sent to a client. Let the actor's state_dict() return one row for each lane."
             )
         self.state_columns = kept
         state_space = spaces.Dict({name: _space_of(column) for name, column in kept.items()})

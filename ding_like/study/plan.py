@@ -109,9 +109,9 @@ def trial_log(folder: Path, number: int) -> Path:
 
 
 def parse_params(texts: Sequence[str]) -> list[Param]:
-    """Return what `--param` arguments say; raises ConfigError with everything that is wrong with them."""
+    """Return the settings of `--param` arguments; raises ConfigError with everything that is wrong with them."""
     if not texts:
-        raise ConfigError("a study needs something to vary: --param policy.learn.learning_rate=log:1e-5..1e-2, say.")
+        raise ConfigError("a study needs something to vary, such as --param policy.learn.learning_rate=log:1e-5..1e-2")
     params, faults = [], []
     for text in texts:
         try:
@@ -130,35 +130,35 @@ def parse_params(texts: Sequence[str]) -> list[Param]:
 
 
 def parse_param(text: str) -> Param:
-    """Return what one `--param` argument says; raises ConfigError for one that cannot be read."""
-    key, equals, said = (part.strip() for part in text.partition("="))
-    if not equals or not key or not said:
+    """Return the setting of one `--param` argument; raises ConfigError for one that cannot be read."""
+    key, equals, given = (part.strip() for part in text.partition("="))
+    if not equals or not key or not given:
         raise ConfigError(f"--param {text!r} is no KEY=RANGE; give {FORMS}, as in policy.nstep=int:1..5.")
-    if said.startswith(("[", "(")):
-        return Param(key, "choice", choices=_choices(key, said))
-    found = _RANGE.fullmatch(said)
+    if given.startswith(("[", "(")):
+        return Param(key, "choice", choices=_choices(key, given))
+    found = _RANGE.fullmatch(given)
     if found is None:
-        raise ConfigError(f"--param {key}: {said!r} is no range; give {FORMS}.")
-    return _checked(_range(key, said, found), said)
+        raise ConfigError(f"--param {key}: {given!r} is no range; give {FORMS}.")
+    return _checked(_range(key, given, found), given)
 
 
-def _choices(key: str, said: str) -> tuple[str, ...]:
+def _choices(key: str, given: str) -> tuple[str, ...]:
     try:
-        values = ast.literal_eval(said)
+        values = ast.literal_eval(given)
     except (ValueError, SyntaxError):
-        values = [parse_value(each.strip()) for each in said[1:-1].split(",") if each.strip()]  # words without quotes
+        values = [parse_value(each.strip()) for each in given[1:-1].split(",") if each.strip()]  # words without quotes
     choices = tuple(dict.fromkeys(each if isinstance(each, str) else repr(each) for each in values))
     if len(choices) < 2:
-        raise ConfigError(f"--param {key}: {said} has fewer than two values to choose from.")
+        raise ConfigError(f"--param {key}: {given} has fewer than two values to choose from.")
     return choices
 
 
-def _range(key: str, said: str, found: re.Match[str]) -> Param:
+def _range(key: str, given: str, found: re.Match[str]) -> Param:
     kind: Any = found["kind"]  # checked below
     numbers = found["low"], found["high"], found["step"]
     if kind is None:
         if not any("." in each or "e" in each.lower() for each in numbers if each):  # whole numbers, or not?
-            raise ConfigError(f"--param {key}: is {said} of whole numbers? Give int:{said}, or float:{said}.")
+            raise ConfigError(f"--param {key}: is {given} of whole numbers? Give int:{given}, or float:{given}.")
         kind = "float"
     if kind not in ("float", "log", "int", "logint"):
         raise ConfigError(f"--param {key}: unknown kind of range '{kind}'; give {FORMS}.")
@@ -167,17 +167,17 @@ def _range(key: str, said: str, found: re.Match[str]) -> Param:
     return Param(key, kind, low, high, step)
 
 
-def _checked(param: Param, said: str) -> Param:
+def _checked(param: Param, given: str) -> Param:
     """Return a range that can be drawn from; raises ConfigError otherwise."""
     low, high, step = param.low, param.high, param.step
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
-        raise ConfigError(f"--param {param.key}: {said} goes from {low:g} to {high:g}; give the smaller number first.")
+        raise ConfigError(f"--param {param.key}: {given} goes from {low:g} to {high:g}; give the smaller number first.")
     if param.kind in ("log", "logint") and low <= 0:
-        raise ConfigError(f"--param {param.key}: {said} is logarithmic and begins at {low:g}; begin above 0.")
+        raise ConfigError(f"--param {param.key}: {given} is logarithmic and begins at {low:g}; begin above 0.")
     if param.kind in ("int", "logint") and not all(each is None or each == int(each) for each in (low, high, step)):
-        raise ConfigError(f"--param {param.key}: {said} is of whole numbers; give whole ones, or float:LOW..HIGH.")
+        raise ConfigError(f"--param {param.key}: {given} is of whole numbers; give whole ones, or float:LOW..HIGH.")
     if step is not None and (step <= 0 or param.kind in ("log", "logint")):
         raise ConfigError(
-            f"--param {param.key}: {said} has the step {step:g}; steps are above 0, and of int and float."
+            f"--param {param.key}: {given} has the step {step:g}; steps are above 0, and of int and float."
         )
     return param

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 BEST_CONFIG = "best_config.py"
 TABLE_FILE = "trials.md"
 PICTURE_FILE = "study.png"
-_ENOUGH = 4  # trials, for importances to say something
+_ENOUGH = 4  # trials, for importances to mean something
 # Of the picture: panels of so many inches, and characters of a choice that are shown.
 _PANEL, _COLUMNS, _MAX_PANELS, _LABEL = (3.6, 2.9), 3, 9, 18
 
@@ -71,7 +71,7 @@ def importances(study: optuna.Study) -> dict[str, float]:
     try:
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         found = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    except (ValueError, RuntimeError, ImportError) as error:  # too few distinct values, say: no reason to fail
+    except (ValueError, RuntimeError, ImportError) as error:  # such as too few distinct values: no reason to fail
         logger.info("no importances: %s", error)
         return {}
     return {key: share for key, share in found.items() if math.isfinite(share)}
@@ -124,7 +124,7 @@ def _state(trial: FrozenTrial) -> str:
 def save_picture(study: optuna.Study, plan: StudyPlan, folder: Path) -> Path | None:
     """Draw a study's history, and its trials over each setting, into a PNG and return its path.
 
-    None before a trial has ended, and, logged, without matplotlib.
+    None before a trial has ended, and, with a line in the log, without matplotlib.
     """
     trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
     trials = [trial for trial in trials if trial.state == TrialState.COMPLETE or trial.intermediate_values]

@@ -45,7 +45,7 @@ FAILED = "failed"  # of a trial that failed: how
 
 
 class TrialRuns:
-    """Trials of a study, run `jobs` at a time until it has as many as its plan says.
+    """Trials of a study, run `jobs` at a time until it has as many as planned.
 
     A trial that was under way when the study was stopped goes on from its saved point. One whose process is killed is
     started again; one that fails by itself is noted as failed, and the others go on.
@@ -134,7 +134,7 @@ class TrialRuns:
             at = trial.user_attrs[PRUNED_AT]
             logger.info("trial %d ended early, at %s %d, behind the others%s", trial.number, *at, self._so_far())
         elif is_leaving:
-            pass  # it goes on when the study does
+            pass  # it goes on when the study is resumed
         elif (ended.status < 0 or ended.was_asked) and self._restarts.get(ended.name, 0) < _MAX_RESTARTS:
             self._restarts[ended.name] = self._restarts.get(ended.name, 0) + 1
             logger.warning("trial %d %s and is started again", trial.number, ended.how)
@@ -154,8 +154,8 @@ class TrialRuns:
         logger.error("trial %d %s; the others go on. Its output is in %s", trial.number, ended.how, log)
         states = [each.state for each in self._all_trials()]
         if states.count(TrialState.FAIL) >= _MAX_FAILURES and TrialState.COMPLETE not in states:
-            said = "\n".join(f"    {line}" for line in lines)
-            raise TrainingError(f"the first {_MAX_FAILURES} trials failed; {log} ends with\n{said}")
+            ending = "\n".join(f"    {line}" for line in lines)
+            raise TrainingError(f"the first {_MAX_FAILURES} trials failed; {log} ends with\n{ending}")
 
     def _so_far(self) -> str:
         trials = self._all_trials()
@@ -192,7 +192,7 @@ class TrialRuns:
 
 
 class _OwnedLock:
-    """Lock of nothing: the study's folder is held by one process, and a lock file would outlive a killed one."""
+    """Lock without effect: the study's folder is locked by its process, and a lock file would outlive a killed one."""
 
     def acquire(self) -> bool:
         return True

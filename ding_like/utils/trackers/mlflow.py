@@ -96,7 +96,7 @@ class MlflowTracker:
 
     @property
     def _own_client(self) -> MlflowClient:
-        assert self._client is not None, "begin comes first"
+        assert self._client is not None, "begin() must be called first"
         return self._client
 
     def describe(self) -> str:

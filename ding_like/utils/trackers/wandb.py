@@ -92,13 +92,13 @@ class WandbTracker:
         return run_id
 
     def describe(self) -> str:
-        assert self._run is not None, "begin comes first"
+        assert self._run is not None, "begin() must be called first"
         if self._settings["mode"] == "offline":
             return f"run {self._run.id}, offline; send it later with  wandb sync {Path(self._run.dir).parent}"
         return f"run {self._run.id}, {self._run.url}"
 
     def send(self, reports: Sequence[Report]) -> None:
-        assert self._run is not None, "begin comes first"
+        assert self._run is not None, "begin() must be called first"
         for report in reports:
             steps = {name: report[name] for name in ("env_step", "train_iter") if report[name] >= 0}
             self._run.log({**values_of(report), **steps})
@@ -106,7 +106,7 @@ class WandbTracker:
     def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
         import wandb
 
-        assert self._run is not None, "begin comes first"
+        assert self._run is not None, "begin() must be called first"
         self._run.summary.update(numbers_of(result))
         for path in files:
             if path.suffix == ".png":
