@@ -1,4 +1,4 @@
-"""Run a coordinator: with workers on this machine, or for external workers that dial in."""
+"""Run a coordinator, for external workers that dial in."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import shlex
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
 
 from ding_like.agent.description import write_description
 from ding_like.agent.video import filmable, write_pictures
-from ding_like.config import compile_config, read_config, to_plain
+from ding_like.config import compile_config, to_plain
 from ding_like.entry.agents import eval_mode_of
-from ding_like.entry.plan import NO_LIMIT, check_nstep
+from ding_like.entry.plan import NO_LIMIT, SystemInput, check_limits, check_nstep, read_given, refuse_in_child
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError, TrainingError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts, system_with_coordinator
+from ding_like.pipeline.parallel.settings import read_system, serial_parts, system_with_coordinator
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.pipeline.self_play import is_game
@@ -93,20 +94,162 @@ class CoordinatedArguments:
         return {name: [] if limit == NO_LIMIT else [name, str(limit)] for name, limit in limits.items()}
 
 
-class CoordinatorPlan(NamedTuple):
-    """Plan of a run with a coordinator."""
+class Given(NamedTuple):
+    """Config of a run with a coordinator as it was given: nothing is written yet."""
 
-    cfg: Any  # compiled
-    system: SystemConfig
-    arguments: CoordinatedArguments
-    run_folder: RunFolder  # that holds the run's folder
-    key_file: Path
-    own: tuple[Path, ...] = ()  # files and folders that are deleted when the run is over
+    create: Any  # create_config
+    system: dict[str, Any]
+    compiled: Callable[..., Any]  # returns the compiled config
+    source: str
 
-    @property
-    def limits(self) -> Limits:
-        """Limits at which the run ends."""
-        return Limits(self.arguments.max_env_step, self.arguments.max_train_iter, self.cfg.env.stop_value)
+    @classmethod
+    def of(
+        cls, config: SystemInput, arguments: CoordinatedArguments, *, overrides: Sequence[str], exp_name: str | None
+    ) -> Given:
+        """Read a config. Raises ConfigError for what is none, and for limits that are no numbers of steps."""
+        refuse_in_child()
+        check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+        main, create, system, source = read_given(config)
+        named: dict[str, Any] = {"seed": arguments.seed, "overrides": overrides, "source": source, "exp_name": exp_name}
+        compiled = partial(compile_config, *serial_parts(main, create), **named)
+        return cls(create, system_with_coordinator(create, system), compiled, source)
+
+
+class CoordinatedRun:
+    """Run of a coordinator whose workers dial in, in a folder that is held."""
+
+    def __init__(
+        self, cfg: Any, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
+    ) -> None:
+        """With `in_memory`, rows and weights may be files in memory, which no later coordinator finds."""
+        check_nstep(cfg, arguments.max_env_step)
+        self.cfg, self.arguments, self.folder = cfg, arguments, folder
+        self.system = read_system(arguments.system, cfg, in_memory=in_memory)
+        self.limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+        keys = Path(cfg.exp_name) / "keys.json"
+        self.key_file = Path(arguments.key_file or keys)
+        # Files and folders that are deleted when the run is over.
+        self.own = [path for path in (None if arguments.key_file else keys, self.system.own_folder) if path]
+
+    def lines(self, url: str) -> list[str]:
+        """Return the lines with which the console begins."""
+        cfg, system, is_dist = self.cfg, self.system, self.arguments.mode == "dist"
+        learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
+        collectors = "collectors" if is_dist else f"{system.num_collectors} collectors"
+        workers = f"{learners}, {collectors} of {cfg.env.collector_env_num} envs{' that dial in' if is_dist else ''}"
+        return [
+            version_line(),
+            f"experiment  {cfg.exp_name}/",
+            f"env         {env_name(cfg.env)}",
+            f"policy      {cfg.policy.type}  seed {cfg.seed}",
+            f"workers     {workers}; segments of {system.segment_rows} rows",
+            f"coordinator {url}  keys {self.key_file}",
+            f"until       {self.limits.describe()}",
+        ]
+
+    def make_coordinator(self) -> Coordinator:
+        """Return the coordinator. Raises ConfigError for a run that is over."""
+        cfg = self.cfg
+        coordinator = create_coordinator(
+            {
+                "main": cfg,
+                "system": self.system,
+                "seed": self.arguments.seed,
+                "max_env_step": self.arguments.max_env_step,
+                "key_file": self.key_file,
+                "lock": self.folder.lock,
+            }
+        )
+        if coordinator.system_shutdown_flag:
+            why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
+            if not why and not (Path(cfg.exp_name) / "result.json").is_file():
+                why = ", and its coordinator ended before it wrote the result"
+            coordinator.close()
+            raise ConfigError(
+                f"the run in {cfg.exp_name}/ is over{why}. To start another, give a new --exp-name or leave "
+                "policy.learn.resume_training out."
+            )
+        write_description(cfg)
+        return coordinator
+
+    def run(self) -> RunResult:
+        """Serve and watch the run to its end.
+
+        The first SIGINT or SIGTERM ends it with its state saved. Raises TrainingError with the cause if the run fails.
+        """
+        coordinator = self.make_coordinator()
+        try:
+            coordinator.start()
+            self.arguments.save(self.cfg.exp_name, coordinator.url)
+            return self._watch(coordinator)
+        finally:
+            is_done = coordinator.is_done
+            coordinator.close()
+            if is_done:
+                for path in self.own:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def _watch(self, coordinator: Coordinator) -> RunResult:
+        cfg, lines = self.cfg, self.lines(reachable_url(coordinator.url))
+        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=self.arguments.source))
+        with (
+            Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
+            RunConsole(cfg.exp_name, self.limits, opening=lines) as console,
+            StopSignal(lambda: console.event(_STOPPING)) as signals,
+            tracked(cfg) as trackers,
+        ):
+            trackers.follow()
+            self.start_workers(coordinator, children)
+
+            def check() -> None:
+                # Also where it is interrupted: the message then names the folder.
+                if coordinator.core.env_step or signals.received is not None:
+                    self.folder.keep()
+                if signals.received is not None:
+                    coordinator.give_up()
+                    self.log_resume_command(coordinator)
+                    signals.leave()
+                for line in children.check():
+                    console.event(line)
+
+            try:
+                result = run.watch(console, check=check)
+            except TrainingError:
+                if self.arguments.mode == "dist":  # external workers are to be notified
+                    coordinator.wait_for_workers(_LEAVE_S)
+                raise
+            self._write_pictures()
+            left = coordinator.wait_for_workers(_LEAVE_S)
+            if left:
+                logger.warning("not all workers have left: %s", ", ".join(left))
+            console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
+        return result
+
+    def start_workers(self, coordinator: Coordinator, children: Children) -> None:
+        """Log the commands by which external workers join."""
+        common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(self.key_file)]
+        common += self.arguments.options
+        for module, limit in (("learner", self.arguments.limit_options["--train-iter"]), ("collector", [])):
+            logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *limit]))
+
+    def log_resume_command(self, coordinator: Coordinator) -> None:
+        """Log the command by which an interrupted run goes on."""
+        arguments, exp_name = self.arguments, self.cfg.exp_name
+        host, port = _address(coordinator.url)
+        words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
+        words += ["--host", host, "--port", port]
+        words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
+        words += [word for limit in arguments.limit_options.values() for word in limit]
+        words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
+        logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
+        logger.info("go on with  %s", shlex.join(words))
+
+    def _write_pictures(self) -> None:
+        cfg = self.cfg
+        env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
+        make_env = filmable(env_cfgs[0], env_fn) if is_game(cfg) else EnvFactory(env_cfgs[0], env_fn)
+        mode = eval_mode_of(cfg, make_env, None)
+        write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=self.arguments.seed)
 
 
 def launch_coordinator(
@@ -128,54 +271,35 @@ def launch_coordinator(
     coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
     """
     arguments = CoordinatedArguments("dist", seed, max_train_iter, max_env_step)
-    with RunFolder() as run_folder:
-        return run_coordinator(
-            plan_run(
-                config, run_folder, arguments, host=host, port=port, key_file=key_file, overrides=overrides,
-                exp_name=exp_name,
-            )
-        )  # fmt: skip
+    at = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    with RunFolder() as folder:
+        return plan_dist(
+            config, arguments, folder, overrides=overrides, exp_name=exp_name, key_file=key_file, **at
+        ).run()
 
 
-def plan_run(
+def plan_dist(
     config: str | Path,
-    run_folder: RunFolder,
     arguments: CoordinatedArguments,
+    folder: RunFolder,
     *,
-    host: str | None = None,
-    port: int | None = None,
-    key_file: str | Path | None,
     overrides: Sequence[str],
     exp_name: str | None,
-) -> CoordinatorPlan:
-    """Return the plan of a run of external workers; see `launch_coordinator`."""
-    file = read_config(config)
-    given = system_with_coordinator(file.create_config, file.system_config)
-    asked = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    given["coordinator"] = {**(given.get("coordinator") or {}), **asked}
-    _check_keys(key_file, str(given["coordinator"].get("host") or "127.0.0.1"))
-    main, create = serial_parts(file.main_config, file.create_config)
-    seed = arguments.seed
-    cfg = compile_config(
-        main, create, seed=seed, overrides=overrides, source=str(config), exp_name=exp_name, folder=run_folder
-    )
-    check_nstep(cfg, arguments.max_env_step)
+    key_file: str | Path | None,
+    **at: str | int,
+) -> CoordinatedRun:
+    """Return the run of a config, whose folder `folder` holds from then on; `at` are host and port; see above."""
+    given = Given.of(config, arguments, overrides=overrides, exp_name=exp_name)
+    system = {**given.system, "coordinator": {**(given.system.get("coordinator") or {}), **at}}
+    _check_keys(key_file, str(system["coordinator"].get("host") or "127.0.0.1"))
     arguments = replace(
         arguments,
-        system=to_plain(given),
-        options=("-c", str(config), "-s", str(seed), *overrides),
-        source=str(config),
+        system=to_plain(system),
+        options=("-c", str(config), "-s", str(arguments.seed), *overrides),
+        source=given.source,
         key_file=None if key_file is None else str(key_file),
     )
-    return plan_of(cfg, arguments, run_folder)
-
-
-def plan_of(cfg: Any, arguments: CoordinatedArguments, run_folder: RunFolder) -> CoordinatorPlan:
-    """Return the plan of a run of external workers, from the arguments that it was started with."""
-    system = read_system(arguments.system, cfg, in_memory=False)
-    keys = Path(cfg.exp_name) / "keys.json"
-    own = [path for path in (None if arguments.key_file else keys, system.own_folder) if path is not None]
-    return CoordinatorPlan(cfg, system, arguments, run_folder, Path(arguments.key_file or keys), tuple(own))
+    return CoordinatedRun(given.compiled(folder=folder), arguments, folder)
 
 
 def _check_keys(key_file: str | Path | None, host: str) -> None:
@@ -190,137 +314,7 @@ def _check_keys(key_file: str | Path | None, host: str) -> None:
         )
 
 
-def run_coordinator(
-    plan: CoordinatorPlan, start_workers: Callable[[Coordinator, Children], None] | None = None
-) -> RunResult:
-    """Serve and watch a run to its end.
-
-    `start_workers` is called when the port is open; without it workers dial in, by commands that are logged. The first
-    SIGINT or SIGTERM ends the run with its state saved. Raises TrainingError with the cause if the run fails.
-    """
-    cfg, arguments = plan.cfg, plan.arguments
-    coordinator = make_coordinator(plan)
-    try:
-        coordinator.start()
-        arguments.save(cfg.exp_name, coordinator.url)
-        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=arguments.source))
-        with (
-            Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
-            RunConsole(cfg.exp_name, plan.limits, opening=opening(plan, reachable_url(coordinator.url))) as console,
-            StopSignal(lambda: console.event(_STOPPING)) as signals,
-            tracked(cfg) as trackers,
-        ):
-            trackers.follow()
-            if start_workers is None:
-                _log_join_commands(plan, coordinator)
-            else:
-                start_workers(coordinator, children)
-
-            def check() -> None:
-                # Also where it is interrupted: the message then names the folder.
-                if coordinator.core.env_step or signals.received is not None:
-                    plan.run_folder.keep()
-                if signals.received is not None:
-                    coordinator.give_up()
-                    _log_resume_command(plan, coordinator)
-                    signals.leave()
-                for line in children.check():
-                    console.event(line)
-
-            try:
-                result = run.watch(console, check=check)
-            except TrainingError:
-                if arguments.mode == "dist":  # external workers are to be notified
-                    coordinator.wait_for_workers(_LEAVE_S)
-                raise
-            _write_pictures(cfg, arguments.seed)
-            left = coordinator.wait_for_workers(_LEAVE_S)
-            if left:
-                logger.warning("not all workers have left: %s", ", ".join(left))
-            console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
-        return result
-    finally:
-        is_done = coordinator.is_done
-        coordinator.close()
-        if is_done:
-            for path in plan.own:
-                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def make_coordinator(plan: CoordinatorPlan) -> Coordinator:
-    """Return the coordinator of a plan. Raises ConfigError for a run that is over."""
-    cfg = plan.cfg
-    coordinator = create_coordinator(
-        {
-            "main": cfg,
-            "system": plan.system,
-            "seed": plan.arguments.seed,
-            "max_env_step": plan.arguments.max_env_step,
-            "key_file": plan.key_file,
-            "lock": plan.run_folder.lock,
-        }
-    )
-    if coordinator.system_shutdown_flag:
-        why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
-        if not why and not (Path(cfg.exp_name) / "result.json").is_file():
-            why = ", and its coordinator ended before it wrote the result"
-        coordinator.close()
-        raise ConfigError(
-            f"the run in {cfg.exp_name}/ is over{why}. To start another, give a new --exp-name or leave "
-            "policy.learn.resume_training out."
-        )
-    write_description(cfg)
-    return coordinator
-
-
-def _log_join_commands(plan: CoordinatorPlan, coordinator: Coordinator) -> None:
-    arguments = plan.arguments
-    common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(plan.key_file), *arguments.options]
-    for module, limit in (("learner", arguments.limit_options["--train-iter"]), ("collector", [])):
-        logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *limit]))
-
-
-def _log_resume_command(plan: CoordinatorPlan, coordinator: Coordinator) -> None:
-    arguments, exp_name = plan.arguments, plan.cfg.exp_name
-    if arguments.mode == "parallel":
-        logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", exp_name]))
-        return
-    host, port = _address(coordinator.url)
-    words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
-    words += ["--host", host, "--port", port]
-    words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
-    words += [word for limit in arguments.limit_options.values() for word in limit]
-    words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
-    logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
-    logger.info("go on with  %s", shlex.join(words))
-
-
 def _address(url: str) -> tuple[str, str]:
     """Return host and port of a URL."""
     host, _, port = url.removeprefix("http://").rpartition(":")
     return host.strip("[]"), port
-
-
-def _write_pictures(cfg: Any, seed: int) -> None:
-    env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
-    make_env = filmable(env_cfgs[0], env_fn) if is_game(cfg) else EnvFactory(env_cfgs[0], env_fn)
-    mode = eval_mode_of(cfg, make_env, None)
-    write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=seed)
-
-
-def opening(plan: CoordinatorPlan, url: str) -> list[str]:
-    """Return the lines with which the console begins."""
-    cfg, system = plan.cfg, plan.system
-    learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
-    is_dist = plan.arguments.mode == "dist"
-    collectors = "collectors" if is_dist else f"{system.num_collectors} collectors"
-    workers = f"{learners}, {collectors} of {cfg.env.collector_env_num} envs{' that dial in' if is_dist else ''}"
-    return [
-        version_line(),
-        f"experiment  {cfg.exp_name}/",
-        f"env         {env_name(cfg.env)}",
-        f"policy      {cfg.policy.type}  seed {cfg.seed}",
-        f"workers     {workers}; segments of {system.segment_rows} rows",
-        f"coordinator {url}  keys {plan.key_file}",
-        f"until       {plan.limits.describe()}",
-    ]

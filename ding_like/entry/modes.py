@@ -37,7 +37,7 @@ MODES = {
     "serial_onpolicy": Mode(
         "serial_entry:serial_pipeline_onpolicy", "serial_entry:SerialMode", ("load_path", "learners")
     ),
-    "parallel": Mode("parallel_entry:parallel_pipeline", passes=("learners",)),
+    "parallel": Mode("parallel_entry:parallel_pipeline", "parallel_entry:ParallelMode", ("learners",)),
     "ray": Mode("ray_entry:ray_pipeline", "ray_entry:RayMode", ("load_path", "workers", "address")),
     "seed": Mode(
         "seed_entry:seed_pipeline",

@@ -4,39 +4,25 @@ from __future__ import annotations
 
 import logging
 import pprint
+import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ding_like.config import compile_config, read_config, to_plain
-from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatorPlan, plan_of, run_coordinator
+from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatedRun, Given
 from ding_like.entry.learners import check_cores, number_of_learners
-from ding_like.entry.plan import (
-    NO_LIMIT,
-    SystemInput,
-    check_limits,
-    check_nstep,
-    read_given,
-    refuse_in_child,
-    refuse_to_resume,
-)
+from ding_like.entry.plan import NO_LIMIT, RunArguments, SystemInput, refuse_to_resume
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
 from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.core.state import STATE_FILE, WORKERS_CONFIG, SavedRun
-from ding_like.pipeline.parallel.settings import (
-    FILES,
-    SystemConfig,
-    class_of,
-    read_system,
-    serial_parts,
-    system_with_coordinator,
-)
+from ding_like.pipeline.parallel.settings import FILES, class_of, read_system, serial_parts
 from ding_like.pipeline.record import RunResult
 from ding_like.utils.files import retry
 from ding_like.utils.log import shown_as_by_the_command
@@ -70,33 +56,48 @@ def parallel_pipeline(
     `disable_flask_log` are accepted for DI-engine's callers: workers log to files of their own.
     Raises ConfigError with every fault of the config at once, and TrainingError with the cause if a worker fails.
     """
-    refuse_in_child()
-    check_limits(max_env_step=max_env_step, max_train_iter=max_train_iter)
-    main, given_create, system_config, source = read_given(input_cfg)
-    main, create = serial_parts(main, given_create)
-    system_config = system_with_coordinator(given_create, system_config)
-    if learners is not None:
-        check_cores(number_of_learners(learners))
-        system_config = {**system_config, "num_learners": learners}
-    with RunFolder(check=_refuse_to_mix) as run_folder:
-        cfg = compile_config(
-            main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, folder=run_folder
-        )
-        check_nstep(cfg, max_env_step)
-        class_of(COMM_LEARNER_REGISTRY, given_create.get("comm_learner"), BaseCommLearner, default="flask_fs")
-        class_of(COMM_COLLECTOR_REGISTRY, given_create.get("comm_collector"), BaseCommCollector, default="flask_fs")
-        system = read_system(system_config, cfg)
-        arguments = CoordinatedArguments(
-            "parallel",
-            seed,
-            max_train_iter,
-            max_env_step,
-            system=system_config,
-            parts={name: to_plain(given_create[name]) for name in _WORKER_PARTS if given_create.get(name)},
-            source=source,
-            files=None if system.own_folder is None else str(system.own_folder),
-        )
-        return run_here(cfg, system, arguments, run_folder)
+    arguments = RunArguments("parallel", seed, max_train_iter, max_env_step)
+    return ParallelMode.of(input_cfg, arguments, overrides=overrides, exp_name=exp_name, learners=learners).start()
+
+
+class ParallelMode:
+    """Planned run of a coordinator and its workers on this machine."""
+
+    def __init__(self, compiled: Callable[..., Any], arguments: CoordinatedArguments) -> None:
+        self._compiled, self._arguments = compiled, arguments
+        self._planned = CoordinatedRun(compiled(save=False), arguments, RunFolder())
+
+    @classmethod
+    def of(
+        cls,
+        input_cfg: SystemInput,
+        arguments: RunArguments,
+        *,
+        overrides: Sequence[str] = (),
+        exp_name: str | None = None,
+        learners: int | None = None,
+    ) -> ParallelMode:
+        """Return the planned run of a config; nothing is written or started."""
+        run = CoordinatedArguments("parallel", arguments.seed, arguments.max_train_iter, arguments.max_env_step)
+        given = Given.of(input_cfg, run, overrides=overrides, exp_name=exp_name)
+        system, create = given.system, given.create
+        if learners is not None:
+            check_cores(number_of_learners(learners))
+            system = {**system, "num_learners": learners}
+        parts = {name: to_plain(create[name]) for name in _WORKER_PARTS if create.get(name)}
+        planned = cls(given.compiled, replace(run, system=system, parts=parts, source=given.source))
+        class_of(COMM_LEARNER_REGISTRY, create.get("comm_learner"), BaseCommLearner, default="flask_fs")
+        class_of(COMM_COLLECTOR_REGISTRY, create.get("comm_collector"), BaseCommCollector, default="flask_fs")
+        return planned
+
+    def dry_run(self) -> tuple[list[str], bool]:
+        """Return (lines that describe what would run, True: it fits); nothing is started."""
+        return [line for line in self._planned.lines("") if not line.startswith("coordinator")], True
+
+    def start(self) -> RunResult:
+        """Train to the end, and return the result."""
+        with RunFolder(check=_refuse_to_mix) as folder:
+            return ParallelRun(self._compiled(folder=folder, quiet=True), self._arguments, folder, in_memory=True).run()
 
 
 def _refuse_to_mix(exp_name: str) -> None:
@@ -108,20 +109,59 @@ def _refuse_to_mix(exp_name: str) -> None:
         )
 
 
-def run_here(cfg: Any, system: SystemConfig, arguments: CoordinatedArguments, run_folder: RunFolder) -> RunResult:
-    """Run a coordinator and its workers on this machine, in a folder that is held; return the result.
+class ParallelRun(CoordinatedRun):
+    """Run of a coordinator and its workers on this machine, in a folder that is held.
 
     Of a run that does not come to its end, rows and weights in memory are moved into its folder, for `--resume`.
     """
-    keys = make_own_folder("ding-keys-")
-    own = () if system.own_folder is None else (system.own_folder,)
-    plan = CoordinatorPlan(cfg, system, arguments, run_folder, keys / "keys.json", own)
-    try:
-        return run_coordinator(plan, lambda coordinator, children: _start_workers(plan, coordinator, children))
-    finally:
-        shutil.rmtree(keys, ignore_errors=True)
-        if system.own_folder is not None and system.own_folder.exists():
-            move_files(system.own_folder, Path(cfg.exp_name) / FILES)
+
+    def __init__(
+        self, cfg: Any, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
+    ) -> None:
+        super().__init__(cfg, arguments, folder, in_memory=in_memory)
+        own = self.system.own_folder
+        self.arguments = replace(arguments, files=None if own is None else str(own))
+
+    def run(self) -> RunResult:
+        """Start the workers with keys of their own, and watch the run to its end."""
+        keys, own = make_own_folder("ding-keys-"), self.system.own_folder
+        self.key_file, self.own = keys / "keys.json", [] if own is None else [own]
+        try:
+            return super().run()
+        finally:
+            shutil.rmtree(keys, ignore_errors=True)
+            if own is not None and own.exists():
+                move_files(own, Path(self.cfg.exp_name) / FILES)
+
+    def start_workers(self, coordinator: Coordinator, children: Children) -> None:
+        """Start the learner and the collectors."""
+        common = ["--coordinator", coordinator.url, "--key-file", str(self.key_file), "-c", str(self._write_config())]
+        # Without its coordinator, which started it, a worker is to end soon.
+        common += ["-s", str(self.arguments.seed), "--retry-s", "30"]
+        limit = ["--train-iter", str(self.arguments.max_train_iter)]
+        children.start("learner", ["-m", "dist", "-M", "learner", *common, *limit])
+        for index in range(self.system.num_collectors):
+            children.start(f"collector{index}", ["-m", "dist", "-M", "collector", *common])
+
+    def _write_config(self) -> Path:
+        """Write the run's config with its system part, and the workers' own classes, which a serial one lacks."""
+        folder, system, parts = Path(self.cfg.exp_name), self.system, self.arguments.parts
+        names = ("segment_rows", "publish_interval_s", "weights", "num_batches", "num_learners")
+        part = {
+            "path_data": str(system.path_data.resolve()),
+            "path_policy": str(system.path_policy.resolve()),
+            **{name: getattr(system, name) for name in names},
+            "communication_mode": "stream" if system.communication_mode == "stream" else "shared",
+        }
+        text = (folder / "total_config.py").read_text(encoding="utf-8")
+        named = f"create_config.update({pprint.pformat(parts)})\n" if parts else ""
+        path = folder / WORKERS_CONFIG
+        path.write_text(f"{text}\n{named}system_config = {pprint.pformat(part)}\n", encoding="utf-8")
+        return path
+
+    def log_resume_command(self, coordinator: Coordinator) -> None:
+        """Log the command by which an interrupted run goes on."""
+        logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", self.cfg.exp_name]))
 
 
 def move_files(own: Path, place: Path) -> None:
@@ -138,39 +178,6 @@ def move_files(own: Path, place: Path) -> None:
         logger.warning("the rows in %s could not be moved to %s (%s): a resume begins without", own, place, error)
         shutil.rmtree(place, ignore_errors=True)
     shutil.rmtree(own, ignore_errors=True)
-
-
-def _start_workers(plan: CoordinatorPlan, coordinator: Coordinator, children: Children) -> None:
-    arguments = plan.arguments
-    config = _write_config(plan.cfg, plan.system, arguments.parts)
-    common = ["--coordinator", coordinator.url, "--key-file", str(plan.key_file), "-c", str(config)]
-    # Without its coordinator, which started it, a worker is to end soon.
-    common += ["-s", str(arguments.seed), "--retry-s", "30"]
-    children.start("learner", ["-m", "dist", "-M", "learner", *common, "--train-iter", str(arguments.max_train_iter)])
-    for index in range(plan.system.num_collectors):
-        children.start(f"collector{index}", ["-m", "dist", "-M", "collector", *common])
-
-
-def _write_config(cfg: Any, system: SystemConfig, parts: dict[str, Any]) -> Path:
-    """Write the run's config with its system part: what workers on this machine are started with.
-
-    `parts` are the worker's own classes, which a serial config does not name.
-    """
-    text = (Path(cfg.exp_name) / "total_config.py").read_text(encoding="utf-8")
-    part = {
-        "path_data": str(system.path_data.resolve()),
-        "path_policy": str(system.path_policy.resolve()),
-        "segment_rows": system.segment_rows,
-        "publish_interval_s": system.publish_interval_s,
-        "weights": system.weights,
-        "num_batches": system.num_batches,
-        "num_learners": system.num_learners,
-        "communication_mode": "stream" if system.communication_mode == "stream" else "shared",
-    }
-    path = Path(cfg.exp_name) / WORKERS_CONFIG
-    named = f"create_config.update({pprint.pformat(parts)})\n" if parts else ""
-    path.write_text(f"{text}\n{named}system_config = {pprint.pformat(part)}\n", encoding="utf-8")
-    return path
 
 
 def resume_coordinated(
@@ -195,7 +202,7 @@ def resume_coordinated(
                 refuse_to_resume(exp_name, saved.env_step, saved.train_iter)
         if arguments.mode == "dist" and not saved.is_over:  # its workers are waiting
             saved.close()
-            return run_coordinator(plan_of(cfg, arguments, run_folder))
+            return CoordinatedRun(cfg, arguments, run_folder).run()
         system = read_system(arguments.system, cfg, in_memory=False)
         if arguments.mode == "parallel":
             _wait_for_workers(saved)
@@ -209,9 +216,8 @@ def resume_coordinated(
                     "%s rows of the buffer were kept in memory, or deleted when the run was over: it fills anew.",
                     f"{lost_rows:,}",
                 )
-    if arguments.mode == "dist":
-        return run_coordinator(plan_of(cfg, arguments, run_folder))
-    return run_here(cfg, system, replace(arguments, files=None), run_folder)
+    kind = CoordinatedRun if arguments.mode == "dist" else ParallelRun
+    return kind(cfg, replace(arguments, files=None), run_folder).run()
 
 
 def _wait_for_workers(saved: SavedRun) -> None:

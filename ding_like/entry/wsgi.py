@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatorPlan, make_coordinator, opening, plan_run
+from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatedRun, plan_dist
 from ding_like.errors import DingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
@@ -44,24 +44,26 @@ def coordinator_app(
     """
     setup_console(logging.INFO)
     with ExitStack() as failed:
-        run_folder = failed.enter_context(RunFolder())
-        arguments = CoordinatedArguments("dist", seed)
-        plan = plan_run(config, run_folder, arguments, key_file=key_file, overrides=overrides, exp_name=exp_name)
-        coordinator = make_coordinator(plan)
+        folder = failed.enter_context(RunFolder())
+        run = plan_dist(
+            config, CoordinatedArguments("dist", seed), folder, key_file=key_file, overrides=overrides,
+            exp_name=exp_name,
+        )  # fmt: skip
+        coordinator = run.make_coordinator()
         app = coordinator.start_behind()
         failed.pop_all()  # closing the coordinator lets the folder go
     atexit.register(coordinator.close)
-    threading.Thread(target=_watch, args=(plan, coordinator), name="watch", daemon=True).start()
+    threading.Thread(target=_watch, args=(run, coordinator), name="watch", daemon=True).start()
     return app
 
 
-def _watch(plan: CoordinatorPlan, coordinator: Coordinator) -> None:
-    cfg, lines = plan.cfg, opening(plan, "of the server that was given this application")
+def _watch(run: CoordinatedRun, coordinator: Coordinator) -> None:
+    cfg, lines = run.cfg, run.lines("of the server that was given this application")
     try:
-        with RunConsole(cfg.exp_name, plan.limits, opening=lines) as console, tracked(cfg) as trackers:
+        with RunConsole(cfg.exp_name, run.limits, opening=lines) as console, tracked(cfg) as trackers:
             trackers.follow()
-            run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=plan.arguments.source))
-            result = run.watch(console, check=lambda: None)
+            watched = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=run.arguments.source))
+            result = watched.watch(console, check=lambda: None)
         logger.info("the run is over: the last model returns %g. Stop the server.", result.eval_value)
     except DingError as error:
         logger.error("%s", error)

@@ -75,7 +75,7 @@ def test_more_learners_than_cores_are_refused(
 def test_a_parallel_run_is_told_how_many_share_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     plans: list[Any] = []
-    monkeypatch.setattr("ding_like.entry.parallel_entry.run_coordinator", lambda plan, start: plans.append(plan))
+    monkeypatch.setattr("ding_like.entry.parallel_entry.ParallelRun.run", lambda run: plans.append(run))
 
     assert status_of(["-m", "parallel", "-c", str(CARTPOLE), "--learners", "2"]) == 0
 
