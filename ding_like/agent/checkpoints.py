@@ -14,7 +14,7 @@ from ding_like.agent.description import AGENT_FILE, AgentDescription, as_list
 from ding_like.comm.flat_state import flatten_state
 from ding_like.data.modes import EvalMode
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
-from ding_like.pipeline.components import build_policy
+from ding_like.pipeline.envs import build_policy
 from ding_like.pipeline.record import BEST_CHECKPOINT
 from ding_like.pipeline.statistics import load_agent
 from ding_like.report.runs import refuse_seeds

@@ -1,9 +1,8 @@
-"""Define what travels between the parts of a run, and by which calls, for every transport.
+"""Protocols between the processes of a run: what travels, and by which calls, whatever the transport.
 
-A collector puts segments of rows and is told what to do next; a learner takes batches and publishes weights; a
-coordinator or a user sends commands. A pipeline chooses a transport: `comm/local.py` in one process, `comm/rest/` over
-HTTP and files, `comm/learner_group.py` between the ranks of a process group. Each passes the contract suite of every
-protocol that it implements (`tests/contracts/test_channels.py`).
+A collector puts segments of rows and gets the next request; a learner takes batches and publishes weights. `comm/rest/`
+carries them over HTTP and files, `comm/zmq/` over ZeroMQ. Each transport passes the contract suite of every protocol
+that it implements (`tests/contracts/test_channels.py`).
 
 Units are in names: `rows` of training data, `env_steps` that were taken, `updates` of the learner.
 """
@@ -27,7 +26,7 @@ Batch: TypeAlias = "Rows | SequenceBatch"
 
 
 class Version(NamedTuple):
-    """Name published weights; later ones compare greater.
+    """Version of published weights; later ones compare greater.
 
     A learner that is restarted makes another `attempt`, and its updates may begin again from an earlier number.
     """
@@ -37,7 +36,7 @@ class Version(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """Hold all that an actor needs: the whole state of a policy's collect mode."""
+    """Weights of an actor: the whole state of a policy's collect mode."""
 
     policy_id: str
     version: Version
@@ -45,7 +44,7 @@ class Weights(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """Say which members received what was sent, which failed to, and which were not tried."""
+    """Receipt of a message: the members that received it, those that failed to, and those that were not tried."""
 
     delivered: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
@@ -54,7 +53,7 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """Hold rows of one collector, with the weights that acted and the env steps that were taken."""
+    """Rows of one collector, with the version of the weights that acted and the env steps that were taken."""
 
     batch: Rows
     version: Version  # of the weights that acted
@@ -76,7 +75,7 @@ class CollectRequest(NamedTuple):
 
 
 class WeightPublisher(Protocol):
-    """Send weights out: the owner of the optimizer does, between two updates."""
+    """Sender of weights, used by the owner of the optimizer between two updates."""
 
     def publish(self, weights: Weights, *, to: Sequence[str] | None = None, wait_s: float | None = None) -> Receipt:
         """Send weights to the readers `to` (None: all); return at once, or wait until they have them for `wait_s`.
@@ -90,7 +89,7 @@ class WeightPublisher(Protocol):
 
 
 class WeightReader(Protocol):
-    """Receive weights."""
+    """Receiver of weights."""
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
         """Return the newest weights of a policy, None if none newer than `newer_than` came within `timeout_s`.
@@ -100,25 +99,25 @@ class WeightReader(Protocol):
 
 
 class RowSink(Protocol):
-    """Take a collector's rows, and tell it what to do next."""
+    """Destination of a collector's rows, and source of its requests."""
 
     def put(self, segment: Segment) -> CollectRequest:
-        """Hand a segment over, once, and return what is to be done next. Raises CommError if it cannot be."""
+        """Send a segment, once, and return the next request. Raises CommError if it cannot be sent."""
 
     def order(self, *, timeout_s: float) -> CollectRequest:
-        """Return what is to be done next; wait for at most `timeout_s` while there is nothing."""
+        """Return the next request; wait for at most `timeout_s` while no rows are requested."""
 
 
 class BatchSource(Protocol):
-    """Give a learner batches, and take its reports."""
+    """Source of a learner's batches, and destination of its reports."""
 
     @property
     def finished(self) -> bool:
-        """Tell whether no batch will come any more."""
+        """Whether no batch will come any more."""
 
     @property
     def env_step(self) -> int:
-        """Return the env steps of the run, as far as is known here."""
+        """Env steps of the run, as far as is known here."""
 
     def next(self, *, timeout_s: float) -> Batch | None:
         """Return the next batch, with a column `weight` where rows are drawn by priority; None: none came in time.

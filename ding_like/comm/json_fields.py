@@ -5,9 +5,10 @@ Nothing here imports torch: the inference proxy is to start in a moment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
+from ding_like.comm.channels import Version
 from ding_like.errors import CommError
 
 MAX_NUMBER = 2**53  # JSON's numbers hold all whole numbers below
@@ -34,14 +35,6 @@ def count_of(head: Head, key: str) -> int:
     return value
 
 
-def counts_of(head: Head, key: str) -> list[int]:
-    """Return a list of whole numbers, 0 or more, in a head."""
-    value = head.get(key)
-    if not isinstance(value, list) or not all(map(is_count, value)):
-        raise CommError(f"'{key}' is {short(value)}; expected a list of whole numbers, 0 or more.")
-    return value
-
-
 def text_of(head: Head, key: str) -> str:
     """Return a text in a head, cut to MAX_TEXT characters."""
     value = head.get(key)
@@ -64,3 +57,16 @@ def plain_of(head: Head, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CommError(f"'{key}' is {short(value)}; expected a JSON object.")
     return value
+
+
+def is_version(value: object) -> TypeGuard[Sequence[int]]:
+    """Tell whether a value is [attempt, update], the two counts that a `Version` has."""
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_count, value))
+
+
+def version_of(head: Head, key: str) -> Version:
+    """Return the version of weights in a head."""
+    value = head.get(key)
+    if not is_version(value):
+        raise CommError(f"'{key}' is {short(value)}; expected [attempt, update], two counts.")
+    return Version(*value)

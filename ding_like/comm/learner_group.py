@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import math
 import os
 import re
 import socket
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +24,6 @@ from torch._C._distributed_c10d import BroadcastOptions, FileStore, PrefixStore,
 
 from ding_like.comm.column_bytes import pack, padded, schema_of, unpack
 from ding_like.comm.flat_state import FlatState
-from ding_like.comm.heartbeats import SILENT_S, Heartbeats, Seen, wait_for_key
 from ding_like.comm.weights.encode import from_bytes, to_bytes
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
@@ -36,6 +37,11 @@ MOST_TIMEOUT_S = 365 * 86400.0
 _PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where heartbeats decide how long is waited
 _SHORTEST_S = 0.001  # of a wait: torch takes 0 for no limit
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
+BEAT_S = 1.0
+SILENT_S = 5.0  # this long without a beat, a rank is held to be lost where something has failed
+_END_S = 10.0  # for the heartbeats' thread to end; it may be in a call to the store
+
+logger = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
@@ -158,7 +164,7 @@ class LearnerGroup:
         self.rank, self.world_size = rank, world_size
         self._timeout_s, self._called = timeout_s, called
         self._is_open = False
-        self._fault = ""  # the rank that was lost: no collective can follow
+        self.fault = ""  # the rank that was lost: no collective can follow
         self._waits_in_vain = False  # gloo does, for a rank that is silent
         own, beats = store if isinstance(store, tuple) else _file_store(store, world_size)
         self._store: Store | None = own
@@ -237,11 +243,11 @@ class LearnerGroup:
 
     def _places(self, own: Place, join_s: float) -> list[Place]:
         """Return where all ranks stand, once they are here."""
-        store = self._open_store()
+        store = self.store
         deadline_s = time.monotonic() + join_s
         store.set(f"place/{self.rank}", json.dumps(own))
         for rank in range(self.world_size):
-            while not wait_for_key(store, f"place/{rank}", _LOOK_S):
+            while not _wait_for_key(store, f"place/{rank}", _LOOK_S):
                 ended = self._heartbeats.seen()[rank].ended if rank != self.rank else None
                 if ended is not None:
                     raise CommError(f"before it joined, {self._name(rank)} {ended}.")
@@ -313,7 +319,9 @@ class LearnerGroup:
         body = np.empty(int(size), np.uint8)
         if data is not None:
             body[:] = np.frombuffer(data, np.uint8)
-        return self._broadcast(body, source).tobytes()
+        if body.size:
+            self._call(dist.broadcast, torch.from_numpy(body), source)
+        return body.tobytes()
 
     def broadcast_json(self, value: Any = None, *, source: int = 0) -> Any:  # Any: of JSON
         """Return a JSON-like value of the learner `source`, whatever the others give; they wait as for bytes."""
@@ -337,15 +345,10 @@ class LearnerGroup:
 
     def differing(self, vectors: Iterable[torch.Tensor]) -> list[int]:
         """Return the ranks whose vectors are not bit for bit those of the first learner."""
-        sums = [zlib.crc32(_bytes_of(vector).data) for vector in vectors]
+        flat = (vector.detach().cpu().contiguous().reshape(-1) for vector in vectors)
+        sums = [zlib.crc32(vector.view(torch.uint8).numpy().data) for vector in flat]
         found = self._all_gather_ints(sums)
         return [rank for rank, row in enumerate(found) if not np.array_equal(row, found[0])]
-
-    def _broadcast(self, body: Array, source: int) -> Array:
-        """Return bytes (uint8 [N]) of the learner `source`, in the memory that is given."""
-        if body.size:
-            self._call(dist.broadcast, torch.from_numpy(body), source)
-        return body
 
     def _reduce_ints(self, values: Sequence[int] | Array, op: Any) -> Array:  # Any: torch types it as an enum's member
         numbers = torch.tensor(np.asarray(values, np.int64))
@@ -363,7 +366,7 @@ class LearnerGroup:
 
     def announce(self, key: str, value: str = "") -> None:
         """Let the ranks go on that `wait_for` a key; use each key once."""
-        self._open_store().set(f"announced/{key}", value)
+        self.store.set(f"announced/{key}", value)
 
     def wait_for(self, key: str, *, of: Sequence[int] = (0,), timeout_s: float = math.inf, delete: bool = False) -> str:
         """Return what one of the ranks `of` announces under a key, however long it takes, `timeout_s` at most.
@@ -371,10 +374,10 @@ class LearnerGroup:
         Raises CommError once such a rank has ended, or no heartbeat of it has come for the group's `timeout_s`, or
         nothing was announced in time. With `delete` the key may be used again.
         """
-        store, deadline_s = self._open_store(), time.monotonic() + timeout_s
+        store, deadline_s = self.store, time.monotonic() + timeout_s
         name = f"announced/{key}"
         try:
-            while not wait_for_key(store, name, min(_LOOK_S, max(deadline_s - time.monotonic(), _SHORTEST_S))):
+            while not _wait_for_key(store, name, min(_LOOK_S, max(deadline_s - time.monotonic(), _SHORTEST_S))):
                 lost = "; ".join(filter(None, map(self._lost_rank, of)))
                 is_late = time.monotonic() >= deadline_s
                 if (lost or is_late) and not store.check([name]):
@@ -392,16 +395,6 @@ class LearnerGroup:
         if lost := self._lost_rank(rank):
             raise CommError(lost)
 
-    @property
-    def store(self) -> Store:
-        """The store of all ranks. Raises CommError once this one has left."""
-        return self._open_store()
-
-    @property
-    def fault(self) -> str:
-        """Description of the rank that was lost, after which no collective follows; "" as long as none is."""
-        return self._fault
-
     def close(self, reason: str = "") -> None:
         """Leave the group, and report the reason to the others where something has failed; may be called again."""
         self._heartbeats.close(reason)
@@ -418,7 +411,9 @@ class LearnerGroup:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.close("" if kind is None else f"{kind.__name__}: {error}")
 
-    def _open_store(self) -> Store:
+    @property
+    def store(self) -> Store:
+        """Store of all ranks. Raises CommError once this one has left."""
         if self._store is None:
             raise CommError("this learner has left its group.")
         return self._store
@@ -443,7 +438,7 @@ class LearnerGroup:
         work = dist.group.WORLD.broadcast([tensor], options)
         while not self._is_done(work):
             if (lost := self._lost_rank(source)) and not work.is_completed():
-                self._fault = lost
+                self.fault = lost
                 raise CommError(lost)
         self._waits_in_vain = False
 
@@ -462,9 +457,9 @@ class LearnerGroup:
         return True
 
     def _begin_call(self) -> None:
-        self._open_store()
-        if self._fault:
-            raise CommError(self._fault)
+        assert self.store is not None
+        if self.fault:
+            raise CommError(self.fault)
         self._heartbeats.num_calls += 1
 
     def _lost_rank(self, rank: int) -> str:
@@ -474,8 +469,8 @@ class LearnerGroup:
         return self._describe({rank: seen}) if is_lost else ""
 
     def _lost(self, error: RuntimeError) -> CommError:
-        self._fault = self._describe_lost(error)
-        return CommError(self._fault)
+        self.fault = self._describe_lost(error)
+        return CommError(self.fault)
 
     def _describe_lost(self, error: RuntimeError) -> str:
         """Return who did not take part in a collective that failed, waiting until heartbeats tell."""
@@ -512,6 +507,117 @@ class LearnerGroup:
 
     def _name(self, rank: int) -> str:
         return f"{self._called} {rank} of {self.world_size}"
+
+
+class Seen(NamedTuple):
+    """Last known state of a rank."""
+
+    silent_s: float  # since its last beat
+    num_calls: int  # collectives it has begun
+    ended: str | None  # how: "has left the group", say; None: not as far as is known
+
+
+class Heartbeats:
+    """Thread that writes the heartbeats of `rank` and reads those of all others, until `close`.
+
+    `store` is this thread's own connection. A beat holds the number of collectives that the rank has begun, `num_calls`
+    here. `wait_for_look` returns after each look.
+    """
+
+    def __init__(self, store: Store, *, rank: int, world_size: int, every_s: float = BEAT_S) -> None:
+        self._store = PrefixStore("heartbeats", store)
+        self._rank = rank
+        self._others = [each for each in range(world_size) if each != rank]
+        self._every_s = every_s
+        self.num_calls = 0
+        self._beats: dict[int, bytes] = {}
+        self._beaten_s = dict.fromkeys(self._others, time.monotonic())
+        self._calls = dict.fromkeys(self._others, 0)
+        self._ended: dict[int, str] = {}
+        self._told: dict[int, str] = {}  # how ranks ended that a parent saw end, to be reported
+        self._last_word = ""
+        self._looked = threading.Condition()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
+        self._thread.start()
+
+    def seen(self) -> dict[int, Seen]:
+        """Return the last known states of the other ranks."""
+        now = time.monotonic()
+        with self._looked:
+            return {
+                each: Seen(now - self._beaten_s[each], self._calls[each], self._ended.get(each))
+                for each in self._others
+            }
+
+    def wait_for_look(self, timeout_s: float) -> None:
+        """Return after the next look at the others' beats or the next `note_ended`, at the latest in `timeout_s`."""
+        with self._looked:
+            self._looked.wait(timeout_s)
+
+    def note_ended(self, rank: int, how: str) -> None:
+        """Record how a rank has ended ("was killed by SIGKILL"), and report it to the others. From any thread."""
+        with self._looked:
+            self._ended[rank] = self._told[rank] = how
+            self._looked.notify_all()
+
+    def close(self, reason: str = "") -> None:
+        """Report to the others that this rank leaves, and why; may be called again."""
+        if self._closing.is_set():
+            return
+        self._last_word = f"has ended: {reason}" if reason else "has left the group"
+        self._closing.set()
+        self._thread.join(_END_S)
+        if self._thread.is_alive():  # the store does not answer
+            logger.warning("the store of the learners has not answered for %g s", _END_S)
+        else:
+            del self._store  # its socket is closed with it
+
+    def _run(self) -> None:
+        number = 0
+        while True:
+            is_last = self._closing.wait(self._every_s if number else 0.0)
+            try:
+                self._beat(number, is_last=is_last)
+            except RuntimeError as error:  # the process that kept the store has ended
+                logger.debug("the store of the learners does not answer: %s", error)
+            if is_last:
+                return
+            number += 1
+
+    def _beat(self, number: int, *, is_last: bool) -> None:
+        with self._looked:
+            told, self._told = self._told, {}
+        for rank, how in told.items():
+            self._store.set(f"ended/{rank}", how)
+        if is_last:
+            self._store.set(f"ended/{self._rank}", self._last_word)
+            return
+        self._store.set(f"beat/{self._rank}", f"{number} {self.num_calls}")
+        found = {each: (self._get(f"beat/{each}"), self._get(f"ended/{each}")) for each in self._others}
+        now = time.monotonic()
+        with self._looked:
+            for each, (beat, ended) in found.items():
+                if beat is not None and beat != self._beats.get(each):
+                    self._beats[each], self._beaten_s[each] = beat, now
+                    self._calls[each] = int(beat.split()[1])
+                if ended is not None:
+                    self._ended.setdefault(each, ended.decode(errors="replace"))
+            self._looked.notify_all()
+
+    def _get(self, key: str) -> bytes | None:
+        return self._store.get(key) if self._store.check([key]) else None
+
+
+def _wait_for_key(store: Any, key: str, timeout_s: float) -> bool:  # Any: torch's stub of `wait` lacks the timeout
+    """Return whether a key is set in a store, waiting for it so long; a file store counts whole seconds."""
+    try:
+        store.wait([key], timedelta(seconds=timeout_s))
+    except RuntimeError as error:
+        if "time" in str(error).lower():  # "Wait timeout" of a file store, "wait timeout after 1000ms" of others
+            return False
+        raise
+    return True
 
 
 class GroupReducer:
@@ -566,10 +672,6 @@ def _is_local(store: Store) -> bool:
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return getattr(store, "host", "localhost") in _LOCAL_HOSTS
-
-
-def _bytes_of(tensor: torch.Tensor) -> Array:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 def _first_line(error: Exception) -> str:

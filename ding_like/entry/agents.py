@@ -95,8 +95,7 @@ def _film(
 
 def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
     """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
-    from ding_like.pipeline.components import build_policy
-    from ding_like.pipeline.envs import build_single_env, fit_policy_config
+    from ding_like.pipeline.envs import build_policy, build_single_env, fit_policy_config
 
     manager = build_single_env(make_env)
     try:

@@ -20,13 +20,13 @@ from ding_like.entry.agents import eval_mode_of
 from ding_like.entry.plan import NO_LIMIT, SystemInput, check_limits, check_nstep, read_given, refuse_in_child
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError, TrainingError
+from ding_like.pipeline.checks import is_game
 from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.parallel.settings import read_system, serial_parts, system_with_coordinator
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import RunResult, origin_of
-from ding_like.pipeline.self_play import is_game
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import closing_lines, env_name, version_line

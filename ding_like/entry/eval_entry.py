@@ -18,8 +18,7 @@ from ding_like.data.segment_file import save_columns
 from ding_like.entry.plan import InputConfig, load_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.components import build_policy
-from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_env, fit_policy_config
+from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_env, build_policy, fit_policy_config
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import origin_of
 from ding_like.pipeline.statistics import load_agent

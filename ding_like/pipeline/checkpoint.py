@@ -1,4 +1,4 @@
-"""Save points of a serial run from which it goes on exactly, and restore its parts from one."""
+"""Points of a run to resume from: what is saved of its components, and how they are restored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resume_store(exp_name: str, *, keep: int = 2, rank: int = 0) -> ResumeStore:
 
 
 class Checkpointer:
-    """Save a run's parts every so often, by time and by env steps, and on request."""
+    """Saver of a run's components, every so often by time and by env steps, and on request."""
 
     def __init__(
         self,

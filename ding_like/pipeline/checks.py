@@ -7,7 +7,6 @@ from typing import Any
 
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
-from ding_like.pipeline.self_play import has_league
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.types import SampleUnit
 from ding_like.utils.log import one_time_warning
@@ -15,6 +14,21 @@ from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.replay_buffer.buffer import check_sample_unit, get_buffer_cls
 
 _LIMITS = ("fraction_workers", "fraction_samples")
+
+
+def is_game(cfg: Any) -> bool:
+    """Tell whether the env of a compiled config is played by several players."""
+    return bool(cfg.env.manager.type == "game")
+
+
+def has_league(cfg: Any) -> bool:
+    """Tell whether a compiled config names a league. Raises ConfigError for one without games."""
+    league = cfg.policy.other.get("league")
+    if not league or "type" not in league:
+        return False
+    if not is_game(cfg):
+        raise ConfigError("a league needs games: set create_config.env_manager=dict(type='game').")
+    return True
 
 
 def check_patterns(

@@ -24,15 +24,9 @@ from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
 from ding_like.pipeline.checks import steps_per_row, warmup_steps
-from ding_like.pipeline.components import (
-    Components,
-    Opponents,
-    build_collector,
-    build_evaluator,
-    build_policy,
-    evaluated_env,
-)
-from ding_like.pipeline.envs import EnvSetting, build_collect_env, fit_policy_config
+from ding_like.pipeline.components import Components, build_collector, build_evaluator
+from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_policy, fit_policy_config
+from ding_like.pipeline.self_play import Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, CollectorStatistics, Statistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
@@ -129,6 +123,10 @@ class RolloutWorker:
         """Load the newest weights; called before each segment."""
         self.weights.take_newest()
 
+    def acting_version(self, request: CollectRequest) -> Version:
+        """Return the version of the weights that act."""
+        return self.weights.version
+
     def collect_setting(self, request: CollectRequest) -> Setting:
         """Return the setting of the policy for a request: what its command mode returns for the run's env step."""
         setting: Setting = self.policy.command_mode.get_setting_collect({"envstep": request.env_step})
@@ -164,7 +162,7 @@ class RolloutWorker:
         """
         collector = self.collector
         self.update_policy()
-        version = (request.newest or UNTRAINED) if self.weights.is_shared else self.weights.version
+        version = self.acting_version(request)
         self._act_at_random(request.env_step < self.random_steps)
         self.setting, first_step = self.collect_setting(request), collector.envstep
         # A collector of one's own need not have an argument for stop rules.
@@ -323,40 +321,14 @@ def _finite(value: float) -> float | None:
     return value if value == value else None
 
 
-class NewestWeights:
-    """WeightReader of weights that a transport hands in by `put`; threads may share it."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._newest: dict[str, Weights] = {}
-
-    def put(self, weights: Weights) -> None:
-        """Store weights, in place of a policy's older ones, and wake the readers that wait."""
-        with self._changed:
-            self._newest[weights.policy_id] = weights
-            self._changed.notify_all()
-
-    def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
-        """Return the newest weights of a policy; see `WeightReader`."""
-
-        def is_there() -> bool:
-            weights = self._newest.get(policy_id)
-            return weights is not None and (newer_than is None or weights.version > newer_than)
-
-        with self._changed:
-            return self._newest[policy_id] if self._changed.wait_for(is_there, max(timeout_s, 0.0)) else None
-
-
 # Of a policy as it was made: every learner's attempt publishes later ones.
 UNTRAINED = Version(0, 0)
 
 
 class PolicyWeights:
-    """Policy with the version of the weights that it acts with.
+    """Policy with the version of the weights that it acts with, and the statistics of env wrappers beside them.
 
-    Weights come from `reader`, or by `put` from any thread, which loads them while the policy is not `in_use`. Without
-    a reader the policy is shared with the learner that trains it: nothing is loaded. `statistics` are those of the
-    envs' wrappers that came with the weights.
+    Weights come from `reader`, or by `put` from any thread, which loads them while the policy is not `in_use`.
     """
 
     def __init__(
@@ -372,20 +344,17 @@ class PolicyWeights:
         self.version = UNTRAINED
         self._on_statistics: Callable[[Statistics], None] | None = None
         self._reader = reader
+        self._put: Weights | None = None  # the newest
         self._busy = threading.Lock()  # held while the policy is in use, or weights that were put are loaded
         self._kinds: dict[str, Kind] | None = None  # of the policy's tensors
 
-    @property
-    def is_shared(self) -> bool:
-        """Whether the policy is the learner's own."""
-        return self._reader is None
-
     def take_newest(self) -> None:
         """Load the newest weights if they are newer than those that are loaded."""
+        newest = self._put
         if self._reader is not None:
             newest = self._reader.newest(self.policy_id, newer_than=self.version)
-            if newest is not None:
-                self.take(newest)
+        if newest is not None and newest.version > self.version:
+            self.take(newest)
 
     def take_asked(self) -> None:
         """Load the weights that the reader gives, older ones as well: an evaluation plays those asked for."""
@@ -402,16 +371,13 @@ class PolicyWeights:
         if self._on_statistics is not None:
             self._on_statistics(self.statistics)
 
-    # --- weights that are put, where the reader is NewestWeights
-
     def put(self, given: Any) -> None:  # Any: see `weights_of`
         """Take weights, unless there are newer ones. Raises CommError for weights that do not fit the policy."""
-        assert isinstance(self._reader, NewestWeights), "weights come from elsewhere"
         if self._kinds is None:
             self._kinds = kinds_of(state_of(self.policy.collect_mode))
         weights = weights_of(given, self._kinds)
-        if self._reader.newest(weights.policy_id, newer_than=weights.version) is None:
-            self._reader.put(weights)
+        if self._put is None or weights.version >= self._put.version:
+            self._put = weights
         if self._busy.acquire(blocking=False):  # else they are loaded before the policy's next use
             try:
                 self.take_newest()

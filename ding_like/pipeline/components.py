@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,24 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.data.schema import Schema
 from ding_like.envs import EnvFactory, get_vec_env_setting
-from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.checks import check_buffer
-from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_env, fit_policy_config, one_player_sees
+from ding_like.pipeline.checks import check_buffer, has_league
+from ding_like.pipeline.envs import (
+    EnvSetting,
+    build_collect_env,
+    build_eval_env,
+    build_policy,
+    fit_policy_config,
+    versus,
+)
 from ding_like.pipeline.remote_collectors import RemoteCollectors
-from ding_like.pipeline.self_play import LeaguePlay, has_league, versus
+from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
-from ding_like.policy import Policy, create_policy
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
-from ding_like.types import Actor, EnvManager, Reducer
-from ding_like.utils.checkpoint import load_state
+from ding_like.types import EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state, set_pkg_seed
+from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state
 from ding_like.worker import (
     BaseLearner,
     BaseSerialCommander,
@@ -186,81 +189,6 @@ def check_run(cfg: FrozenConfig, *, with_buffer: bool) -> None:
             f"policy.random_collect_size is {cfg.policy.random_collect_size}, but an on-policy run has no buffer that "
             "random actions could fill. Set it to 0."
         )
-
-
-def build_policy(
-    fitted: Mapping[str, Any],
-    *,
-    seed: int | None = None,
-    model: torch.nn.Module | None = None,
-    modes: Sequence[str] | None = None,
-) -> Policy:
-    """Return the policy of a section that `fit_policy_config` has returned.
-
-    With `seed` the global generators, which initialise weights, are seeded first. `model` stands in place of the
-    policy's own. `modes` are those of the policy that are used, "learn", "collect", "eval" and "command" (None: all).
-    """
-    if seed is not None:
-        set_pkg_seed(seed, use_cuda=bool(fitted.get("cuda")))
-    return create_policy(fitted, model=model, enable_field=None if modes is None else list(modes))
-
-
-class Opponents:
-    """Make the actors that a policy plays against.
-
-    `fitted` is the policy section that `policy` was made from.
-    """
-
-    def __init__(self, fitted: Mapping[str, Any], policy: Policy) -> None:
-        self._fitted = fitted
-        self._policy = policy
-        self._twins: dict[str, Policy] = {}  # by mode, with the weights that are being trained
-        self._past: Policy | None = None
-
-    def newest_self(self, *, mode: str = "collect") -> Actor:
-        """Return an actor with the weights that are being trained; of a mode the same one each time."""
-        if mode not in self._twins:
-            # A policy of its own: recurrent state is kept by lane, and both play in the same lanes.
-            model = self._policy.get_attribute("model")
-            self._twins[mode] = build_policy(self._fitted, model=model, modes=[mode])
-        actor: Actor = getattr(self._twins[mode], f"{mode}_mode").actor
-        return actor
-
-    def past_self(self, weights: Mapping[str, Any]) -> Actor:
-        """Return an actor with weights of the model; the same one each time, so that there is one at a time."""
-        if self._past is None:
-            self._past = build_policy(self._fitted, modes=["collect"])
-        self._past.collect_mode.load_state_dict({"model": weights})
-        actor: Actor = self._past.collect_mode.actor
-        return actor
-
-    def face(self, env: VersusManager, name: str) -> None:
-        """Let evaluations be played against 'random', 'self' or a checkpoint's path.
-
-        Raises ConfigError if there is no such file.
-        """
-        env.use_opponent(self._rival(name, env))
-
-    def _rival(self, name: str, env: VersusManager) -> Actor:
-        if name == "random":
-            return RandomActor(env.action_space)
-        if name == "self":
-            return self.newest_self(mode="eval")
-        if not Path(name).is_file():
-            raise ConfigError(f"env.manager.opponent is {name!r}; expected 'random', 'self' or a checkpoint's path.")
-        rival = build_policy(self._fitted, modes=["eval"])
-        rival.eval_mode.load_state_dict({"model": load_state(name)["model"]})
-        actor: Actor = rival.eval_mode.actor
-        return actor
-
-
-def evaluated_env(cfg: FrozenConfig, env: EnvManager, opponents: Opponents, *, seed: int) -> EnvManager:
-    """Return the envs of evaluations: games as one player sees them, against the config's opponent."""
-    seen = one_player_sees(cfg, env, seed=seed, name="evaluator")
-    if seen is None:
-        return env
-    opponents.face(seen, cfg.env.manager.opponent)
-    return seen
 
 
 def build_collector(

@@ -1,11 +1,12 @@
-"""Build the env managers of a run."""
+"""Build the env managers of a run, and the policy that fits their spaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from ding_like.config import FrozenConfig, to_plain
@@ -17,10 +18,11 @@ from ding_like.envs.manager.versus import VersusManager
 from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ONE_HOT
-from ding_like.pipeline.self_play import is_game, versus
-from ding_like.policy import get_policy_cls
+from ding_like.pipeline.checks import is_game
+from ding_like.policy import Policy, create_policy, get_policy_cls
 from ding_like.types import Array, EnvManager
 from ding_like.utils.registries import POLICY_REGISTRY
+from ding_like.utils.seeding import make_rng, set_pkg_seed
 
 # (env factories, one config per collector env, one per evaluator env): what `get_vec_env_setting` returns. Any: an
 # env's config is whatever its factory reads.
@@ -74,6 +76,11 @@ def build_single_env(make_env: Callable[[], AnyEnv]) -> EnvManager:
     return create_env_manager({"type": "base"}, [make_env])
 
 
+def versus(games: EnvManager, *, seed: int, name: str) -> VersusManager:
+    """Return games as one player sees them; the opponent is still to be set."""
+    return VersusManager(games, rng=make_rng(seed, name, "opponent"))
+
+
 def one_player_sees(cfg: FrozenConfig, env: EnvManager, *, seed: int, name: str) -> VersusManager | None:
     """Return games as one player sees them, None where the env is not a game; the opponent is still to be set.
 
@@ -105,7 +112,7 @@ def _launched(manager: EnvManager, before_launch: Callable[[EnvManager], None] |
 
 # A gymnasium space is generic in what it samples, which differs from env to env: hence Space[Any] throughout.
 Space: TypeAlias = spaces.Space[Any]
-# What a model is told of an observation: see `obs_shape`.
+# Size of an observation in a model's config: see `obs_shape`.
 ObsShape: TypeAlias = "int | list[int] | dict[str, Any]"
 # The same of an action: see `action_shape`.
 ActionShape: TypeAlias = "int | list[int] | dict[str, int]"
@@ -153,6 +160,23 @@ def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
     return cfg
 
 
+def build_policy(
+    fitted: Mapping[str, Any],
+    *,
+    seed: int | None = None,
+    model: torch.nn.Module | None = None,
+    modes: Sequence[str] | None = None,
+) -> Policy:
+    """Return the policy of a section that `fit_policy_config` has returned.
+
+    With `seed` the global generators, which initialise weights, are seeded first. `model` stands in place of the
+    policy's own. `modes` are those of the policy that are used, "learn", "collect", "eval" and "command" (None: all).
+    """
+    if seed is not None:
+        set_pkg_seed(seed, use_cuda=bool(fitted.get("cuda")))
+    return create_policy(fitted, model=model, enable_field=None if modes is None else list(modes))
+
+
 def _kind(space: Space) -> str:
     """Return what `action_space` is called in a policy's config."""
     if isinstance(space, HybridSpace):
@@ -168,7 +192,7 @@ def _fill_parameter_mask(model: dict[str, Any], space: HybridSpace) -> None:
 
 
 def obs_shape(space: Space) -> ObsShape:
-    """Return what a model is told of an observation.
+    """Return the size of an observation in a model's config.
 
     | observation space       | model.obs_shape                                                          |
     |-------------------------|--------------------------------------------------------------------------|

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import CollectRequest, Segment
+from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.ray.packing import pack_state, unpack_state
 from ding_like.comm.weights.encode import Encoded, encode
 from ding_like.config import FrozenConfig, deep_merge
@@ -24,12 +24,13 @@ from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import warmup_steps
-from ding_like.pipeline.collect import NewestWeights, PolicyWeights, RolloutWorker, collector_name
-from ding_like.pipeline.components import Components, Opponents, build_buffer, build_policy, evaluated_env
-from ding_like.pipeline.envs import EnvSetting, build_eval_env, fit_policy_config, seeded_collect_env
+from ding_like.pipeline.collect import UNTRAINED, PolicyWeights, RolloutWorker, collector_name
+from ding_like.pipeline.components import Components, build_buffer
+from ding_like.pipeline.envs import EnvSetting, build_eval_env, build_policy, fit_policy_config, seeded_collect_env
 from ding_like.pipeline.learner_side import LearnerSide, build_driver
 from ding_like.pipeline.learners.synced import pack_learn_state, restored
 from ding_like.pipeline.remote_collectors import RemoteCollectors
+from ding_like.pipeline.self_play import Opponents, evaluated_env
 from ding_like.pipeline.statistics import adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.base import device_named
@@ -324,7 +325,7 @@ class Algorithm:
 
     def hold_weights(self, actor: Policy) -> PolicyWeights:
         """Return what keeps the weights that the actor is sent."""
-        return PolicyWeights(actor, NewestWeights())
+        return PolicyWeights(actor)
 
     def rollout_worker(
         self, envs: EnvManager, index_worker: int, index_parent: int, weights: PolicyWeights | None = None,
@@ -456,12 +457,18 @@ class _RunCollector(RolloutWorker):
         parts = side.parts
         self._cfg, self._fitted = factories.cfg, factories.fitted
         self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
-        self.weights, self.sink = PolicyWeights(parts.policy), storage
+        self.sink = storage
         self._commander = parts.commander
         self.random_steps, self.setting, self._acts_at_random = 0, {}, False
 
     def collect(self, request: CollectRequest, *, stop: StopRule | None = None) -> CollectRequest:
         return self.collect_segment(request, stop=stop)
+
+    def update_policy(self) -> None:
+        """Do nothing: the policy is the learner's."""
+
+    def acting_version(self, request: CollectRequest) -> Version:
+        return request.newest or UNTRAINED
 
     def collect_setting(self, request: CollectRequest) -> Setting:
         setting: Setting = self._commander.step()

@@ -11,13 +11,12 @@ from ding_like.comm.channels import CollectRequest, Version, Weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.errors import ConfigError
-from ding_like.pipeline.checks import plays_episodes, steps_per_row
+from ding_like.pipeline.checks import has_league, plays_episodes, steps_per_row
 from ding_like.pipeline.collect import collect_at_random, segment_of
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, RowReceiver
 from ding_like.pipeline.rows import RowQueue
-from ding_like.pipeline.self_play import has_league
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics
 from ding_like.policy.base import device_named
 from ding_like.types import Array, Info, State
@@ -160,10 +159,6 @@ class LearnerSide:
             yield from learner.minibatches(batch, self.rows.env_step)
             self.rows.update_priorities(learner.priority_info.get("priority"))
             yield None
-
-    def train_next(self) -> bool:
-        """Train on the next batch of the run's rows; return False if there is none."""
-        return self.rows.train_next(self.parts.learner)
 
     # --- weights and reports
 

@@ -23,7 +23,7 @@ _FORCED = 128  # plus the signal's number: what a process that was ended returns
 
 
 class StopSignal:
-    """Hold whether SIGINT, SIGTERM or SIGHUP has come; a second one acts at once, as without a handler.
+    """Record of the first SIGINT, SIGTERM or SIGHUP; a second one acts at once, as without a handler.
 
     A signal that this process ignores stays ignored, as SIGHUP under nohup. Use it with `with`. Outside the main
     thread, where Python allows no handlers, it stays silent. `tell` is called when the first one comes.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from ding_like.comm.channels import Batch, CollectRequest, Rows, Segment, Version
+from ding_like.comm.channels import Batch, CollectRequest, Segment, Version
 from ding_like.config import FrozenConfig
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
@@ -15,7 +15,7 @@ from ding_like.types import Array, State
 from ding_like.utils.log import one_time_warning
 
 if TYPE_CHECKING:  # the command line imports this module, and needs no torch
-    from ding_like.worker import BaseLearner
+    from ding_like.worker import BaseLearner, IBuffer
 
 
 @dataclass(frozen=True)
@@ -68,41 +68,6 @@ def least_lead(*, warmup_steps: int, steps: int, updates: int, segment_steps: in
     return max(0, batch_steps - warmup_steps) + segment_steps + -(-steps // updates)
 
 
-class RowStore(Protocol):
-    """Store of rows that are learned from: a replay buffer, or `BatchOnce`."""
-
-    def push(self, data: Any, cur_collector_envstep: int) -> None: ...  # Any: a buffer stores rows of any kind
-
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Any: ...
-
-    def update(self, info: Mapping[str, Any]) -> None: ...
-
-    def count(self) -> int: ...
-
-
-class BatchOnce:
-    """Store that hands out what it was given last, whole and once: on-policy rows."""
-
-    def __init__(self) -> None:
-        self._batch: Rows | None = None
-
-    def push(self, data: Rows, cur_collector_envstep: int) -> None:
-        """Store a batch, in place of one that was not sampled."""
-        self._batch = data
-
-    def sample(self, batch_size: int, cur_learner_iter: int) -> Rows | None:
-        """Return the batch, however large; None when there is none."""
-        batch, self._batch = self._batch, None
-        return batch
-
-    def update(self, info: Mapping[str, Any]) -> None:
-        """Do nothing: rows that are used once need no priorities."""
-
-    def count(self) -> int:
-        """Return the number of rows that were not sampled."""
-        return 0 if self._batch is None else len(self._batch)
-
-
 class RowQueue:
     """Queue between collecting and learning in one process, in the ratio of a config; threads may share it.
 
@@ -114,20 +79,21 @@ class RowQueue:
     def __init__(
         self,
         cfg: FrozenConfig,
-        buffer: RowStore | None,
+        buffer: IBuffer | None,
         *,
         newest: Callable[[], Version],
         env_step: int = 0,  # taken before
         least_rows: int = 0,
     ) -> None:
         collect, learn = cfg.policy.collect, cfg.policy.learn
-        self._store: RowStore = BatchOnce() if buffer is None else buffer
+        self._buffer = buffer
+        self._batch: Batch | None = None  # the newest segment's rows, without a buffer
         self._newest, self._least_rows, self._batch_size = newest, least_rows, learn.batch_size
         self._segment_rows = collect.get("n_sample") or collect.get("n_episode") or 1
         self._counts: str = "segments" if buffer is None else "rows" if collect.get("n_sample") else "episodes"
         each, updates = (1, 1) if buffer is None else (self._segment_rows, learn.update_per_collect)
         self._ratio = UpdateRatio(warmup_steps=0, steps=each, updates=updates, max_lead=each)
-        self._has_priorities = buffer is not None and bool(cfg.policy.get("priority"))
+        self._has_priorities = bool(cfg.policy.get("priority"))
         self.env_step = env_step
         self.num_rows = 0  # that came
         self.num_drawn = 0  # batches that were handed out
@@ -154,7 +120,10 @@ class RowQueue:
         with self._lock:
             self.env_step += segment.env_steps
             self.num_rows += len(segment.batch)
-            self._store.push(segment.batch, cur_collector_envstep=self.env_step)
+            if self._buffer is None:
+                self._batch = segment.batch
+            else:
+                self._buffer.push(segment.batch, cur_collector_envstep=self.env_step)
 
     def drop(self, segment: Segment) -> None:
         """Count the env steps of a segment whose rows are not learned from."""
@@ -173,9 +142,12 @@ class RowQueue:
             allowed = self._ratio.allowed_updates(self._collected)
             if self._granted >= allowed:
                 return None
-            batch: Batch | None = None
-            if not self._least_rows or self._store.count() >= self._least_rows:
-                batch = self._store.sample(self._batch_size, self._newest().update)
+            if self._buffer is None:
+                batch, self._batch = self._batch, None
+            elif self._least_rows and self._buffer.count() < self._least_rows:
+                batch = None
+            else:
+                batch = self._buffer.sample(self._batch_size, self._newest().update)
                 if batch is None:
                     warn_of_few_rows(self._batch_size)
             self._granted = allowed if batch is None else self._granted + 1
@@ -194,9 +166,9 @@ class RowQueue:
 
     def update_priorities(self, priority: Array | None) -> None:
         """Store the priorities [B] of the last batch. Raises SchemaError where the config wants some, for None."""
-        if self._has_priorities:
+        if self._buffer is not None and self._has_priorities:
             with self._lock:
-                update_priorities(self._store, self._drawn, priority)
+                update_priorities(self._buffer, self._drawn, priority)
 
     def state_dict(self, *, num_lost: int = 0) -> State:
         """Return how much was collected and how many updates were made of it; the store saves itself.
@@ -220,7 +192,7 @@ def warn_of_few_rows(batch_size: int) -> None:
     )
 
 
-def update_priorities(store: RowStore, batch: Sequence[Any] | None, priority: Array | None) -> None:
+def update_priorities(store: IBuffer, batch: Sequence[Any] | None, priority: Array | None) -> None:
     """Give a store the priorities of the rows, or windows, of a batch. Raises SchemaError if the policy gave none."""
     if priority is None:
         raise SchemaError(

@@ -1,7 +1,7 @@
 """Carry what the collector's wrappers have learned (means and variances) to evaluations, checkpoints and videos.
 
 In a serial run each lane has statistics of its own, which move with every step. In a run of several processes there is
-one of all: collectors tell what their envs observed (`CollectorStatistics`), the learner merges it
+one of all: collectors send what their envs observed (`CollectorStatistics`), the learner merges it
 (`MergedStatistics`), and what it merged goes out with the weights. Between two versions of the weights a collector's
 statistics stand still, so that all rows of a version are normalised alike and the values that its policy gave them stay
 true. Until the learner has merged something, each lane goes by what it has seen itself, as in a serial run.
@@ -36,7 +36,7 @@ Statistics = Mapping[str, Mapping[str, Array]]
 
 
 class WrapperStatistics:
-    """Save what the wrappers of a manager's envs know with a checkpoint, and go on from it."""
+    """Statistics of the wrappers of a manager's envs, as a checkpoint saves them."""
 
     def __init__(self, env: EnvManager) -> None:
         self._env = env
@@ -52,14 +52,14 @@ class WrapperStatistics:
 
 
 def share_statistics(collector_env: EnvManager, evaluator_env: EnvManager) -> None:
-    """Let the evaluator's wrappers know what those of the collector know together, and learn nothing themselves."""
+    """Have the evaluator's wrappers normalise by what those of the collector learned together, and learn no more."""
     lanes = collector_env.wrapper_states()
     if any(lanes):
         evaluator_env.adopt_wrapper_states(lanes)
 
 
 class _Layout:
-    """Say which wrappers of an env learn statistics, the outermost first, and give these flat names.
+    """Wrappers of an env that learn statistics, the outermost first, and the flat names of these.
 
     Raises ConfigError for wrappers that remember something which cannot be merged.
     """
@@ -117,7 +117,7 @@ class _Layout:
 
 
 class CollectorStatistics:
-    """Have the wrappers of a collector's envs observe for the learner, and normalise by what that has merged.
+    """Statistics of a collector's envs: wrappers observe for the learner, and normalise by what it has merged.
 
     Make it before the envs are launched: from then on they observe. Raises ConfigError for wrappers that remember
     something which cannot be merged.
@@ -172,7 +172,7 @@ class CollectorStatistics:
 
 
 class MergedStatistics:
-    """Hold what the envs of all collectors have observed, as one process would know it that saw all the data.
+    """Statistics of the envs of all collectors, as those of one process that saw all the data.
 
     `env` has the wrappers of the collectors' envs. A segment counts once, however often it is read. Threads may share
     it. Raises ConfigError for wrappers that remember something which cannot be merged.

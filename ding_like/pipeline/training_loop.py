@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Protocol
 
+from ding_like.comm.channels import Batch
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.checkpoint import Checkpointer
@@ -19,7 +20,7 @@ from ding_like.pipeline.components import FINAL_NUMBER, Components, final_episod
 from ding_like.pipeline.learners.synced import Due, SyncedLearners
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import Origin, RunRecord, RunResult, forget_earlier_best, put_best_back, set_best_aside
-from ding_like.pipeline.rows import BatchOnce, RowStore, update_priorities, warn_of_few_rows
+from ding_like.pipeline.rows import update_priorities, warn_of_few_rows
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.progress import Limits, Progress
 from ding_like.report.run_console import RunConsole
@@ -90,8 +91,8 @@ class SerialRunner:
     ) -> None:
         self._cfg, self._parts, self._peers, self._batch_size = cfg, parts, peers, batch_size
         self._is_leaving = is_leaving
-        self._store: RowStore = BatchOnce() if parts.buffer is None else parts.buffer
-        self._has_priorities = parts.buffer is not None and bool(cfg.policy.priority)
+        self._rows: Batch | None = None  # that were collected last, on-policy
+        self._has_priorities = bool(cfg.policy.priority)
         self._updates_due = 0
         self._is_broken_off = False  # the last iteration
         self.setting: Setting = {}  # of the collector, as the commander set it last
@@ -118,24 +119,31 @@ class SerialRunner:
         if self._peers is not None:
             self._peers.count_steps()
             self._peers.merge_statistics()
-        self._store.push(rows, cur_collector_envstep=collector.envstep)
-        self._updates_due = 1 if parts.buffer is None else self._cfg.policy.learn.update_per_collect
+        if parts.buffer is None:
+            self._rows, self._updates_due = rows, 1
+        else:
+            parts.buffer.push(rows, cur_collector_envstep=collector.envstep)
+            self._updates_due = self._cfg.policy.learn.update_per_collect
         self._learn()
 
     def _learn(self) -> None:
-        parts, learner = self._parts, self._parts.learner
+        parts, learner, buffer = self._parts, self._parts.learner, self._parts.buffer
         self._is_broken_off = False
         while self._updates_due and not self._is_broken_off:
-            batch = self._store.sample(self._batch_size, learner.train_iter)
-            if batch is None:
-                warn_of_few_rows(self._batch_size)
+            batch: Batch | None
+            if buffer is None:
+                batch, self._rows = self._rows, None
+            else:
+                batch = buffer.sample(self._batch_size, learner.train_iter)
+                if batch is None:
+                    warn_of_few_rows(self._batch_size)
             if self._peers is not None:
                 batch = self._peers.share_batch(batch)
             if batch is None:
                 break  # the store has too few rows: these updates are not made up later
             learner.train(batch, parts.collector.envstep)
-            if self._has_priorities:
-                update_priorities(self._store, batch, learner.priority_info.get("priority"))
+            if buffer is not None and self._has_priorities:
+                update_priorities(buffer, batch, learner.priority_info.get("priority"))
             self._updates_due -= 1
             self._is_broken_off = self._is_leaving()
         if parts.league is not None and not self._is_broken_off:
@@ -355,7 +363,7 @@ class TrainingLoop:
             self._save()
             return self._saved_at()
         newest = None if self._checkpointer is None else self._checkpointer.newest_step()
-        torn = f"at {self._place()}, which is not saved: what was learned last is lost with those who learned it"
+        torn = f"at {self._place()}, which is not saved: what was learned last is lost with the workers that learned it"
         if newest is None:
             return f"{torn}, and no point was saved before."
         again = f"go on from env step {newest:,}, saved before, with  {self._resume_command}"

@@ -10,8 +10,7 @@ import numpy as np
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.wrappers import wrapper_states
-from ding_like.pipeline.components import build_policy
-from ding_like.pipeline.envs import build_single_env
+from ding_like.pipeline.envs import build_policy, build_single_env
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator.interaction import play_episodes

@@ -63,10 +63,6 @@ MAX_FILE_LINES = 800
 # Packages that are kept small, whatever their files are: what is of use elsewhere has its place elsewhere.
 MAX_PACKAGE_LINES = {"pipeline/ray/": 2_600, "pipeline/seed/": 2_000}
 MAX_FUNCTION_LINES = 60
-# Circles that are still there, under TYPE_CHECKING alone.
-KNOWN_CIRCLES = (
-    frozenset(("pipeline/checks.py", "pipeline/components.py", "pipeline/envs.py", "pipeline/self_play.py")),
-)
 
 
 class Import(NamedTuple):
@@ -231,8 +227,7 @@ def _find_circles(sources: Mapping[str, str]) -> list[str]:
                 edges[module].add(other)
     reach = {module: _reachable(module, edges) for module in edges}
     groups = {tuple(sorted(files[o] for o in reach[m] if m in reach[o])) for m in edges if m in reach[m]}
-    new = [group for group in sorted(groups) if not any(known.issuperset(group) for known in KNOWN_CIRCLES)]
-    return [f"circle: {' <-> '.join(group)}" for group in new]
+    return [f"circle: {' <-> '.join(group)}" for group in sorted(groups)]
 
 
 def _module_of(path: str) -> str:

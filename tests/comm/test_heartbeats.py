@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from ding_like.comm.heartbeats import Heartbeats, Seen
+from ding_like.comm.learner_group import Heartbeats, Seen
 
 EVERY_S = 0.02
 

@@ -54,12 +54,3 @@ def test_collecting_goes_on_with_the_newest_after_an_evaluation_of_older_weights
         take()
 
     assert own.version == (1, 5) and acted == [5.0, 2.0, 5.0]
-
-
-def test_a_policy_that_its_learner_trains_is_left_alone() -> None:
-    own = PolicyWeights(SimpleNamespace())  # type: ignore[arg-type]
-
-    own.take_newest()
-    own.take_asked()
-
-    assert own.is_shared and own.version == UNTRAINED

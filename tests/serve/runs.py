@@ -12,8 +12,7 @@ import requests
 
 from ding_like.config import compile_config
 from ding_like.envs import get_vec_env_setting
-from ding_like.pipeline.components import build_policy
-from ding_like.pipeline.envs import build_single_env, fit_policy_config
+from ding_like.pipeline.envs import build_policy, build_single_env, fit_policy_config
 from ding_like.policy import Policy
 from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
 from ding_like.serve.http_server import PolicyServer

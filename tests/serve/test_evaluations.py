@@ -12,8 +12,7 @@ import requests
 
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.components import build_policy
-from ding_like.pipeline.envs import build_eval_env
+from ding_like.pipeline.envs import build_eval_env, build_policy
 from ding_like.pipeline.statistics import load_agent
 from ding_like.serve import Blueprint
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY

@@ -226,9 +226,10 @@ class SilentMetrics:
 def replacements(simulation: Simulation) -> dict[Any, Any]:
     """Return what stands for which class or function of the package."""
     from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-    from ding_like.pipeline.components import Opponents, rows_schema
+    from ding_like.pipeline.components import rows_schema
     from ding_like.pipeline.envs import fit_policy_config
     from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
+    from ding_like.pipeline.self_play import Opponents
     from ding_like.policy import create_policy
     from ding_like.policy.random_policy import random_collect_mode
     from ding_like.utils.log import build_logger, close_logger

@@ -17,8 +17,7 @@ import torch
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.flat_state import FlatState
-from ding_like.comm.json_fields import is_count, short
-from ding_like.comm.json_version import is_version
+from ding_like.comm.json_fields import is_count, is_version, short
 from ding_like.errors import CommError
 from ding_like.types import Array
 

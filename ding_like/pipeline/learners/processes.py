@@ -1,4 +1,4 @@
-"""Start the other learners of a group on this machine, notice how each ends, and see that all are gone in the end."""
+"""Processes of the other learners of a run on this machine: start, watch and end them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Command = Callable[[int, Path], Sequence[str]]
 
 
 class LearnerProcesses:
-    """Start learners 1 to `world_size` - 1 beside this process, the first; use it with `with`.
+    """Processes of learners 1 to `world_size` - 1, beside this one, the first; use it with `with`.
 
-    What a learner says goes to `{log_folder}/rank{r}.txt`; its environment is this process's and `env`. They can
+    A learner's output goes to `{log_folder}/rank{r}.txt`; its environment is this process's and `env`. They can
     notice that this process has ended (`utils.processes.watch_parent`), also where it was killed. What is left then is
     a folder with the file by which they find each other, deleted by the next start on this machine.
 

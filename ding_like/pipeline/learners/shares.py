@@ -1,4 +1,4 @@
-"""Say what each of several learners has a share of, and refuse what cannot be shared equally."""
+"""Shares of several learners in the config of one, and checks of what cannot be shared equally."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ding_like.config import FrozenConfig, deep_merge
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree, get_path, set_path
 from ding_like.errors import ConfigError
-from ding_like.pipeline.self_play import has_league
+from ding_like.pipeline.checks import has_league
 from ding_like.policy import get_policy_cls
 from ding_like.policy.sharing import Share
 

@@ -173,7 +173,7 @@ def restored(described: Json, flat: FlatState) -> State:
 
 
 class EqualityCheck:
-    """Check every `every` updates that all learners have the same parameters, bit for bit.
+    """Check, every `every` updates, that all learners have the same parameters, bit for bit.
 
     They take the same steps on the same averages, so that a difference is a fault: of a machine, of a library that
     computes otherwise there, or of a config that is not the same for all.

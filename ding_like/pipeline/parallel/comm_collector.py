@@ -19,10 +19,10 @@ from ding_like.comm.rest.weights import RestWeightReader
 from ding_like.comm.rest.worker import Slave, TaskHandle, WorkerLink
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.errors import CommError
+from ding_like.pipeline.checks import has_league
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.parallel.settings import class_of, required
 from ding_like.pipeline.parallel.zergling import BaseParallelCollector
-from ding_like.pipeline.self_play import has_league
 from ding_like.types import Array, Config, Json
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECTOR_REGISTRY

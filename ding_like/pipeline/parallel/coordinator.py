@@ -21,7 +21,7 @@ from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.comm.weights.files import prune_weights
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
-from ding_like.pipeline.checks import steps_per_row, warmup_steps
+from ding_like.pipeline.checks import has_league, steps_per_row, warmup_steps
 from ding_like.pipeline.components import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
@@ -35,7 +35,7 @@ from ding_like.pipeline.parallel.settings import (
     required,
 )
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
-from ding_like.pipeline.self_play import has_league, make_league
+from ding_like.pipeline.self_play import make_league
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import COORDINATOR_REGISTRY
 from ding_like.utils.run_folder import FolderLock, make_folder

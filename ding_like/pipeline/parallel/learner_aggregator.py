@@ -22,8 +22,8 @@ from ding_like.comm.learner_group import GroupReducer, LearnerGroup
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.components import build_learner, build_policy
-from ding_like.pipeline.envs import build_eval_env, fit_policy_config, one_player_sees
+from ding_like.pipeline.components import build_learner
+from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config, one_player_sees
 from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import check_shares
 from ding_like.pipeline.learners.synced import EqualityCheck, join_policy, share_state

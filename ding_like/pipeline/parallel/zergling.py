@@ -17,8 +17,7 @@ from ding_like.envs import get_vec_env_setting
 from ding_like.envs.manager.versus import VersusManager
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
-from ding_like.pipeline.envs import EnvSetting, build_eval_env
-from ding_like.pipeline.self_play import versus
+from ding_like.pipeline.envs import EnvSetting, build_eval_env, versus
 from ding_like.policy import Policy
 from ding_like.types import Array, EnvManager, Setting, StepBatch
 from ding_like.utils.bounds import Configurable

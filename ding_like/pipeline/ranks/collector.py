@@ -17,7 +17,7 @@ from ding_like.comm.weights.encode import from_bytes, to_bytes
 from ding_like.comm.weights.update_worker import SHUTDOWN, WeightUpdateWorker, key_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from ding_like.pipeline.collect import NewestWeights, PolicyWeights, RolloutWorker
+from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.types import Array
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY
 
@@ -40,11 +40,10 @@ class RankCollector(WeightUpdateWorker):
         super().__init__(group.store, group.rank, timeout_s=timeout_s)
         self._group = group
         self._end = make_end(group.rank)
-        self._received = NewestWeights()
         self._state: Weights | None = None
         self._order = CollectRequest(False, 0, 0, None)
         self._rows: Pair | None = None
-        self._end.connect(PolicyWeights(self._end.policy, self._received), self)
+        self._end.connect(PolicyWeights(self._end.policy), self)
         group.announce(f"ready/{group.rank}")
 
     def serve(self) -> None:
@@ -68,7 +67,7 @@ class RankCollector(WeightUpdateWorker):
         if said.get("statistics"):
             self._end.statistics.use_flat({name: np.array(each) for name, each in said["statistics"].items()})
         if self._state is not None:
-            self._received.put(self._state._replace(version=version))
+            self._end.weights.put(self._state._replace(version=version))
             self._state = None
         self._end.collect(self._order)
 

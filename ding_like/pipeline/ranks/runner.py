@@ -174,7 +174,7 @@ class RankRunner:
                 self._take_round()
             else:
                 self._take_arrived()
-        while self._end.train_next() and not self._is_leaving():
+        while self._end.rows.train_next(self._end.parts.learner) and not self._is_leaving():
             pass  # until the rows allow no more updates
 
     def _take_round(self) -> None:

@@ -117,7 +117,7 @@ class SeedRunner:
 
     def _learn(self) -> None:
         """Take the updates that are allowed by now."""
-        while self._beat.is_due and not self._is_leaving() and self._end.train_next():
+        while self._beat.is_due and not self._is_leaving() and self._end.rows.train_next(self._end.parts.learner):
             self._beat.record()
 
     def publish(self) -> None:

@@ -15,8 +15,7 @@ from ding_like.comm.weights.extract import state_of
 from ding_like.config import compile_config, read_config
 from ding_like.entry.plan import load_config
 from ding_like.errors import ConfigError
-from ding_like.pipeline.components import build_policy
-from ding_like.pipeline.envs import build_eval_env, fit_policy_config
+from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from tests.pipeline.ray import runs
 from tests.pipeline.seed import runs as seed_runs
