@@ -83,7 +83,7 @@ class Checker:
                 elif here in self._schema.without_effect:
                     self.ignored[here] = self._schema.without_effect[here]
                 elif self._schema.is_free(path) and not _is_slip(path, key):
-                    clean[key] = self._free(value, here)
+                    clean[key] = self._section(value, {}, here) if isinstance(value, Mapping) else _plain(value, here)
                 elif here in RENAMED_KEYS and self._schema.knows(RENAMED_KEYS[here]):
                     self._renamed[here] = value
                 else:
@@ -116,9 +116,6 @@ class Checker:
         if not isinstance(value, str) or not is_known:
             return ""
         return f"; did you mean {path}.{named}={value}{f' (or -p {value})' if path == 'policy' else ''}?"
-
-    def _free(self, value: Any, path: str) -> Any:
-        return self._section(value, {}, path) if isinstance(value, Mapping) else _plain(value, path)
 
     def _unknown(self, key: str, defaults: Tree, path: str) -> None:
         here = join(path, key)

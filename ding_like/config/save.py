@@ -14,7 +14,7 @@ from ding_like.config.read import ConfigFile
 from ding_like.config.tree import Tree, block, leaves, literal
 from ding_like.errors import ConfigError
 from ding_like.types import Config
-from ding_like.utils.files import atomic_write
+from ding_like.utils.files import write_text
 
 
 def save_config(
@@ -52,8 +52,7 @@ def save_system(exp_dir: str | os.PathLike[str], system: Config, *, mode: str) -
 
 def _write(path: Path, text: str) -> None:
     try:
-        with atomic_write(path) as file:
-            file.write(text.encode())
+        write_text(path, text)
     except OSError as error:
         raise ConfigError(
             f"cannot write {path.name} in '{path.parent}': {error.strerror}; choose another exp_name"

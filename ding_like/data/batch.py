@@ -24,13 +24,9 @@ ROW_ID = "replay_unique_id"
 _FOREIGN = int(np.iinfo(np.int64).min)
 
 
-def _done(columns: Mapping[str, Column]) -> Column:
-    return columns["terminated"] | columns["truncated"]
-
-
 # What DI-engine's API calls a column of ours: name -> (columns it needs, how to get it).
 DI_ENGINE_KEYS: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Column]], Column]]] = {
-    "done": (("terminated", "truncated"), _done),
+    "done": (("terminated", "truncated"), lambda columns: columns["terminated"] | columns["truncated"]),
     "IS": (("weight",), lambda columns: columns["weight"]),
     "collect_iter": (("policy_version",), lambda columns: columns["policy_version"]),
 }

@@ -381,11 +381,7 @@ _FLAGS = ("done", "terminated", "truncated")
 
 def _seed_fields(mode: DiEngineMode, target: Any) -> dict[str, Any]:
     """Return DI-engine's fields of `mode`; one that it lacks does nothing and returns None."""
-    return {name: getattr(mode, name, _absent) for name in target._fields if name not in OUR_FIELDS}
-
-
-def _absent(*_args: Any, **_kwargs: Any) -> None:
-    return None
+    return {name: getattr(mode, name, lambda *_, **__: None) for name in target._fields if name not in OUR_FIELDS}
 
 
 _logged: set[str] = set()

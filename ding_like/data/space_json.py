@@ -77,23 +77,14 @@ def _discrete(data: Json) -> Space:
     return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
 
 
-def _multi_discrete(data: Json) -> Space:
-    return spaces.MultiDiscrete(
-        np.array(data["nvec"]), start=np.array(data["start"]), dtype=np.dtype(data["dtype"]).type
-    )
-
-
-def _multi_binary(data: Json) -> Space:
-    shape = data["shape"]
-    return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-
-
 _READ: dict[str, Callable[[Json], Space]] = {
     "Hybrid": lambda data: HybridSpace(data["n"], data["low"], data["high"], parameter_mask=data["mask"]),
     "Box": _box,
     "Discrete": _discrete,
-    "MultiDiscrete": _multi_discrete,
-    "MultiBinary": _multi_binary,
+    "MultiDiscrete": lambda data: spaces.MultiDiscrete(
+        np.array(data["nvec"]), start=np.array(data["start"]), dtype=np.dtype(data["dtype"]).type
+    ),
+    "MultiBinary": lambda data: spaces.MultiBinary(data["shape"][0] if len(data["shape"]) == 1 else data["shape"]),
     "Dict": lambda data: spaces.Dict([(key, space_from_json(inner)) for key, inner in data["spaces"]]),
     "Tuple": lambda data: spaces.Tuple([space_from_json(inner) for inner in data["spaces"]]),
     "other": lambda data: OtherSpace(data["text"]),

@@ -178,7 +178,9 @@ def encode_state(state: object, *, where: str = "state") -> Any:  # Any: a tree 
     if isinstance(state, torch.Tensor):
         return _own_tensor(state)
     if isinstance(state, Mapping):
-        _check_keys(state, where)
+        for key in state:
+            if key == _KIND or type(key) not in (str, int, float, bool, type(None)):
+                _refuse(where, f"has the key {key!r} ({type(key).__name__})")
         return {key: encode_state(value, where=f"{where}.{key}") for key, value in state.items()}
     if isinstance(state, (list, tuple)):
         items = [encode_state(item, where=f"{where}[{i}]") for i, item in enumerate(state)]
@@ -232,12 +234,6 @@ def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
     tensor = tensor.detach().cpu()
     is_whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
     return tensor if is_whole else tensor.clone()
-
-
-def _check_keys(state: Mapping[Any, Any], where: str) -> None:
-    for key in state:
-        if key == _KIND or type(key) not in (str, int, float, bool, type(None)):
-            _refuse(where, f"has the key {key!r} ({type(key).__name__})")
 
 
 def _refuse(where: str, fault: str) -> NoReturn:

@@ -20,7 +20,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -37,16 +37,10 @@ LOCK_FILE = ".lock"
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _LONGEST_COMMAND = 200
 # What a start writes before the first iteration, beside the logs of its own process.
-_OF_A_START = {
-    LOCK_FILE,
-    "total_config.py",
-    "formatted_total_config.py",
-    "config_diff.txt",
-    "parallel_config.py",
-    "run_arguments.json",
-    "agent.json",
-    "keys.json",
-}
+_OF_A_START = frozenset(
+    (LOCK_FILE, "total_config.py", "formatted_total_config.py", "config_diff.txt")
+    + ("parallel_config.py", "run_arguments.json", "agent.json", "keys.json")
+)
 _STATE = "coordinator.sqlite"  # and the files beside it
 _NAMED_LOGS = ("learners", "ray", "seed")  # to which messages point
 _TRACEBACK = b"Traceback (most recent call last)"
@@ -64,7 +58,7 @@ class Holder(NamedTuple):
     inode: int  # of the lock file: in a copy it is another
 
 
-class FolderLock:
+class FolderLock(AbstractContextManager["FolderLock"]):
     """Lock of an existing folder for this process alone, until `close` or the end of the process.
 
     Raises ConfigError, and changes nothing, while another process holds it, and if no file can be made in it.
@@ -111,9 +105,6 @@ class FolderLock:
         _held.discard(self)
         while self._descriptors:
             os.close(self._descriptors.pop())
-
-    def __enter__(self) -> FolderLock:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -244,7 +235,7 @@ def _this_process(descriptor: int) -> Holder:
     )
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """Folder of one run, held for this process while the block runs.
 
     If the block ends by an error before `keep` was called, a folder that `claim` has made is deleted again, unless
@@ -256,9 +247,6 @@ class RunFolder:
         self._check = check
         self._lock: FolderLock | None = None
         self._made: list[Path] = []  # by this start, the innermost first
-
-    def __enter__(self) -> RunFolder:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
