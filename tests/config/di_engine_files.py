@@ -15,6 +15,36 @@ FILES = sorted(path.name.removesuffix("_config.py") for path in FOLDER.glob("*_c
 # Name -> (file or variant, overrides; those of create_config begin with "create."). GONE: the variant has no such key;
 # TANH: torch's layer, as a call in the file.
 VARIANTS: dict[str, tuple[str, str]] = {
+    "cartpole_ppo": (
+        "cartpole_dqn",
+        "env.replay_path=GONE policy.load_path=GONE policy.model.dueling=GONE policy.nstep=GONE "
+        "policy.discount_factor=GONE policy.other=GONE policy.action_space=discrete "
+        "policy.model.action_space=discrete policy.model.encoder_hidden_size_list=[64,64,128] "
+        "policy.model.critic_head_hidden_size=128 policy.model.actor_head_hidden_size=128 "
+        "policy.learn.epoch_per_collect=2 policy.learn.value_weight=0.5 policy.learn.entropy_weight=0.01 "
+        "policy.learn.clip_ratio=0.2 policy.learn.learner.hook.save_ckpt_after_iter=100 policy.collect.n_sample=256 "
+        "policy.collect.unroll_len=1 policy.collect.discount_factor=0.9 policy.collect.gae_lambda=0.95 "
+        "policy.eval.evaluator.eval_freq=100 create.replay_buffer=GONE create.env_manager.type=base "
+        "create.policy.type=ppo",
+    ),
+    "halfcheetah_sac": (
+        "pendulum_td3",
+        "env.act_scale=GONE policy.priority=GONE policy.learn.learning_rate_actor=GONE "
+        "policy.learn.learning_rate_critic=GONE policy.learn.actor_update_freq=GONE policy.learn.noise=GONE "
+        "policy.learn.noise_sigma=GONE policy.learn.noise_range=GONE policy.collect.noise_sigma=GONE "
+        "policy.collect.collector=GONE env.collector_env_num=1 env.evaluator_env_num=2 env.n_evaluator_episode=2 "
+        "env.env_id=HalfCheetah-v3 env.norm_obs.use_norm=False env.norm_reward.use_norm=False env.stop_value=12000 "
+        "policy.cuda=True policy.random_collect_size=1000 policy.model.obs_shape=17 policy.model.action_shape=6 "
+        "policy.model.action_space=reparameterization policy.model.actor_head_hidden_size=256 "
+        "policy.model.critic_head_hidden_size=256 policy.learn.update_per_collect=1 policy.learn.batch_size=256 "
+        "policy.learn.learning_rate_q=0.001 policy.learn.learning_rate_policy=0.001 "
+        "policy.learn.learning_rate_alpha=0.0003 policy.learn.target_theta=0.005 policy.learn.discount_factor=0.99 "
+        "policy.learn.alpha=0.2 policy.learn.reparameterization=True policy.learn.auto_alpha=False "
+        "policy.collect.n_sample=1 policy.collect.unroll_len=1 policy.command={} policy.eval={} "
+        "policy.other.replay_buffer.replay_buffer_size=1000000 create.env.type=mujoco "
+        "create.env.import_names=['dizoo.mujoco.envs.mujoco_env'] create.policy.type=sac "
+        "create.replay_buffer.type=naive",
+    ),
     "acrobot_dqn": (
         "cartpole_dqn",
         "env.env_id=Acrobot-v1 env.replay_path=acrobot_dqn_seed0/video policy.model.obs_shape=6 "
