@@ -14,7 +14,7 @@ from ding_like.envs.gymnasium_env import GymnasiumEnv, make_id
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.envs.wrappers.record_gif import RecordGif
-from ding_like.types import Section
+from ding_like.types import EnvAction, Section
 from ding_like.utils.imports import pip_line
 from ding_like.utils.log import one_time_info, one_time_warning
 
@@ -171,7 +171,7 @@ class DiEngineGymEnv(GymnasiumEnv):
         self._section, self.env = section, recorded
         self._step_inside()
 
-    def random_action(self) -> Any:
+    def random_action(self) -> EnvAction:
         """Return a sample of the action space."""
         return self.action_space.sample()
 

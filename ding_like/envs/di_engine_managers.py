@@ -23,7 +23,7 @@ from ding_like.envs.manager.array_manager import ArrayEnvManager
 from ding_like.envs.spaces import Space
 from ding_like.envs.wrappers.record_gif import RecordedEnv
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array, Config, EnvAction, EnvFn, Obs, Section, StepBatch
+from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Obs, Section, StepBatch
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
@@ -108,7 +108,7 @@ class BaseEnvManager:
         return bool((self._finished >= self._episode_num).all())
 
     @property
-    def ready_obs(self) -> dict[int, Any]:
+    def ready_obs(self) -> dict[int, EnvObs]:
         """{env id: observation} of the envs that wait for an action; empty when `done`."""
         if self.done or self._waits_for_reset.all():
             return {}
@@ -314,7 +314,7 @@ _BY_TYPE: dict[str, type[BaseEnvManager]] = {
 }
 
 
-def get_env_manager_cls(cfg: Config) -> type[Any]:
+def get_env_manager_cls(cfg: Config) -> type[BaseEnvManager | ArrayEnvManager]:
     """Return the class in DI-engine's style for `cfg.type`, or ours where there is none; RegistryError if unknown."""
     found = _BY_TYPE.get(cfg.get("type", "base"))
     return _array_class(cfg["type"], cfg.get("import_names", ())) if found is None else found

@@ -42,7 +42,7 @@ class BaseEnv(Configurable, ABC):
     def __init__(self, cfg: Config) -> None: ...
 
     @abstractmethod
-    def reset(self) -> Any: ...
+    def reset(self) -> EnvObs: ...
 
     @abstractmethod
     def step(self, action: EnvAction) -> BaseEnvTimestep: ...
@@ -71,7 +71,7 @@ class BaseEnv(Configurable, ABC):
         """`_reward_space`, which the constructor may set."""
         return getattr(self, "_reward_space", None)
 
-    def random_action(self) -> Any:
+    def random_action(self) -> EnvAction:
         """Return a sample of the action space."""
         return self.action_space.sample()
 

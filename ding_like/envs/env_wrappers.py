@@ -26,7 +26,7 @@ from ding_like.envs.wrappers.atari import (
 from ding_like.envs.wrappers.common import ActionRepeat, EpisodeReturn, obs_transpose
 from ding_like.envs.wrappers.record_gif import RecordGif
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Config, EnvAction, Section
+from ding_like.types import Config, EnvAction, EnvObs, Section
 
 # DI-engine's names of our wrappers' arguments.
 _ARGUMENTS = {"n_frames": "stack_size", "reward_discount": "gamma", "max_limit": "max_episode_steps"}
@@ -108,7 +108,7 @@ class DingEnvWrapper(BaseEnv):
         self._rng = np.random.default_rng(self._seed) if dynamic_seed else None
         self._action_space.seed(self._seed)
 
-    def reset(self, **reset_param: Any) -> Any:
+    def reset(self, **reset_param: object) -> EnvObs:
         """Begin an episode and return its first observation; parameters reach the env as `options`.
 
         An env that was never seeded draws from its own generator.
@@ -238,7 +238,7 @@ def TimeLimitWrapper(env: AnyEnv, max_limit: int) -> AnyEnv:  # noqa: N802
     return wrap(env, [{"type": "time_limit", "max_episode_steps": max_limit}])
 
 
-def script_env(**kwargs: Any) -> NoReturn:
+def script_env(**kwargs: object) -> NoReturn:
     """Raise EnvError: only the script itself can make its envs."""
     raise EnvError(
         "this config was compiled from classes by a script that makes its envs itself, so they cannot be made from the "

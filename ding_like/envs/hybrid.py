@@ -15,7 +15,7 @@ from gymnasium import spaces
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.di_engine_style import as_gymnasium
 from ding_like.envs.spaces import AnyEnv
-from ding_like.types import Array, EnvLike
+from ding_like.types import Array, EnvAction, EnvLike
 
 Space = spaces.Space[Any]
 
@@ -64,7 +64,7 @@ class HybridRows(gymnasium.ActionWrapper[Any, Any, Any]):
             mask[choice, start:end] = True
         return mask
 
-    def action(self, action: Array) -> Any:
+    def action(self, action: Array) -> EnvAction:
         """Return the env's own action for a row [1 + P]. Raises SchemaError if the row begins with no choice."""
         choice = self._space.choice_of(action)
         parts = []
@@ -81,7 +81,7 @@ def as_lane_env(env: EnvLike) -> AnyEnv:
     return made
 
 
-def hybrid_rows(env: EnvLike) -> Any:
+def hybrid_rows(env: EnvLike) -> EnvLike:
     """Return an env whose hybrid actions, if it has such, are rows of a `HybridSpace`; others as they are (any env)."""
     space = getattr(env, "action_space", None)
     is_hybrid = isinstance(env, gymnasium.Env) and isinstance(space, (spaces.Tuple, spaces.Dict))

@@ -13,7 +13,7 @@ from ding_like.data.obs import ACTION_MASK
 from ding_like.envs.game import GameStep
 from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array, Config, EnvAction, EnvObs, Info
+from ding_like.types import Array, Config, EnvAction, EnvLike, EnvObs, Info
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.imports import pip_line
 from ding_like.utils.registries import ENV_REGISTRY
@@ -103,7 +103,7 @@ class PettingZooGame(Configurable):
         return {**flat, ACTION_MASK: obs[ACTION_MASK]}
 
     @property
-    def env(self) -> Any:
+    def env(self) -> EnvLike:
         """PettingZoo's env."""
         return self._env
 
@@ -122,7 +122,7 @@ class PettingZooGame(Configurable):
     def close(self) -> None:
         self._env.close()
 
-    def render(self) -> Any:
+    def render(self) -> object:
         """Return the env's picture [H, W, 3], if it was made with `render_mode='rgb_array'`."""
         return self._env.render()
 

@@ -28,7 +28,7 @@ class Leaf(NamedTuple):
     dtype: np.dtype[Any]
     start: Any  # where a Discrete space's numbers begin, or an array [K] of a MultiDiscrete space; None at 0
 
-    def of(self, obs: EnvObs) -> Any:
+    def of(self, obs: EnvObs) -> EnvObs:
         """Return this leaf's value in an env's observation (of any nesting, hence Any)."""
         for key in self.path:
             obs = obs[key]

@@ -41,7 +41,7 @@ class BaseSerialCommander(Configurable):
         return setting
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> PolicyLike:
         """Command mode of the policy. Raises ConfigError before there is one."""
         if self._policy is None:
             raise ConfigError("the commander has no policy; set commander.policy = policy.command_mode first.")
@@ -240,13 +240,6 @@ class NaiveCommander(Configurable):
         for name in self._saved:
             setattr(self, name, state.get(name.lstrip("_")))
         self.best_return = float("-inf") if state["best_return"] is None else state["best_return"]
-
-
-@COMMANDER_REGISTRY.register("solo")
-class SoloCommander(NaiveCommander):
-    """The naive commander, by DI-engine's other name."""
-
-    config = {**NaiveCommander.config, "type": "solo"}
 
 
 @COMMANDER_REGISTRY.register("one_vs_one")

@@ -104,7 +104,7 @@ def test_what_cannot_be_wrapped_is_a_config_error() -> None:
     for spec, words in [
         (dict(type="frame_stak"), "did you mean 'frame_stack'"),
         (dict(type="frame_stack", size=3), "It takes .*stack_size"),
-        (dict(type="frame_stack", stack_size=0), "stack_size is 0, expected 1 or more"),
+        (dict(type="frame_stack", stack_size=0), "stack_size needs to be greater than zero"),
         (dict(type="time_limit", max_episode_steps=0), "max_episode_steps is 0"),
         (dict(type="clip_reward", min_reward=2, max_reward=1), "min_reward 2 is above max_reward 1"),
         (dict(type="rescale_action", min_action=1, max_action=1), "min_action 1 is not below"),

@@ -234,7 +234,7 @@ def play_again(
     options: Info | None,
     actions: Iterable[EnvAction],
     note: Callable[[EnvAction], None],
-) -> Any:
+) -> EnvObs:
     """Reset an env with `seed`, play `actions` again, and return the last observation; `note` is called before each."""
     obs, _ = env.reset(seed=seed, options=options)
     for action in actions:

@@ -22,7 +22,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import cloudpickle
 import numpy as np
@@ -55,7 +55,7 @@ class Channel:
         while sent < len(data):
             sent += os.write(self._write_end, data[sent : sent + _CHUNK_BYTES])
 
-    def receive(self) -> Any:
+    def receive(self) -> Json:
         """Wait for a message and return it. Raises EOFError if the other side has ended."""
         data, size = b"", _LENGTH_BYTES
         while len(data) < size:
@@ -112,7 +112,7 @@ def _from_plain(value: dict[str, Any]) -> Any:
     return array.copy() if kind == "array" else array[()]
 
 
-def refuse_foreign(value: object) -> Any:
+def refuse_foreign(value: object) -> NoReturn:
     """Raise EnvError for a value that would not arrive as it is."""
     raise EnvError(
         f"the state_dict of a wrapper, or reset options hold {value!r}, a {type(value).__name__}; between the manager "
@@ -267,7 +267,7 @@ class Worker(Protocol):
     def made(self) -> Section:
         """Return the first answer: what was made."""
 
-    def carry_out(self, command: Json) -> Any:
+    def carry_out(self, command: Json) -> Json:
         """Carry out one command and return the answer."""
 
     def close(self) -> None: ...

@@ -165,7 +165,7 @@ class EnvWorker:
         """Return the spaces of the envs and the states of their wrappers."""
         return {"spaces": self._spaces, "wrappers": {lane: self._wrapper_states(lane) for lane in self._envs}}
 
-    def carry_out(self, command: Json) -> Any:
+    def carry_out(self, command: Json) -> Json:
         """Carry out one command and return the answer; None if there is nothing to report."""
         started = time.monotonic()
         self._reports = {}

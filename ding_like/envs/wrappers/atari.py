@@ -158,8 +158,4 @@ def scaled_float_frame(env: AnyEnv) -> AnyEnv:
     if not isinstance(space, gymnasium.spaces.Box) or space.dtype != np.uint8:
         raise ConfigError(f"scaled_float_frame takes pictures of uint8, the env has {space}.")
     scaled = gymnasium.spaces.Box(0.0, 1.0, space.shape, np.float32)
-    return TransformObservation(env, _scale, scaled)
-
-
-def _scale(obs: EnvObs) -> Any:
-    return np.asarray(obs, np.float32) / np.float32(255)
+    return TransformObservation(env, lambda obs: np.asarray(obs, np.float32) / np.float32(255), scaled)

@@ -55,8 +55,6 @@ def frame_stack(env: AnyEnv, stack_size: int = 4, *, padding_type: str = "reset"
 
     Before there are as many, the first one is repeated, or zeros with `padding_type="zero"`.
     """
-    if stack_size < 1:
-        raise ConfigError(f"frame_stack: stack_size is {stack_size}, expected 1 or more.")
     return FrameStackObservation(env, stack_size, padding_type=padding_type)
 
 
@@ -288,7 +286,7 @@ class EncodeText(gymnasium.ObservationWrapper[Any, Any, Any]):
         if self.observation_space is self._seen:
             raise ConfigError(f"encode_text is for observations with Text, the env has {self._seen}.")
 
-    def observation(self, observation: EnvObs) -> Any:
+    def observation(self, observation: EnvObs) -> EnvObs:
         """Return the observation with numbers in place of text."""
         return _encoded(self._seen, observation)
 

@@ -13,7 +13,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers.common import EpisodeReturn
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.types import EnvAction, EnvObs, Info, State
+from ding_like.types import Array, EnvAction, EnvObs, Info, State
 from ding_like.utils.moments import Moments, Observer
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
@@ -47,7 +47,7 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
         self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
         self._observed = _Observed()
 
-    def observation(self, observation: EnvObs) -> Any:
+    def observation(self, observation: EnvObs) -> EnvObs:
         """Return the observation normalised, float32."""
         if not np.isfinite(observation).all():
             return np.float32(observation)
@@ -136,7 +136,7 @@ class _Observed:
         self.is_on = False
         self._round = 0
 
-    def add(self, row: Any) -> None:
+    def add(self, row: Array) -> None:
         """Take one row in."""
         self._observer.add(row)
 

@@ -175,7 +175,7 @@ def with_pictures(make: EnvFn) -> EnvFn | None:
     return functools.partial(func, rendering(cfg))
 
 
-def rendering(cfg: Config) -> Any:
+def rendering(cfg: Config) -> EasyDict:
     """Return an env's config with `render_mode="rgb_array"` where what makes the env reads it."""
     own = EasyDict(to_plain(cfg))
     own.render_mode = "rgb_array"

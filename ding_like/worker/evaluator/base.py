@@ -10,12 +10,12 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 import numpy as np
 
 from ding_like.errors import ConfigError, DingError
-from ding_like.types import Config, EnvManager, PolicyLike, State
+from ding_like.types import Config, EnvLike, EnvManager, PolicyLike, State
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds, Configurable
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.collector.base import EnvUser, PolicyMode
-from ding_like.worker.collector.loop import Steps
+from ding_like.worker.collector.loop import SettingT, Steps
 
 
 class ISerialEvaluator(Configurable, ABC):
@@ -23,7 +23,7 @@ class ISerialEvaluator(Configurable, ABC):
 
     # Any: an env is a manager, or a data loader and a metric; policies and arguments of `eval` differ as well.
     @abstractmethod
-    def reset_env(self, _env: Any = None) -> None:
+    def reset_env(self, _env: EnvLike = None) -> None:
         """Evaluate in another env if one is given."""
 
     @abstractmethod
@@ -31,7 +31,7 @@ class ISerialEvaluator(Configurable, ABC):
         """Evaluate another policy if one is given."""
 
     @abstractmethod
-    def reset(self, _policy: PolicyLike = None, _env: Any = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: EnvLike = None) -> None:
         """Reset env, policy and all counters."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class EvaluationStoppedError(DingError):
 
 
 def watch(
-    steps: Iterator[EndedT], loop: Steps[Any, EndedT], is_leaving: Callable[[], bool] = lambda: False
+    steps: Iterator[EndedT], loop: Steps[SettingT, EndedT], is_leaving: Callable[[], bool] = lambda: False
 ) -> Iterator[EndedT]:
     """Yield the steps of an evaluation by `loop`, and warn where no episode ends in 100,000 of them.
 
@@ -95,7 +95,7 @@ class BaseSerialEvaluator(EnvUser, ISerialEvaluator):
     def __init__(
         self,
         cfg: Config,
-        env: Any = None,  # what a sub-class evaluates in
+        env: EnvLike = None,  # what a sub-class evaluates in
         policy: PolicyLike = None,  # an eval mode; in battles a list of them
         tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
@@ -104,7 +104,7 @@ class BaseSerialEvaluator(EnvUser, ISerialEvaluator):
         super().__init__(cfg, tb_logger, exp_name, instance_name)
         self.reset(policy, env)
 
-    def reset(self, _policy: PolicyLike = None, _env: Any = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: EnvLike = None) -> None:
         """Reset env, policy and the schedule."""
         self.reset_env(_env)
         self.reset_policy(_policy)

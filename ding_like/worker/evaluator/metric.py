@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 
 from ding_like.errors import ConfigError
-from ding_like.types import PolicyLike, State
+from ding_like.types import EnvLike, PolicyLike, State
 from ding_like.utils.bounds import ANY_NUMBER, FROM_1, Bounds
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.worker.evaluator.base import BaseSerialEvaluator
@@ -67,7 +67,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
     _metric: IMetric | None = None
     _policy: Any = None  # an eval mode: `forward(inputs)` gives what the metric takes
 
-    def reset_env(self, _env: Any = None) -> None:
+    def reset_env(self, _env: EnvLike = None) -> None:
         """Evaluate on other data if some are given: (batches, an IMetric). Raises ConfigError for anything else."""
         if _env is None:
             return
@@ -85,7 +85,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         if self._policy is not None:
             self._policy.reset()
 
-    def reset(self, _policy: PolicyLike = None, _env: Sequence[Any] | None = None) -> None:
+    def reset(self, _policy: PolicyLike = None, _env: EnvLike = None) -> None:
         """Reset data, policy and the best metric."""
         super().reset(_policy, _env)
         self.best_metric: Metric = None

@@ -571,10 +571,7 @@ class CheckFiniteHook(PeriodicHook):
     """
 
     default_priority = 20
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._seen = 0
+    _seen = 0
 
     def __call__(self, engine: BaseLearner) -> None:
         if engine.train_iter % self._freq:

@@ -59,8 +59,8 @@ class LearnerHook(Hook):
 class PeriodicHook(LearnerHook):
     """Hook that runs every `freq` iterations, where `last_iter % freq == 0`."""
 
-    def __init__(self, *args: Any, position: str, **kwargs: Any) -> None:
-        super().__init__(*args, position=position, **kwargs)
+    def __init__(self, name: str, priority: float = 100, *, position: str, ext_args: Config | None = None) -> None:
+        super().__init__(name, priority, position=position, ext_args=ext_args)
         self._freq = int(self.ext_args.get("freq", 1))
         if self._freq < 1:
             raise ConfigError(f"hook '{self.name}' has frequency {self._freq}; give a number of iterations from 1.")

@@ -94,7 +94,7 @@ class EpisodeStore(Store[RingStorage]):
         columns = {f"{_PREFIX}{name}": column for name, column in episodes.batch.columns.items()}
         return {_OFFSETS: episodes.offsets, **columns}
 
-    def parts_of(self, dump: Dump) -> Iterator[Any]:
+    def parts_of(self, dump: Dump) -> Iterator[Pushed]:
         if isinstance(dump, dict):
             columns = {name[len(_PREFIX) :]: column for name, column in dump.items() if name != _OFFSETS}
             yield EpisodeBatch(TransitionBatch(columns), dump[_OFFSETS])

@@ -85,7 +85,7 @@ class Store(ABC, Generic[StorageT]):
         data = [] if self.storage is None else self.storage.dump()
         return dict(data.columns) if isinstance(data, TransitionBatch) else list(data)
 
-    def parts_of(self, dump: Dump) -> Iterator[Any]:
+    def parts_of(self, dump: Dump) -> Iterator[Pushed]:
         """Yield the data to push, in order, to restore a dump."""
         yield TransitionBatch(dump) if isinstance(dump, dict) else dump
 
@@ -141,7 +141,7 @@ class RowStore(Store[RingStorage]):
     def dump(self) -> Dump:
         return dict(self.storage.dump_frames()) if isinstance(self.storage, FrameStorage) else super().dump()
 
-    def parts_of(self, dump: Dump) -> Iterator[Any]:
+    def parts_of(self, dump: Dump) -> Iterator[Pushed]:
         frames = rows_of_dump(dump) if isinstance(dump, dict) else None
         if frames is not None:
             yield from frames
