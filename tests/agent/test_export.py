@@ -18,10 +18,10 @@ from ding_like.agent.export import METADATA, Exported, export
 from ding_like.data.obs import obs_to_columns
 from ding_like.entry import cli
 from ding_like.errors import CheckpointError, ConfigError
-from tests.agent.test_load import ALL, saved_run, some
+from tests.agent.played import ALL, QAC, SMALL, saved_run
+from tests.agent.test_load import some
 from tests.contracts.policy_cases import ACTING, draw_obs
 from tests.serve.runs import Run, run_of
-from tests.serve.test_evaluations import QAC, SMALL
 from tests.serve.toy_envs import ToyEnv
 
 # The wrappers that whoever runs the file has to apply.

@@ -26,52 +26,16 @@ from ding_like.envs.wrappers.atari import NoopReset
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError, SchemaError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 from ding_like.utils.seeding import make_rng
-from tests.agent.played import EPISODE, evaluate, same_action, stacked, statistics_of
+from tests.agent.played import ALL, EPISODE, SMALL, STACK, evaluate, same_action, saved_run, stacked, statistics_of
 from tests.contracts.policy_cases import ACTING
 from tests.serve.runs import Run, run_of
-from tests.serve.test_evaluations import KINDS, SMALL
 from tests.serve.toy_envs import ACTIONS_OF, OBSERVATIONS, ToyEnv
-
-STACK = dict(type="frame_stack", stack_size=3)
-MEMORY = dict(model=dict(encoder_hidden_size_list=[8], hidden_size=8))
-MORE: dict[str, dict[str, Any]] = {
-    "stacked frames": dict(policy="dqn", settings=SMALL, wrappers=[STACK, "FlattenObservation"]),
-    "stacked and normalised": dict(
-        policy="dqn", settings=SMALL, wrappers=["obs_norm", STACK, "FlattenObservation", "reward_norm"]
-    ),
-    "normalised stacks": dict(policy="dqn", settings=SMALL, wrappers=[STACK, "FlattenObservation", "obs_norm"]),
-    "stacked box": dict(policy="ppo", settings=SMALL, action="box", wrappers=[STACK, "FlattenObservation"]),
-    "recurrent": dict(policy="drqn", settings=dict(model=dict(encoder_hidden_size_list=[8]))),
-    "recurrent ppo": dict(policy="ppo_recurrent", settings=MEMORY, action="box", wrappers=["obs_norm"]),
-    "hybrid": dict(policy="pdqn", settings=SMALL, action="hybrid"),
-    "hybrid stacked": dict(policy="pdqn", settings=SMALL, action="hybrid", wrappers=[STACK, "FlattenObservation"]),
-    "ppo box": dict(policy="ppo", settings=SMALL, action="box"),
-    "images": dict(policy="dqn", settings={}, obs="image"),
-    "stacked dicts": dict(
-        policy="dqn", settings=SMALL, obs="nested", wrappers=["FlattenObservation", STACK, "FlattenObservation"]
-    ),
-    "masked": dict(policy="dqn", settings=SMALL, mask=4),
-    "team": dict(policy="qmix", settings=ACTING["qmix"].settings, obs="team", action="team"),
-}
-ALL = {**KINDS, **MORE}
 
 
 def some(names: Iterable[str], *quick: str) -> list[Any]:
     """Return names as parameters: those of the suite, and the others marked `slow`."""
     assert set(quick) <= set(names)
     return [pytest.param(name, marks=() if name in quick else pytest.mark.slow) for name in names]
-
-
-def saved_run(folder: Path, kind: str) -> tuple[Run, Path]:
-    """Return a run of a kind with its description and a best checkpoint."""
-    settings = dict(ALL[kind])
-    saved = settings.pop("saved", None)
-    run = Run(folder, **settings)
-    has_statistics = saved is None and any("norm" in str(each) for each in settings.get("wrappers", ()))
-    saved = statistics_of(run) if has_statistics else saved
-    path = run.save(7, name="ckpt_best.pth.tar", **(saved or {}))
-    write_description(run.cfg)
-    return run, path
 
 
 @pytest.fixture(autouse=True)
