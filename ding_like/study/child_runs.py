@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.parallel.core.state import STATE_FILE
@@ -26,6 +26,7 @@ from ding_like.pipeline.process import StopSignal
 from ding_like.utils.files import retry
 from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
 from ding_like.utils.run_folder import FolderLock, is_held
+from ding_like.utils.trackers.tracker import Report, lines_behind
 
 logger = logging.getLogger(__name__)
 
@@ -226,33 +227,22 @@ class MetricsTail:
 
     def read(self) -> None:
         """Read the whole lines that were written since; a file that is shorter than before is read from its start."""
-        try:
-            with open(self._path, "rb") as file:
-                if file.seek(0, 2) < self._offset:
-                    self._begin()
-                file.seek(self._offset)
-                whole = file.read().rpartition(b"\n")[0]
-        except OSError:
-            return  # the run has not begun
-        if whole:
-            self._offset += len(whole) + 1
-        for line in whole.splitlines():
-            self._take(line)
+        with suppress(OSError):  # the run has not begun
+            if self._path.stat().st_size < self._offset:
+                self._begin()
+        for end, report in lines_behind(self._path, self._offset):
+            self._offset = end
+            if report is not None:
+                self._add(report)
 
-    def _take(self, line: bytes) -> None:
-        try:
-            report: dict[str, Any] = json.loads(line)
-            env_step, train_iter = int(report.get("env_step", -1)), int(report.get("train_iter", 0))
-        except (ValueError, TypeError, AttributeError):
-            return  # readers of the whole file report what is wrong with it
-        source, value = report.get("source"), report.get("reward_mean")
+    def _add(self, report: Report) -> None:
+        env_step, source, value = int(report["env_step"]), report["source"], report.get("reward_mean")
         if 0 <= env_step < self.env_step and source == "collector":
             self.env_step = env_step  # resumed from an earlier point
-        self.env_step, self.train_iter = max(self.env_step, env_step), max(self.train_iter, train_iter)
-        if not isinstance(value, (int, float)):
-            return
-        if source == "evaluator":
+        self.env_step = max(self.env_step, env_step)
+        self.train_iter = max(self.train_iter, int(report["train_iter"]))
+        if source == "evaluator" and isinstance(value, (int, float)):
             self.eval_return = float(value)
             self.best_eval = float(value) if math.isnan(self.best_eval) else max(self.best_eval, float(value))
-        elif source == "collector":
+        elif source == "collector" and isinstance(value, (int, float)):
             self.train_return = float(value)

@@ -36,7 +36,7 @@ def test_a_tail_takes_what_is_new_and_leaves_half_a_line(tmp_path: Path) -> None
 
     assert (tail.env_step, tail.train_return, tail.eval_return, tail.best_eval) == (240, 5.0, 20.0, 30.0)
     with open(path, "a") as file:
-        file.write('tep": 300, "reward_mean": 40.0}\n')
+        file.write('tep": 300, "train_iter": 3, "reward_mean": 40.0}\n')
     tail.read()
     assert (tail.env_step, tail.eval_return, tail.best_eval) == (300, 40.0, 40.0)
 
