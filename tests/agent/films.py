@@ -11,7 +11,7 @@ from ding_like.data.modes import EvalMode
 
 
 class Lamp(gymnasium.Env):
-    """Glow brighter from 20 to 220 in `length` steps, with a reward of 1 each."""
+    """Lamp that glows brighter from 20 to 220 in `length` steps, with a reward of 1 each."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
@@ -44,28 +44,28 @@ class Lamp(gymnasium.Env):
 
 
 class NoisyLamp(Lamp):
-    """Show noise that no compression can make small."""
+    """Env that shows noise that no compression can make small."""
 
     def render(self) -> Any:
         return np.random.default_rng(self.time).integers(0, 256, (90, 120, 3), dtype=np.uint8)
 
 
 class BrokenLamp(Lamp):
-    """Fail to draw."""
+    """Env that fails to draw."""
 
     def render(self) -> Any:
         raise RuntimeError("no OpenGL here")
 
 
 class DarkLamp(Lamp):
-    """Know nothing of rendering."""
+    """Env without a render mode."""
 
     def __init__(self) -> None:
         super().__init__()
 
 
 class ConstantActor:
-    """Always take one action."""
+    """Actor that always takes one action."""
 
     def __init__(self, action: int = 1) -> None:
         self.action = action
@@ -78,7 +78,7 @@ class ConstantActor:
 
 
 class Weights:
-    """Be a policy whose weights are one number, the action it takes."""
+    """Policy whose weights are one number, the action it takes."""
 
     def __init__(self, action: int) -> None:
         self.actor = ConstantActor(action)

@@ -120,7 +120,7 @@ def statistics_of(run: Run, *, seed: int = 0) -> dict[str, Any]:
 
 
 def same_action(one: Any, other: Any) -> bool:
-    """Tell whether two actions of an env are equal, of whatever form."""
+    """Return whether two actions of an env are equal, of whatever form."""
     if isinstance(one, (tuple, list)) or isinstance(other, (tuple, list)):
         return len(one) == len(other) and all(same_action(a, b) for a, b in zip(one, other, strict=True))
     return bool(np.array_equal(np.asarray(one), np.asarray(other)))

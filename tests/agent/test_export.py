@@ -24,7 +24,7 @@ from tests.contracts.policy_cases import ACTING, draw_obs
 from tests.serve.runs import Run, run_of
 from tests.serve.toy_envs import ToyEnv
 
-# The wrappers that whoever runs the file has to apply.
+# The wrappers that a program has to apply which runs the file.
 WRAPPED = {
     "stacked and normalised": ["obs_norm", "frame_stack"],
     "stacked dicts": ["FlattenObservation", "frame_stack"],
@@ -61,7 +61,7 @@ def test_policies_are_exported_to_onnx(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", some([kind for kind in ALL if kind != "team"], *WRAPPED))
-def test_what_wrappers_do_is_in_the_file_or_told_in_it(kind: str, tmp_path: Path) -> None:
+def test_wrappers_are_in_the_file_or_named_in_its_metadata(kind: str, tmp_path: Path) -> None:
     run, _ = saved_run(tmp_path / "exp", kind)
 
     done = export(run.folder, to="torchscript")
@@ -83,17 +83,17 @@ path, given = sys.argv[1], [np.array(each, kind) for each, kind in json.loads(sy
 if path.endswith(".pt"):
     import torch
     extra = {"ding_like.json": ""}
-    told = torch.jit.load(path, _extra_files=extra)(*map(torch.from_numpy, given))
+    found = torch.jit.load(path, _extra_files=extra)(*map(torch.from_numpy, given))
     metadata = extra["ding_like.json"]
-    told = [each.numpy() for each in told]
+    found = [each.numpy() for each in found]
 else:
     import onnxruntime
     session = onnxruntime.InferenceSession(path)
     names = [each.name for each in session.get_inputs()]
-    told = session.run(None, dict(zip(names, given)))
+    found = session.run(None, dict(zip(names, given)))
     metadata = session.get_modelmeta().custom_metadata_map["ding_like.json"]
 inputs = [each["name"] for each in json.loads(metadata)["inputs"]]
-print(json.dumps([inputs, [each.tolist() for each in told]]))
+print(json.dumps([inputs, [each.tolist() for each in found]]))
 """
 
 
@@ -120,9 +120,9 @@ def test_a_file_acts_alike_in_a_process_without_ding_like(kind: str, to: Any, tm
     )
 
     assert answer.returncode == 0, answer.stderr
-    inputs, told = json.loads(answer.stdout)
-    assert inputs == ["obs", *(f"state/{name}" for name in initial)] and len(told) == 1 + len(initial)
-    np.testing.assert_allclose(told[0], agent.act(raw), rtol=1e-4, atol=1e-5)
+    inputs, found = json.loads(answer.stdout)
+    assert inputs == ["obs", *(f"state/{name}" for name in initial)] and len(found) == 1 + len(initial)
+    np.testing.assert_allclose(found[0], agent.act(raw), rtol=1e-4, atol=1e-5)
 
 
 def test_a_mask_is_an_input(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_an_actor_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest
         export(run.folder, to="torchscript")
 
 
-def test_the_command_tells_what_goes_in_and_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_inputs_and_outputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(tmp_path / "exp", "dqn", SMALL, wrappers=[dict(type="frame_stack", stack_size=2), "FlattenObservation"])
     run.save(3, name="ckpt_best.pth.tar")
     write_description(run.cfg)

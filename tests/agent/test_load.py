@@ -187,7 +187,7 @@ def test_a_folder_of_an_older_version_is_read_by_making_its_env(
     assert [agent.act(obs) for obs, _ in moves[:EPISODE]] == [action for _, action in moves[:EPISODE]]
 
 
-def test_which_checkpoint_acts_can_be_said(tmp_path: Path) -> None:
+def test_which_checkpoint_acts_can_be_chosen(tmp_path: Path) -> None:
     run, best = saved_run(tmp_path / "exp", "vectors")
     last = run.save(12)
 
@@ -269,9 +269,9 @@ def test_what_is_no_observation_is_refused_with_what_was_expected(tmp_path: Path
 )
 def test_a_folder_that_names_foreign_code_runs_none(tmp_path: Path, in_tmp: Path, section: Any, error: str) -> None:
     run, _ = saved_run(tmp_path / "exp", "vectors")
-    told = json.loads((run.folder / AGENT_FILE).read_text())
-    told["policy"] |= section
-    (run.folder / AGENT_FILE).write_text(json.dumps(told))
+    found = json.loads((run.folder / AGENT_FILE).read_text())
+    found["policy"] |= section
+    (run.folder / AGENT_FILE).write_text(json.dumps(found))
     (in_tmp / "evil.py").write_text("open('ran', 'w')")
 
     with pytest.raises(ConfigError, match=error):
@@ -288,9 +288,9 @@ def test_what_is_no_import_path_imports_nothing(
 ) -> None:
     monkeypatch.syspath_prepend(in_tmp)
     run, _ = saved_run(tmp_path / "exp", "vectors")
-    told = json.loads((run.folder / AGENT_FILE).read_text())
-    told["policy"]["type"] = name
-    (run.folder / AGENT_FILE).write_text(json.dumps(told))
+    found = json.loads((run.folder / AGENT_FILE).read_text())
+    found["policy"]["type"] = name
+    (run.folder / AGENT_FILE).write_text(json.dumps(found))
     for module in ("evil", "import"):
         (in_tmp / f"{module}.py").write_text("open('ran', 'w')")
 
@@ -370,14 +370,14 @@ def test_a_run_that_was_given_its_model_asks_for_it(tmp_path: Path) -> None:
 
 
 class Doubled(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Observe twice the number."""
+    """Wrapper that observes twice the number."""
 
     def observation(self, observation: Any) -> Any:
         return observation * 2
 
 
 class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Observe what the env knows besides."""
+    """Wrapper that observes a number inside the env."""
 
     def step(self, action: Any) -> Any:
         obs, *rest = self.env.step(action)
@@ -385,7 +385,7 @@ class Timed(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class OfReward(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Observe the last reward."""
+    """Wrapper that observes the last reward."""
 
     def step(self, action: Any) -> Any:
         obs, reward, *rest = self.env.step(action)
@@ -431,7 +431,7 @@ def test_wrappers_that_need_the_env_are_put_around_it_with_their_statistics(tmp_
 
 
 class _Replayed(FedEnv):
-    """Observe what was observed, with rewards of 1."""
+    """Env that observes what was observed, with rewards of 1."""
 
     def __init__(self, moves: Any) -> None:
         super().__init__(OBSERVATIONS["vector"], ACTIONS_OF["discrete"])
@@ -450,12 +450,12 @@ def test_every_policy_can_be_loaded(name: str, tmp_path: Path) -> None:
     run = run_of(tmp_path / "exp", ACTING[name])
     run.save(3, name="ckpt_best.pth.tar")
     write_description(run.cfg)
-    told = read_description(run.folder)
+    found = read_description(run.folder)
 
     agent = ding_like.load(run.folder)
-    obs = told.observation_space.sample()
+    obs = found.observation_space.sample()
 
-    assert told == describe_agent(run.cfg)
+    assert found == describe_agent(run.cfg)
     assert agent.action_space.contains(_as_taken(agent.act(obs), agent.action_space))
     agent.reset()
     assert agent.action_space.contains(_as_taken(agent.act(obs, deterministic=False), agent.action_space))

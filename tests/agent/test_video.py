@@ -128,14 +128,14 @@ def test_class_without_a_render_mode_is_one_clear_error():
         filmable(cfg)()
 
 
-def test_env_fn_of_ones_own_is_told_to_render():
+def test_an_env_function_of_the_user_receives_the_render_mode():
     env = filmable({"steps": 3}, lambda cfg: Lamp(cfg.render_mode, cfg.steps))()
 
     assert env.render_mode == "rgb_array" and env.length == 3
 
 
 class Dice(Lamp):
-    """Lamp whose episodes last as long as their seed says."""
+    """Lamp whose episodes have as many steps as their seed."""
 
     def reset(self, *, seed=None, options=None):
         answer = super().reset(seed=seed)

@@ -129,7 +129,7 @@ def test_different_envs_are_refused(tmp_path: Path) -> None:
     assert not Path("compare.png").exists()
 
 
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_compared_is_one_clear_error(tmp_path: Path) -> None:
     for folders, words in [
         ([], "nothing to compare"),
         (["a"], r"only 'a' to compare; give two experiments at least:  ding compare A B"),
@@ -173,7 +173,7 @@ def test_seeds_that_reached_stop_value_are_named_where_budgets_differ(tmp_path: 
     assert "b ended early at stop_value, which env.stop_value=1e9 switches off" in lines_of(a, b)
 
 
-def test_equal_names_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+def test_equal_names_are_distinguished_by_their_folders(tmp_path: Path) -> None:
     text = lines_of(
         write_seeds(tmp_path / "x/exp", {0: 1.0, 1: 2.0}), write_seeds(tmp_path / "y/exp", {0: 1.0, 1: 2.0})
     )

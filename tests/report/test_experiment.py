@@ -114,7 +114,7 @@ def test_a_plan_survives_being_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "experiment.json").read_text())["format"] == 1
 
 
-def test_the_table_says_what_each_seed_and_all_are_worth(tmp_path: Path) -> None:
+def test_the_table_has_each_seed_and_their_mean(tmp_path: Path) -> None:
     folder = write_seeds(tmp_path / "exp", {0: 100.0, 1: 200.0, 2: 300.0, 3: 400.0, 4: 1000.0})
 
     summary = write_scores(read_experiment(folder))
@@ -128,13 +128,13 @@ def test_the_table_says_what_each_seed_and_all_are_worth(tmp_path: Path) -> None
     assert "of 5 seeds" in lines[-2]
 
 
-def test_the_table_says_which_seeds_do_not_count(tmp_path: Path) -> None:
+def test_the_table_names_the_seeds_that_do_not_count(tmp_path: Path) -> None:
     summary = summary_of(read_experiment(write_seeds(tmp_path / "exp", {0: 100.0, 1: 200.0, 2: None})))
 
     assert "of 2 of 3 seeds; the others have not ended" in "\n".join(table_lines(summary))
 
 
-def test_one_seed_is_told_that_it_says_little(tmp_path: Path) -> None:
+def test_the_table_of_one_seed_warns(tmp_path: Path) -> None:
     lines = table_lines(summary_of(read_experiment(write_seeds(tmp_path / "exp", {0: 100.0}))))
 
     assert "a single seed is no evidence about others" in lines[-1] and "[" not in lines[-1]

@@ -19,7 +19,7 @@ _VOID = {"meta", "img"}
 
 
 class Page(HTMLParser):
-    """Read a page, and hold what it shows and asks for."""
+    """Page that was read: what it shows, and the addresses in it."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ def test_the_verdict_is_of_the_last_model(tmp_path: Path, value: float, stop: fl
     assert f"CartPole-v1 {word}" in read(report(folder)).shown
 
 
-def test_a_run_that_has_not_ended_says_so_and_how_to_go_on(tmp_path: Path) -> None:
+def test_a_run_that_has_not_ended_is_shown_with_the_command_that_resumes_it(tmp_path: Path) -> None:
     page = read(report(write_run(tmp_path / "exp", training_and_evaluation())))
 
     assert "not ended" in page.shown and f"ding --resume {tmp_path / 'exp'}" in page.shown
@@ -191,7 +191,7 @@ def test_the_command_prints_where_the_page_is(tmp_path: Path, monkeypatch: pytes
     ("folder", "out", "words"),
     [("nope", None, "no experiment folder 'nope'"), ("exp", "r.pdf", r"not 'r\.pdf': --out r\.html")],
 )
-def test_what_cannot_be_reported_is_said(
+def test_what_cannot_be_reported_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, out: str | None, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -18,7 +18,7 @@ def make_speed(limits: Limits, *reports: Progress) -> Speed:
     return speed
 
 
-def test_limits_say_what_ends_the_run():
+def test_limits_are_described_by_what_ends_the_run():
     for limits, text in [
         (Limits(), "interrupted"),
         (Limits(1e10, 1e10, 1e10), "interrupted"),

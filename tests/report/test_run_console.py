@@ -14,7 +14,7 @@ from tests.support import Clock, wait_until
 
 
 class SlowTerminal(io.StringIO):
-    """Take a while for every write."""
+    """Terminal on which every write takes a while."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class SlowTerminal(io.StringIO):
 
 
 class LostTerminal(io.StringIO):
-    """Break once it is told to."""
+    """Terminal that is lost once a test sets `is_lost`."""
 
     is_lost = False
     num_lost = 0
@@ -156,7 +156,7 @@ def test_run_goes_on_without_a_terminal_that_went_away(log_to, monkeypatch):
         console.update(progress(600))
         console.update(progress(700))
 
-    assert terminal.num_lost > 0, "somebody has tried to write"
+    assert terminal.num_lost > 0, "a write was tried"
 
 
 def test_elsewhere_a_line_is_due_every_ten_seconds(caplog):

@@ -33,7 +33,7 @@ def open_with(folder, overrides=(), *, env=None, env_fn=None, max_env_step=100_0
     )
 
 
-def test_opening_tells_versions_experiment_env_policy_and_end(tmp_path):
+def test_opening_has_versions_experiment_env_policy_and_end(tmp_path):
     (tmp_path / "config_diff.txt").write_text("key default value\na 1 2\nb 1 2\n")
 
     versions, experiment, env, policy, until = open_with(tmp_path)
@@ -71,13 +71,13 @@ def test_opening_names_the_env_that_trains(tmp_path):
         (501, None),
     ],
 )
-def test_opening_says_that_a_budget_within_the_random_phase_teaches_nothing(tmp_path, budget, words):
+def test_opening_warns_of_a_budget_within_the_random_phase(tmp_path, budget, words):
     last = open_with(tmp_path, max_env_step=budget, random_collect_size=500, learn={"batch_size": 64})[-1]
 
     assert words in last and "Give more than 500" in last if words else last.startswith("until")
 
 
-def test_opening_says_that_a_budget_below_a_batch_teaches_nothing(tmp_path):
+def test_opening_warns_of_a_budget_below_a_batch(tmp_path):
     policy = dict(learn={"batch_size": 64}, collect={"n_sample": 8})
 
     assert "fewer rows than policy.learn.batch_size=64" in open_with(tmp_path, max_env_step=56, **policy)[-1]
@@ -94,7 +94,7 @@ def test_spaces_are_described_in_a_word():
         assert describe_space(space) == text
 
 
-def test_closing_tells_verdict_files_and_next_commands(tmp_path):
+def test_closing_has_verdict_files_and_next_commands(tmp_path):
     write_run(tmp_path, training_and_evaluation(), result=RESULT)
     (tmp_path / "curve.png").touch()
 
@@ -107,7 +107,7 @@ def test_closing_tells_verdict_files_and_next_commands(tmp_path):
     assert f"ding enjoy {tmp_path}" in following[0] and f"{tmp_path}/total_config.py -s 1 -s 2" in following[1]
 
 
-def test_solved_is_said_only_if_the_last_model_reaches_the_goal(tmp_path):
+def test_the_verdict_is_solved_only_if_the_last_model_reaches_the_goal(tmp_path):
     for changes, word in [({"stop": False}, "done"), ({"eval_value": 400.0}, "stopped"), ({}, "solved")]:
         write_run(tmp_path, [], result={**RESULT, **changes})
 

@@ -1,4 +1,4 @@
-"""Make folders of runs without training: a config, and checkpoints of freshly drawn weights."""
+"""Folders of runs that were not trained: a config, and checkpoints of freshly drawn weights."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOY = "tests.serve.toy_envs:ToyEnv"
 
 
 class Run:
-    """Hold the folder of a run, and write checkpoints as training would."""
+    """Folder of a run; it writes checkpoints as training would."""
 
     def __init__(
         self,

@@ -101,15 +101,15 @@ def test_clients_may_apply_wrappers_that_remember_and_the_server_does_the_rest(t
         for step, (fed.fed, _) in enumerate(moves):
             obs = client.reset()[0] if step % EPISODE == 0 else client.step(answers[-1])[0]
             answers.append(ask(server.url, obs)["action"])
-        told = requests.get(f"{server.url}/health", timeout=60).json()
+        found = requests.get(f"{server.url}/health", timeout=60).json()
 
-    assert told["client_wrappers"] == ["obs_select", "frame_stack"] and told["wrappers"] == ["FlattenObservation"]
-    assert told["obs"]["shape"] == [2, 2]
+    assert found["client_wrappers"] == ["obs_select", "frame_stack"] and found["wrappers"] == ["FlattenObservation"]
+    assert found["obs"]["shape"] == [2, 2]
     assert answers == [action for _, action in moves] and len(set(answers)) > 1, "equal actions would show nothing"
 
 
 class Halved(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Observe halves."""
+    """Wrapper that observes halves."""
 
     def observation(self, observation: Any) -> Any:
         return observation / 2
@@ -119,7 +119,7 @@ class HalvedAlone(Halved):
     is_stateless = True
 
 
-def test_a_wrapper_of_ones_own_is_applied_if_it_says_that_it_remembers_nothing(tmp_path: Path) -> None:
+def test_a_wrapper_of_the_user_is_applied_if_it_is_declared_stateless(tmp_path: Path) -> None:
     for name, cls in (("test_serve_halved", Halved), ("test_serve_halved_alone", HalvedAlone)):
         if name not in ENV_WRAPPER_REGISTRY:
             ENV_WRAPPER_REGISTRY.register(name)(cls)

@@ -97,7 +97,7 @@ WRONG: dict[str, tuple[Any, int, str, str]] = {
 }
 
 
-def test_a_wrong_body_gets_one_error_that_says_what_was_expected(url: str) -> None:
+def test_a_wrong_body_gets_one_error_that_names_what_was_expected(url: str) -> None:
     wrong = {}
     for name, (body, status, code, message) in WRONG.items():
         found = refusal(url, body)
@@ -120,7 +120,7 @@ WRONG_TENSORS: dict[str, tuple[bytes, str]] = {
 }
 
 
-def test_wrong_tensors_get_one_error_that_says_what_was_expected(url: str) -> None:
+def test_wrong_tensors_get_one_error_that_names_what_was_expected(url: str) -> None:
     wrong = {}
     for name, (body, message) in WRONG_TENSORS.items():
         status, _, said = refusal(url, body, content_type=TENSORS)
@@ -199,7 +199,7 @@ def test_a_body_that_is_too_large_is_refused_with_the_most_it_may_be(url: str) -
     assert (status, code) == (413, "too_large") and "1,000,000 bytes, expected at most 131,840" in message
 
 
-def test_health_tells_what_is_served_and_how_fast(url: str) -> None:
+def test_health_shows_what_is_served_and_how_fast(url: str) -> None:
     for _ in range(3):
         ask(url, ZEROS)
     ask(url, [ZEROS] * 4)
@@ -282,7 +282,7 @@ def test_a_file_without_a_token_that_is_hard_to_guess_is_refused_as_such(tmp_pat
 
 
 class Stub:
-    """Answer when told to."""
+    """Policy that answers when a test sets `may_answer`."""
 
     max_body = 1 << 20
 
@@ -353,7 +353,7 @@ def test_closing_waits_no_longer_than_the_grace() -> None:
         assert not closing.is_alive()
 
 
-def test_a_fault_of_the_policy_is_told_without_its_inside(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_of_the_policy_is_reported_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     policy = Stub()
     policy.may_answer.set()
     policy.fault = ZeroDivisionError("secret")

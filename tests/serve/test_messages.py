@@ -108,10 +108,10 @@ def test_an_answer_has_a_batch_axis_if_the_question_had_one(is_batch: bool) -> N
         np.array([[1.5, 2.5]], np.float32), {"h": np.ones((1, 3), np.float32)}, {"number": 1}, is_batch
     )
 
-    told = json.loads(write_response(answer, JSON))
+    found = json.loads(write_response(answer, JSON))
     tensors = load(write_response(answer, SAFETENSORS))
 
-    assert told == {
+    assert found == {
         "action": [[1.5, 2.5]] if is_batch else [1.5, 2.5],
         "state": {"h": [[1.0] * 3] if is_batch else [1.0] * 3},
         "version": {"number": 1},
@@ -122,6 +122,6 @@ def test_an_answer_has_a_batch_axis_if_the_question_had_one(is_batch: bool) -> N
 def test_a_float32_comes_back_from_json_as_it_was() -> None:
     values = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
 
-    told = json.loads(write_response(ActResponse(values, {}, {}, True), JSON))
+    found = json.loads(write_response(ActResponse(values, {}, {}, True), JSON))
 
-    np.testing.assert_array_equal(np.array(told["action"], np.float32), values)
+    np.testing.assert_array_equal(np.array(found["action"], np.float32), values)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config"
 
 
-def test_the_page_says_what_was_recorded() -> None:
+def test_the_page_has_what_was_recorded() -> None:
     page = PAGE.read_text()
 
     assert fill(page, json.loads(REPORT.read_text())) == page
@@ -29,9 +29,9 @@ def test_the_page_says_what_was_recorded() -> None:
 
 @pytest.mark.slow
 def test_the_load_can_be_measured_again() -> None:
-    told = measure(400, 2)
+    found = measure(400, 2)
 
-    assert told["requests"] == 400 and told["loaded"] == 3
+    assert found["requests"] == 400 and found["loaded"] == 3
 
 
 @pytest.mark.parametrize("policy", ["dqn", pytest.param("r2d2", marks=pytest.mark.slow)])

@@ -110,9 +110,9 @@ def test_a_client_that_sends_the_state_back_plays_as_an_evaluation_does(name: st
                 action, state = np.array(answer["action"], expected.dtype), answer["state"]
             else:
                 sent = {**{f"state/{key}": value for key, value in state.items()}, "is_first": first} if state else {}
-                told = ask_tensors(server.url, {**tensors_of(obs), **sent})
-                action = told.pop("action")
-                state = {key.removeprefix("state/"): value for key, value in told.items()}
+                found = ask_tensors(server.url, {**tensors_of(obs), **sent})
+                action = found.pop("action")
+                state = {key.removeprefix("state/"): value for key, value in found.items()}
             np.testing.assert_array_equal(action, expected)
             first = rng.random(ROWS) < 0.3
 
@@ -146,7 +146,7 @@ def test_a_large_batch_with_its_state_is_taken(tmp_path: Path) -> None:
 
 
 class OldStyle(Policy):
-    """Choose in DI-engine's style, by a state of its own that `reset` forgets."""
+    """Policy in DI-engine's style, with a state of its own that `reset` clears."""
 
     config = dict(type="test_serve_old_style")
 
@@ -165,7 +165,7 @@ class OldStyle(Policy):
         self._steps = {} if data_id is None else {k: v for k, v in self._steps.items() if k not in data_id}
 
 
-def test_a_policy_in_di_engines_style_begins_an_episode_with_every_request_and_says_so(
+def test_a_policy_in_di_engines_style_begins_an_episode_with_every_request_and_warns(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     if "test_serve_old_style" not in POLICY_REGISTRY:

@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
 
 @contextmanager
 def served_policy(run: Run, which: str = "newest") -> Iterator[ServedPolicy]:
-    """Give a policy that looks for newer checkpoints when `look` is called."""
+    """Yield a policy that looks for newer checkpoints when `look` is called."""
     choice = CheckpointChoice(run.folder, which)
     with ServedPolicy(Blueprint(run.folder), choice, reload_s=600.0) as served:
         yield served
@@ -95,7 +95,7 @@ def test_the_newest_of_a_run_is_taken_where_the_one_after_it_is_torn(run: Run) -
         assert acted(served)[0] == 20
 
 
-def test_the_best_is_what_the_run_says_even_if_it_had_fewer_updates(run: Run) -> None:
+def test_the_best_is_that_of_the_run_even_if_it_had_fewer_updates(run: Run) -> None:
     run.save(40, name=BEST)
 
     with served_policy(run, "best") as served:
@@ -122,7 +122,7 @@ def test_one_file_is_taken_again_when_it_is_replaced(run: Run) -> None:
         assert not same and acted(served)[0] == 4
 
 
-def test_a_checkpoint_that_does_not_say_its_updates_is_served_as_such(run: Run) -> None:
+def test_a_checkpoint_without_its_number_of_updates_is_served_as_such(run: Run) -> None:
     state = load_state(run.save(3))
     save_state(run.folder / "ckpt" / BEST, {"model": state["model"]})
 
@@ -184,7 +184,7 @@ SPOILERS: dict[str, Spoil] = {
 
 
 @pytest.mark.parametrize("fault", SPOILERS)
-def test_a_checkpoint_that_cannot_be_served_keeps_the_old_one_and_is_told_once(
+def test_a_checkpoint_that_cannot_be_served_keeps_the_old_one_and_is_logged_once(
     fault: str, run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served_policy(run) as served, caplog.at_level(logging.INFO):
@@ -204,7 +204,7 @@ def test_a_checkpoint_that_cannot_be_served_keeps_the_old_one_and_is_told_once(
     assert after["reload"]["fault"] is None and after["version"]["train_iter"] == 10
 
 
-def test_a_checkpoint_that_is_gone_is_told_and_served_on(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_checkpoint_that_was_deleted_is_logged_and_served_on(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     path = run.save(5, name=BEST)
 
     with served_policy(run, "best") as served:
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_is_gone_is_told_and_served_on(run: Run, caplog: pytes
         assert back and served.health()["reload"]["fault"] is None
 
 
-def test_a_fault_that_nobody_thought_of_does_not_end_the_watch(
+def test_an_unexpected_fault_does_not_end_the_watch(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     make, looked = Blueprint.make, threading.Semaphore(0)
@@ -266,7 +266,7 @@ def test_a_torn_first_checkpoint_is_an_error_at_the_start(run: Run) -> None:
         ServedPolicy(Blueprint(run.folder), CheckpointChoice(run.folder, "newest"))
 
 
-def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(run: Run) -> None:
+def test_requests_are_answered_during_reloads_and_name_the_version_of_their_action(run: Run) -> None:
     clients, each, newer = 3, 40, (2, 3)
     expected = {train_iter: action_of(run, train_iter) for train_iter in (1, *newer)}
     reached = {train_iter: threading.Event() for train_iter in expected}
@@ -293,9 +293,9 @@ def test_requests_go_on_while_checkpoints_come_and_each_says_whose_action_it_is(
             assert reached[train_iter - 1].wait(60)
             run.save(train_iter)
         seen = [future.result(60) for future in futures]
-        told = ask(server.url, OBS)["version"]
+        found = ask(server.url, OBS)["version"]
 
-    assert told["number"] == 3 and told["train_iter"] == 3
+    assert found["number"] == 3 and found["train_iter"] == 3
     assert sum(map(len, seen)) >= clients * each
     for versions in seen:
         assert versions == sorted(versions), "a version never goes back"

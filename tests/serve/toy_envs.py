@@ -35,7 +35,7 @@ ACTIONS_OF: dict[str, spaces.Space[Any]] = {
 
 
 class ToyEnv(gymnasium.Env[Any, Any]):
-    """Observe what is drawn; an episode has 5 steps. What was observed and done is kept in `played`."""
+    """Env that observes random numbers; an episode has 5 steps. Observations and actions are kept in `played`."""
 
     played: ClassVar[list[tuple[Any, Any]]] = []  # (observation, action) of all envs of this process
 

@@ -132,7 +132,7 @@ def test_children_of_a_killed_parent_leave(tmp_path: Path) -> None:
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the end of the child")
 
 
-def test_last_lines_are_the_last_that_say_something(tmp_path: Path) -> None:
+def test_last_lines_are_the_last_that_are_not_empty(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("a\n\nb  \n   \nc\n\n")
 
     assert last_lines(tmp_path / "log", 2) == ["b", "c"] and last_lines(tmp_path / "nothing", 2) == []

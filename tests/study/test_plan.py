@@ -50,7 +50,7 @@ def test_what_is_no_range_is_refused() -> None:
             parse_params([text])
 
 
-def test_all_faults_are_said_at_once() -> None:
+def test_all_faults_are_in_one_error() -> None:
     with pytest.raises(ConfigError) as error:
         parse_params(["a=1", "b=5.0..1.0", "c=int:1..2", "c=int:1..3"])
 

@@ -84,7 +84,7 @@ def status_of(folder: Path, clock: Clock, *, seeds: int = 3) -> SeedsStatus:
     return SeedsStatus(range(seeds), lambda seed: folder / str(seed), Limits(max_env_step=1000), clock=clock)
 
 
-def test_the_line_says_who_is_where_and_what_is_left(tmp_path: Path, clock: Clock) -> None:
+def test_the_line_has_the_progress_of_each_seed_and_the_time_left(tmp_path: Path, clock: Clock) -> None:
     found = status_of(tmp_path, clock)
     found.seeds[0].state, found.seeds[1].state = "ended", "runs"
     add(tmp_path / "1", report("collector", 500, 7.0))

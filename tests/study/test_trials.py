@@ -181,7 +181,7 @@ def test_trials_under_way_when_the_study_was_killed_are_taken_up_once() -> None:
     study = open_study(STUDY, plan)
     for _ in range(3):
         ask(study, plan)
-    write_result(0, 5.0)  # it ended, and nobody was there to be told
+    write_result(0, 5.0)  # it ended while no process of the study ran
 
     study = run(plan, ends_with_its_nstep)
 

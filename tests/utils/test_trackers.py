@@ -29,12 +29,12 @@ def cfg(double: str) -> dict[str, Any]:
     return {"exp_name": "exp", "policy": {"type": "dqn"}, "trackers": trackers}
 
 
-def told() -> list[dict[str, Any]]:
+def found() -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path("exp/tracked.jsonl").read_text().splitlines()]
 
 
 def sent() -> list[tuple[int, float]]:
-    return [(each["report"]["env_step"], each["report"]["x"]) for each in told() if "report" in each]
+    return [(each["report"]["env_step"], each["report"]["x"]) for each in found() if "report" in each]
 
 
 def write(sink: MetricsSink, steps: range, *, x: float = 0.0) -> None:
@@ -117,7 +117,7 @@ def test_numbers_bear_their_source() -> None:
 # --- threads of their own
 
 
-def test_a_tracker_is_told_of_a_run_from_begin_to_end() -> None:
+def test_a_tracker_receives_a_run_from_begin_to_end() -> None:
     sink = MetricsSink("exp", tensorboard=False)
     with tracked(cfg("FileTracker")) as trackers:
         trackers.follow(sink)
@@ -126,7 +126,7 @@ def test_a_tracker_is_told_of_a_run_from_begin_to_end() -> None:
         Path("exp/curve.png").write_bytes(b"")
     sink.close()
 
-    first, *_, last = told()
+    first, *_, last = found()
     assert first == {"begin": None, "name": "exp", "policy": "dqn"}
     assert sent() == [(step, float(step)) for step in range(5)]
     assert last == {"finish": "finished", "result": 4.5, "files": ["curve.png", "result.json"]}
@@ -142,7 +142,7 @@ def test_a_run_that_does_not_finish_is_ended_too_and_goes_on_under_its_id(error:
         trackers.follow(sink)
         write(sink, range(3))
         raise error
-    assert told()[-1]["finish"] == status and told()[-1]["result"] is None
+    assert found()[-1]["finish"] == status and found()[-1]["result"] is None
     state = {"num_bytes": 0, "time_s": 0.0}
     with tracked(cfg("FileTracker")) as trackers:
         trackers.follow(sink)
@@ -150,11 +150,11 @@ def test_a_run_that_does_not_finish_is_ended_too_and_goes_on_under_its_id(error:
         write(sink, range(5))
     sink.close()
 
-    assert [each["begin"] for each in told() if "begin" in each] == [None, "first"]
+    assert [each["begin"] for each in found() if "begin" in each] == [None, "first"]
     assert sent() == [(step, float(step)) for step in range(5)]
 
 
-def test_a_refusal_is_said_once_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_is_logged_once_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     sink = MetricsSink("exp", tensorboard=False)
     with caplog.at_level(logging.INFO, "ding_like"), tracked(cfg("RefusedTracker")) as trackers:
         trackers.follow(sink)
@@ -231,7 +231,7 @@ def test_a_tracker_can_be_left_out_on_the_command_line() -> None:
         (["wandb"], "trackers.*section"),
     ],
 )
-def test_what_is_wrong_with_trackers_is_said(trackers: Any, said: str) -> None:
+def test_what_is_wrong_with_trackers_is_one_clear_error(trackers: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         compiled(trackers)
 

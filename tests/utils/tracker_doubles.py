@@ -12,7 +12,7 @@ from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, Tracker
 
 
 class FileTracker:
-    """Write every call as a line of `EXP/tracked.jsonl`."""
+    """Tracker that writes every call as a line of `EXP/tracked.jsonl`."""
 
     config: ClassVar[dict[str, Any]] = dict(every_s=0.05, finish_s=20.0)
 
@@ -46,7 +46,7 @@ class RefusedTracker(FileTracker):
 
 
 class FlakyTracker(FileTracker):
-    """Fail the first time that it sends."""
+    """Tracker that fails the first time that it sends."""
 
     fails: ClassVar[int] = 1
 
@@ -58,7 +58,7 @@ class FlakyTracker(FileTracker):
 
 
 class HangingTracker(FileTracker):
-    """Hang until a test lets go of it."""
+    """Tracker that hangs until a test sets `let_go`."""
 
     config: ClassVar[dict[str, Any]] = dict(every_s=0.05, finish_s=1.0)
     let_go: ClassVar[threading.Event] = threading.Event()
