@@ -17,7 +17,7 @@ from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, make_plan, number
 from ding_like.entry.training import TrainingMode
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.ray.scheme import ray_runner
 from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings, collects_here, read_ray, wanted
 from ding_like.pipeline.remote_collectors import RemoteCollectors

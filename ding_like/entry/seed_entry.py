@@ -25,8 +25,7 @@ from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, make
 from ding_like.entry.training import TrainingMode
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.factories import SchemeFactories, build_driver
 from ding_like.pipeline.process import GracefulShutdown, training_process
 from ding_like.pipeline.seed.run import Workers, agent_config, config_mark, seed_runner
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed

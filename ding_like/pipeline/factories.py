@@ -1,4 +1,4 @@
-"""Factories of a scheme's workers, made from a compiled config."""
+"""Learner's side of a run whose rows workers collect, and factories of what the workers are made of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import math
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,34 +15,44 @@ from typing import Any
 
 import torch
 
-from ding_like.comm.channels import CollectRequest, Segment, Version
-from ding_like.comm.ray.packing import pack_state, unpack_state
+from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.comm.weights.encode import Encoded, encode
+from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline.checks import warmup_steps
-from ding_like.pipeline.collect import UNTRAINED, PolicyWeights, RolloutWorker, collector_name
-from ding_like.pipeline.components import Components, build_buffer
+from ding_like.pipeline.checks import has_league, plays_episodes, steps_per_row, warmup_steps
+from ding_like.pipeline.collect import (
+    UNTRAINED,
+    PolicyWeights,
+    RolloutWorker,
+    collect_at_random,
+    collector_name,
+    segment_of,
+)
+from ding_like.pipeline.components import Components, build_buffer, build_serial
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, build_policy, fit_policy_config, seeded_collect_env
-from ding_like.pipeline.learner_side import LearnerSide, build_driver
-from ding_like.pipeline.learners.synced import pack_learn_state, restored
-from ding_like.pipeline.remote_collectors import RemoteCollectors
+from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, RowReceiver
+from ding_like.pipeline.rows import RowQueue
 from ding_like.pipeline.self_play import Opponents, evaluated_env
-from ding_like.pipeline.statistics import adopt_statistics
+from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.base import device_named
 from ding_like.policy.sharing import mean_gradient, weaken
-from ding_like.types import Array, Config, EnvManager, Info, Json, Setting, State
+from ding_like.types import Array, Config, EnvManager, Info, State
 from ding_like.utils.seeding import MAX_SEED, global_rng_state, make_rng, set_global_rng_state, set_pkg_seed
 from ding_like.worker import BaseLearner, BaseSerialCommander, create_learner
-from ding_like.worker.collector.stop_rule import StopRule
+from ding_like.worker.collector.stop_rule import StopRule, whole_number
 from ding_like.worker.evaluator.interaction import play_episodes
 
 # Of the learner of a gradient worker, whose updates the run's own learner logs, checks and saves.
 _NO_HOOKS = dict.fromkeys((*BaseLearner.config["hook"], "log_reduce_after_iter"), False) | {"load_ckpt_before_run": ""}
+# Later than that of a policy as a collector has made it, so that even the first weights are taken.
+ATTEMPT = 1
+_RANDOM_STEPS = 1_024  # env steps of a call at a run's begin: one call of all of them may take longer than it may
+_LEAST_STEPS = 64  # env steps of an asynchronous call: fewer cost more to send than to collect
 
 
 class SegmentStorage:
@@ -75,6 +85,167 @@ class SegmentStorage:
         if segment is None:
             raise ConfigError("the storage holds no rows: collect_train_data comes first.")
         return segment
+
+
+def build_driver(
+    cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None, model: torch.nn.Module | None = None,
+    dynamic_seed: bool = True, collects: bool = False, device: str | None = None,
+) -> Components:  # fmt: skip
+    """Return the components of a run with remote collectors: as a serial run's, but for envs to collect in.
+
+    The policy, the learner and the buffer draw what those of a serial run draw. With `collects` the run's process
+    collects by itself, and the components are a serial run's. `device` replaces that of `policy.cuda`. Raises
+    ConfigError for a league, whose games are played where the player learns, and for a device that is absent.
+    """
+    if device is not None:
+        named = device_named(device)
+        cfg = FrozenConfig(deep_merge(cfg, {"policy": {"cuda": False if named.type == "cpu" else str(named)}}))
+    if not collects and has_league(cfg):
+        raise ConfigError("policy.other.league needs its games where its player learns: run it with `ding -m serial`.")
+    return build_serial(
+        cfg, seed=seed, env_setting=env_setting, model=model, dynamic_seed=dynamic_seed,
+        with_buffer=not cfg.policy.on_policy, collects=collects,
+    )  # fmt: skip
+
+
+class LearnerSide:
+    """Learner, rows and newest weights of a run, or of one of its gradient workers, whose storage it is.
+
+    The rows of remote collectors come through `receiver`, which drops those that are more than `max_policy_lag` updates
+    old. No update is made while the buffer holds fewer than
+    `least_rows` rows. `close` closes what was opened for this side alone.
+    """
+
+    def __init__(
+        self, cfg: FrozenConfig, parts: Components, *, max_policy_lag: int | None = None, least_rows: int = 0,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        policy, buffer = cfg.policy, parts.buffer
+        self.cfg, self.parts, self.close = cfg, parts, close
+        self.rows = RowQueue(cfg, buffer, newest=self.newest, env_step=parts.collector.envstep, least_rows=least_rows)
+        self._receiver: RowReceiver | None = None
+        if isinstance(parts.collector, RemoteCollectors):
+            self._receiver = RowReceiver(
+                self.rows, parts.collector, newest=self.newest, max_policy_lag=max_policy_lag,
+                statistics=parts.statistics if isinstance(parts.statistics, MergedStatistics) else None,
+                follows_episodes=buffer is not None and buffer.needs_env,
+            )  # fmt: skip
+        self.run_env_step = 0  # of all gradient workers, as last reported here
+        self._came: list[Collected] = []  # that `before_gradients` stores together
+        self._first_iter = parts.learner.train_iter
+        self.random_rows = int(policy.random_collect_size)  # rows of random actions that a run begins with
+        self.is_on_policy = bool(policy.on_policy)  # rows are learned from only by the policy that collected them
+        self.collects_episodes = plays_episodes(policy)
+        # Fewest rows that a worker can collect at a time, or whole episodes: one in each lane.
+        self.least_share = int(cfg.env.collector_env_num) if self.collects_episodes else 1
+        # Rows of random actions that a worker is asked for at a time, so that it answers soon.
+        self.random_share = self.least_share
+        if not self.collects_episodes:
+            self.random_share = max(1, _RANDOM_STEPS // steps_per_row(policy))
+
+    @property
+    def env_step(self) -> int:
+        """Number of env steps of the run."""
+        return self.rows.env_step
+
+    @property
+    def collects(self) -> bool:
+        """Whether this process collects by itself: there are no remote collectors."""
+        return self._receiver is None
+
+    @property
+    def receiver(self) -> RowReceiver:
+        """Receiver of the rows of remote collectors."""
+        assert self._receiver is not None, "the components were built for remote collectors"
+        return self._receiver
+
+    def newest(self) -> Version:
+        """Return the version of the learner's weights."""
+        return Version(ATTEMPT, self.parts.learner.train_iter)
+
+    def segment_rows(self, asked: int, workers: int) -> int:
+        """Return the rows of an asynchronous call (of whole episodes: episodes), by default what suits the policy."""
+        collect = self.cfg.policy.collect
+        if asked or not collect.get("n_sample"):
+            return asked or max(self.least_share, -(-int(collect.get("n_episode") or 1) // workers))
+        least = 1 if self.is_on_policy else -(-_LEAST_STEPS // steps_per_row(self.cfg.policy))
+        return max(int(collect.n_sample), least)
+
+    def collect_at_random(self) -> None:
+        """Fill the buffer with random actions by the run's own collector."""
+        collect_at_random(self.cfg, self.parts)
+        self.rows.env_step = self.parts.collector.envstep
+
+    # --- rows in
+
+    def order_round(self) -> CollectRequest:
+        """Return how many rows a round of collecting is to bring; 0: updates are behind."""
+        request = self.rows.order()
+        return request._replace(env_step=max(request.env_step, self.run_env_step))
+
+    def insert_data_slice(self, data: object, info: Info) -> None:
+        """Take the rows that one collector returned; `before_gradients` stores those of a round together."""
+        self._came.append(Collected(info["Worker"], segment_of(data, info), info["CameS"], info["Asked"]))
+
+    def before_gradients(self) -> None:
+        """Store the rows that came."""
+        came, self._came = self._came, []
+        if self._receiver is not None:
+            self._receiver.put(came, self.rows.order())
+        else:
+            for each in came:
+                self.rows.put(each.segment)
+
+    def insert_random(self) -> int:
+        """Store the rows that came as those of random actions, which allow no updates; return how many there are."""
+        came, self._came = self._came, []
+        return self.receiver.put_random(came)
+
+    def count_remote(self, infos: Iterable[Info]) -> Mapping[str, Any]:
+        """Count the segments of other gradient workers; return the statistics of the envs' wrappers."""
+        for info in infos:
+            self.receiver.count_elsewhere(info["Worker"], info["Segment"], age_s=info["data_age_s"])
+        return self.receiver.statistics()
+
+    # --- batches out
+
+    def generate_batches(self, num_mini_batch: int, mini_batch_size: int, num_epochs: int) -> Iterator[Any]:
+        """Yield minibatches of the batches that are allowed by now, and None after the last one of each batch.
+
+        The policy's config says how large they are.
+        """
+        learner = self.parts.learner
+        while (batch := self.rows.next()) is not None:
+            yield from learner.minibatches(batch, self.rows.env_step)
+            self.rows.update_priorities(learner.priority_info.get("priority"))
+            yield None
+
+    # --- weights and reports
+
+    def acting(self, statistics: Mapping[str, Any] | None = None) -> Weights:
+        """Return all that an actor needs: the collect mode's state, and `statistics` that its envs normalise by.
+
+        They are by default those that the run's workers have sent. The tensors are the learner's own.
+        """
+        state = self.parts.policy.collect_mode.state_dict()
+        merged = self.statistics() if statistics is None else statistics
+        return Weights("policy", self.newest(), state_of({**state, ENV_WRAPPERS: merged} if merged else state))
+
+    def statistics(self) -> dict[str, dict[str, Array]]:
+        """Return what the envs' wrappers have observed, by wrapper and field; empty where none learns anything."""
+        statistics = self.parts.statistics
+        return statistics.weights() if isinstance(statistics, MergedStatistics) else {}
+
+    def describe(self) -> dict[str, str]:
+        """Return the status of remote collectors: rows of a run's panel."""
+        return {} if self.collects else self.receiver.report.describe()
+
+    def rows_state(self) -> State:
+        """Return how much was collected, and how many updates were made of it: those lost on their way are not."""
+        if self.parts.buffer is None:
+            return self.rows.state_dict()
+        made = self.parts.learner.train_iter - self._first_iter  # of a buffer, each update is of a batch of its own
+        return self.rows.state_dict(num_lost=max(0, self.rows.num_drawn - made))
 
 
 # Of this process: what was made here is used in the process of a run itself, and not by a worker's own.
@@ -262,7 +433,7 @@ class Algorithm:
 
     @mini_batch_size.setter
     def mini_batch_size(self, value: int) -> None:
-        self.policy.cfg.learn.batch_size = _at_least_one("mini_batch_size", value)
+        self.policy.cfg.learn.batch_size = whole_number("mini_batch_size", value)
 
     @property
     def num_mini_batch(self) -> int:
@@ -273,7 +444,7 @@ class Algorithm:
 
     @num_mini_batch.setter
     def num_mini_batch(self, value: int) -> None:
-        number = _at_least_one("num_mini_batch", value)
+        number = whole_number("num_mini_batch", value)
         if self._on_policy:
             self.mini_batch_size = math.ceil(self.update_every / number)
         else:
@@ -288,7 +459,7 @@ class Algorithm:
     def num_epochs(self, value: int) -> None:
         if "epoch_per_collect" not in self.policy.cfg.learn:
             raise AttributeError("num_epochs")
-        self.policy.cfg.learn.epoch_per_collect = _at_least_one("num_epochs", value)
+        self.policy.cfg.learn.epoch_per_collect = whole_number("num_epochs", value)
 
     @property
     def updates_per_iter(self) -> int:
@@ -399,51 +570,15 @@ class Algorithm:
             self.policy.load_gradient(gradients)
         self.side.parts.learner.apply_gradients(info)
 
-    def count_update(self, info: Info) -> None:
-        """Count an update that other processes have applied, and run the learner's hooks."""
-        self.side.parts.learner.count_update(info)
-
-    def mean_gradients(self, gradients: Sequence[State]) -> State:
-        """Return the mean of what several workers computed."""
-        return mean_gradient(gradients)
+    mean_gradients = staticmethod(mean_gradient)
 
     def weaken_gradients(self, gradients: State, factor: float) -> State:
         """Return gradients that count a share `factor`."""
         return weaken(self.policy, gradients, factor)
 
-    def gradient_weights(self) -> State:
-        """Return what gradient workers compute with: parameters, targets, running statistics."""
-        return self.policy.grad_state()
-
-    def load_gradient_weights(self, state: State) -> None:
-        """Take over what `gradient_weights` of another process returned."""
-        self.policy.load_grad_state(state)
-
     def acting_weights(self, version: int, statistics: Mapping[str, Any]) -> Encoded:
         """Return what collectors act with, and what their envs normalise by: `statistics`, or those known here."""
         return encode(self.side.acting(statistics or None))
-
-    def learned_state(self) -> tuple[Json, Array]:
-        """Return all that was learned, the optimizer's state included."""
-        described, flat = pack_learn_state(self.policy.learn_mode.state_dict())
-        return described, pack_state(flat)
-
-    def load_learned_state(self, state: tuple[Json, Array]) -> None:
-        """Take over what `learned_state` returned."""
-        described, flat = state
-        self.policy.learn_mode.load_state_dict(restored(described, unpack_state(flat)))
-
-    def fetch_before_saving(self, fetch: Callable[[], None]) -> None:
-        """Have `fetch` bring what other processes have learned before the learner's state is read."""
-        learner = self.side.parts.learner
-        own, counts = learner.policy.state_dict, learner.state_dict()
-
-        def state_dict() -> State:
-            fetch()
-            return own()
-
-        learner.policy = learner.policy._replace(state_dict=state_dict)
-        learner.load_state_dict(counts)
 
     def save_model(self, name: str) -> None:
         """Write a checkpoint of the learner under this name."""
@@ -455,27 +590,16 @@ class _RunCollector(RolloutWorker):
 
     def __init__(self, factories: SchemeFactories, side: LearnerSide, storage: SegmentStorage) -> None:
         parts = side.parts
-        self._cfg, self._fitted = factories.cfg, factories.fitted
+        self._cfg, self._fitted, self._commander = factories.cfg, factories.fitted, parts.commander
         self.envs, self.policy, self.collector = parts.own_env, parts.policy, parts.own_collector
-        self.sink = storage
-        self._commander = parts.commander
-        self.random_steps, self.setting, self._acts_at_random = 0, {}, False
+        self.sink, self.random_steps, self.setting = storage, 0, {}
 
     def collect(self, request: CollectRequest, *, stop: StopRule | None = None) -> CollectRequest:
-        return self.collect_segment(request, stop=stop)
-
-    def update_policy(self) -> None:
-        """Do nothing: the policy is the learner's."""
-
-    def acting_version(self, request: CollectRequest) -> Version:
-        return request.newest or UNTRAINED
-
-    def collect_setting(self, request: CollectRequest) -> Setting:
-        setting: Setting = self._commander.step()
-        return setting
-
-    def _observed(self) -> Mapping[str, Array]:
-        return {}  # the envs normalise by what they observe themselves
+        """Collect and put the rows of a request; no other collector is there that could end it early."""
+        version, before = request.newest or UNTRAINED, self.collector.envstep
+        self.setting = self._commander.step()
+        rows = self.collector.collect_rows(request.rows, train_iter=version.update, policy_kwargs=self.setting)
+        return self.sink.put(Segment(rows, version, self.collector.envstep - before, self._stats()))
 
     def close(self) -> None:
         """Do nothing: the collector is the run's."""
@@ -483,9 +607,3 @@ class _RunCollector(RolloutWorker):
 
 def no_envs(*_: object) -> None:
     """Make no envs, for a worker that collects, or evaluates, nothing."""
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if isinstance(value, bool) or int(value) != value or value < 1:
-        raise ConfigError(f"{name} is {value!r}; expected a whole number, 1 or more.")
-    return int(value)

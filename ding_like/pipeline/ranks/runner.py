@@ -16,7 +16,7 @@ from ding_like.comm.channels import Version
 from ding_like.comm.learner_group import LearnerGroup, Pair
 from ding_like.comm.weights.update_worker import CONTINUE, DOWN, SHUTDOWN, NodeStore, key_of
 from ding_like.errors import CommError
-from ding_like.pipeline.learner_side import LearnerSide
+from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.ranks.collector import DROP, decode_segment
 from ding_like.pipeline.ranks.settings import RankSettings
 from ding_like.pipeline.remote_collectors import Collected, shares

@@ -8,8 +8,8 @@ _HERE = "ding_like.pipeline.ray"
 _HOME_OF = {
     name: f"{_HERE}.{module}"
     for module, names in dict(
-        scheme="Learner Scheme", worker_set="Worker WorkerSet", c_worker="CWorker CWorkerSet CollectorThread",
-        updates="GWorker GWorkerSet UWorker UpdaterThread",
+        scheme="Learner Scheme UWorker UpdaterThread", worker_set="Worker WorkerSet",
+        workers="CWorker CWorkerSet CollectorThread GWorker GWorkerSet",
     ).items()
     for name in names.split()
 }  # fmt: skip

@@ -44,8 +44,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0  # between two looks at whether a thread is to end, or has
 _LEAVE_S = 5.0  # for calls under way when a run is to end
-EXECUTION = ("Central", "Parallel", "Parallelised")
-COMMUNICATION = ("synchronous", "asynchronous")
+EXECUTIONS = ("Central", "Parallel", "Parallelised")
+COMMUNICATIONS = ("synchronous", "asynchronous")
 
 
 def check_word(name: str, word: str, allowed: Sequence[str]) -> None:

@@ -31,8 +31,7 @@ from ding_like.errors import SchemaError
 from ding_like.pipeline.checks import warmup_steps
 from ding_like.pipeline.components import Components, check_hands_out_rows
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.learner_side import LearnerSide
+from ding_like.pipeline.factories import LearnerSide, SchemeFactories
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, LoggingClient, name_of
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.seed.servers import ServerSettings

@@ -13,7 +13,7 @@ from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.rows import Arrived, RowServer, Source
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError
-from ding_like.pipeline.learner_side import LearnerSide
+from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, shares
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import flat_names

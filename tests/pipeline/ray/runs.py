@@ -12,7 +12,7 @@ from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.plan import load_config
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
-from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ray.scheme import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here

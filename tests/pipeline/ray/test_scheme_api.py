@@ -50,7 +50,7 @@ def test_the_package_exports_the_names_of_schemes_and_loads_them_when_asked_for(
         "Scheme", "Worker", "WorkerSet", "CWorker", "CWorkerSet", "GWorker", "GWorkerSet", "CollectorThread", "UWorker",
         "UpdaterThread", "Learner",
     }  # fmt: skip
-    assert ray.CWorker is importlib.import_module("ding_like.pipeline.ray.c_worker").CWorker
+    assert ray.CWorker is importlib.import_module("ding_like.pipeline.ray.workers").CWorker
     with pytest.raises(AttributeError, match=r"no attribute 'DWorker'; it exports .*CWorker"):
         _ = ray.DWorker
 

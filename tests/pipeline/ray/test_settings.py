@@ -268,4 +268,4 @@ def test_one_process_may_collect_or_update_ahead() -> None:
 def test_a_class_of_workers_is_a_subclass_of_the_documented_one() -> None:
     with pytest.raises(ConfigError, match=r"system.ray.c_worker.type is 'collections:Counter', .* no subclass of CWor"):
         read(c_worker=dict(type="collections:Counter"))
-    assert read(g_worker=dict(type="ding_like.pipeline.ray.updates:GWorker")).g_worker["type"] is not None
+    assert read(g_worker=dict(type="ding_like.pipeline.ray.workers:GWorker")).g_worker["type"] is not None

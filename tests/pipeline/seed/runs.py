@@ -11,7 +11,7 @@ from ding_like.comm.workers.failures import FailureLog
 from ding_like.entry.plan import load_config
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.learner_side import build_driver
+from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.seed.run import seed_runner
 from ding_like.pipeline.seed.settings import SeedSettings
