@@ -44,7 +44,7 @@ def delta(old: Array, new: Array) -> Array | None:
 
 
 def is_delta(data: Array) -> bool:
-    """Tell whether bytes are a delta, and not a whole file of weights."""
+    """Return whether bytes are a delta, and not a whole file of weights."""
     return bool(data.size >= _HEAD.size and data[: len(MAGIC)].tobytes() == MAGIC)
 
 

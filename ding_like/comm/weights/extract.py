@@ -76,7 +76,7 @@ def named_like(names: Collection[str], state: Mapping[str, torch.Tensor]) -> Fla
 
 
 def _is_tensordict(source: object) -> bool:
-    """Tell whether a source has what the documentation of TensorDictBase promises, which no dict or module has."""
+    """Return whether a source has what the documentation of TensorDictBase promises, which no dict or module has."""
     return all(callable(getattr(source, name, None)) for name in ("flatten_keys", "unflatten_keys", "items"))
 
 

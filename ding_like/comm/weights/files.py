@@ -31,11 +31,11 @@ _NAME = re.compile(r"(\d{1,15})-(\d{1,15})\.safetensors")
 
 
 class WeightsGoneError(CommError):
-    """Report weights that were deleted because newer ones were published."""
+    """Weights that were deleted because newer ones were published."""
 
 
 class WrittenWeights(NamedTuple):
-    """What is announced of a file: its hash and length."""
+    """Hash and length of a file, as they are announced."""
 
     sha256: str
     nbytes: int

@@ -1,4 +1,4 @@
-"""Follow a trainer's control words in a store, as a worker rank whose weights it updates.
+"""Worker ranks whose weights a trainer updates: they follow its control words in a store.
 
 The words are those of the documentation of `torchrl.collectors.distributed`: the trainer writes a word under
 `NODE_{r}_in`, rank r answers under `NODE_{r}_out` and reports under `NODE_{r}_status` whether it is busy;
@@ -148,7 +148,7 @@ class NodeStore:
             ) from error
 
 
-def tell(store: AnyStore, rank: int, word: str, *, timeout_s: float = 60.0) -> str | None:
+def send_word(store: AnyStore, rank: int, word: str, *, timeout_s: float = 60.0) -> str | None:
     """Send a word to a worker rank and return its answer; None after `continue`, which is not answered.
 
     For `update_weights` use a DistributedWeightUpdater, which sends the tensors as well. Raises CommError if the rank

@@ -1,4 +1,4 @@
-"""Push a policy's weights from a trainer to its worker ranks: weight updaters with the interface of TorchRL's.
+"""Weight updaters with the interface of TorchRL's: push a policy's weights from a trainer to its worker ranks.
 
 Names and meanings are those of the documentation of `torchrl.collectors.WeightUpdaterBase` and
 `torchrl.collectors.distributed.DistributedWeightUpdater`; `update_worker.py` has the control words and the worker's

@@ -34,7 +34,7 @@ _TAIL = 2_000  # bytes of an output file that are looked at for last words
 _PARENT_S = 1.0  # between two looks at who the parent is
 _KILL_S = 5.0  # for a process that was killed to be gone
 _environment = threading.Lock()  # while a child inherits a changed one
-_telling = threading.Lock()
+_reporting = threading.Lock()
 
 _logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _logger = logging.getLogger(__name__)
 class ChildProcess(SpawnProcess):
     """Base of a process that serves until it is asked to end.
 
-    A subclass implements `serve(stop)`, calls `tell_ready` once it can work, and returns soon after `stop` is set: by
+    A subclass implements `serve(stop)`, calls `report_ready` once it can work, and returns soon after `stop` is set: by
     SIGTERM, or because the parent has ended. One that does not return `grace_s` later is ended without being asked.
     What `serve` raises is reported to the parent, and the process exits with status 1. It is pickled to be started, as
     every process of multiprocessing is: keep only plain attributes. Computation takes one thread unless
@@ -70,15 +70,15 @@ class ChildProcess(SpawnProcess):
         """Work until `stop` is set."""
         raise NotImplementedError
 
-    def tell_ready(self, **info: Json) -> None:
+    def report_ready(self, **info: Json) -> None:
         """Report that this process can work, with `info` for the parent as plain JSON."""
-        self.tell("ready", **info)
+        self.report("ready", **info)
 
-    def tell(self, kind: str, **plain: Json) -> None:
+    def report(self, kind: str, **plain: Json) -> None:
         """Send the parent a message, unless it has ended or does not read what it is sent."""
         assert self.child_end is not None, "only the process itself sends"
         message = json.dumps({**plain, "kind": kind}).encode()
-        with _telling:
+        with _reporting:
             poll = select.poll()
             poll.register(self.child_end, select.POLLOUT)
             # A pipe into which anything can be written has room for several messages.
@@ -98,7 +98,7 @@ class ChildProcess(SpawnProcess):
             try:
                 self.serve(stop)
             except BaseException as error:  # also SystemExit: the parent gets the cause before the process ends
-                self.tell("failed", **describe_error(error))
+                self.report("failed", **describe_error(error))
                 raise
 
     # --- in the parent
@@ -247,7 +247,7 @@ class ChildThread:
             self._child.serve(self._stop)
             status = 0
         except BaseException as error:  # also SystemExit of an env: the owner gets it and raises it
-            self._child.tell("failed", **describe_error(error))
+            self._child.report("failed", **describe_error(error))
         finally:
             self._child.child_end.close()  # type: ignore[union-attr]  # `start` made it
             self.exitcode = status

@@ -142,7 +142,7 @@ class DataLink:
             self._poller.wait(min(deadline_s, self._sent_s + self._timeout_s) - now_s)
 
     def wake(self) -> None:
-        """Have `wait_until` look again whether it is due."""
+        """Have `wait_until` check again whether it is due."""
         self._wake.wake()
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class DataLink:
             try:
                 self._handle(decode(frames, max_nbytes=MAX_NBYTES))
             except CommError as error:
-                raise CommError(f"the driver at {self._socket.endpoint} sends nonsense: {error}") from error
+                raise CommError(f"the driver at {self._socket.endpoint} sent an invalid message: {error}") from error
             if self._refusal:
                 refusal, self._refusal, self.is_refused = self._refusal, "", True
                 raise CommError(refusal)
@@ -376,7 +376,7 @@ class ZmqRowSink(DataLink):
 
 
 class Arrived(NamedTuple):
-    """Segment that came, for order `number` of its source's run, of `asked` rows (of whole episodes: episodes)."""
+    """Segment for order `number` of its source's run, which asked for `asked` rows (of whole episodes: episodes)."""
 
     source: str
     run_id: int
@@ -621,7 +621,7 @@ class RowServer:
                 self._changed.notify_all()
         except CommError as error:
             self.counts["garbled"] += 1
-            if self.counts["garbled"] == 1:  # a sender of more of them is not to fill the disk
+            if self.counts["garbled"] == 1:  # many of them must not fill the disk
                 _logger.warning("a message to the driver is dropped, as others like it will be: %s", error)
 
     def _join(self, head: Head, sender: Source) -> None:
@@ -652,7 +652,7 @@ class RowServer:
         """Return why a source may not join, "" for one that may."""
         name = sender.name
         if protocol != PROTOCOL:
-            return f"it speaks version {protocol} of the protocol, the run {PROTOCOL}; install its ding-like"
+            return f"its protocol has version {protocol}, that of the run {PROTOCOL}; install the ding-like of the run"
         if sender.key != (before.key if before is not None else self._own.get(name, sender.key)):
             return f"{name} is of another machine, which has another key"
         if before is None:

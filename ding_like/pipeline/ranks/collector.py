@@ -1,4 +1,4 @@
-"""Collect for a run as one of its ranks: follow the trainer's words, and send it rows.
+"""Collecting rank of a run: follows the trainer's words, and sends it rows.
 
 Rows travel as safetensors bytes, with what belongs to them as JSON in the metadata: nothing in them is executed.
 """
@@ -61,11 +61,11 @@ class RankCollector(WeightUpdateWorker):
     def collect(self) -> None:
         """Collect what the newest order asks for, and send the rows."""
         text = self._store.get(key_of(self.rank, "order"), timeout_s=self._timeout_s)
-        said = json.loads(text or "{}")
-        version = Version(*said["newest"])
-        self._order = CollectRequest(False, int(said["rows"]), int(said["env_step"]), version)
-        if said.get("statistics"):
-            self._end.statistics.use_flat({name: np.array(each) for name, each in said["statistics"].items()})
+        order = json.loads(text or "{}")
+        version = Version(*order["newest"])
+        self._order = CollectRequest(False, int(order["rows"]), int(order["env_step"]), version)
+        if order.get("statistics"):
+            self._end.statistics.use_flat({name: np.array(each) for name, each in order["statistics"].items()})
         if self._state is not None:
             self._end.weights.put(self._state._replace(version=version))
             self._state = None

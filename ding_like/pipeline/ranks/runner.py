@@ -30,7 +30,7 @@ _LEAVE_S = 10.0  # for all ranks to answer `shutdown`
 
 
 class CollectingRanks:
-    """Collecting ranks of a run, as the trainer sees them: it gives them orders, and receives rows as they come.
+    """Collecting ranks of a run, at the trainer's side: sends orders, and receives rows as they come.
 
     Each rank has one order at a time. All methods raise CommError, which names the rank, if one is lost, or takes
     longer than `timeout_s`.
@@ -112,7 +112,7 @@ class CollectingRanks:
         self.ranks = []
 
     def _await_end(self, rank: int, deadline_s: float) -> None:
-        """Wait until a rank has answered, and let one go on whose rows nobody will receive."""
+        """Wait until a rank has answered; rows that it still offers are dropped."""
         while (left_s := deadline_s - time.monotonic()) > 0:
             for number in range(self._num_received + 1, self._num_received + len(self._asked) + 1):
                 self._group.announce(f"take/{number}", DROP)
@@ -134,27 +134,27 @@ class RankRunner:
 
     def __init__(
         self,
-        end: LearnerSide,
+        side: LearnerSide,
         ranks: CollectingRanks,
         updater: DistributedWeightUpdater,
         settings: RankSettings,
         *,
         is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._end, self._ranks, self._updater, self._settings = end, ranks, updater, settings
+        self._side, self._ranks, self._updater, self._settings = side, ranks, updater, settings
         self._is_leaving = is_leaving
-        self._intake = end.receiver
-        self._segment_rows = end.segment_rows(settings.segment_rows, len(ranks.ranks))
+        self._receiver = side.receiver
+        self._segment_rows = side.segment_rows(settings.segment_rows, len(ranks.ranks))
         self._pushed: dict[int, Version] = {}  # by rank
         self._statistics: dict[str, Array] = {}
-        self._random_rows = end.random_rows  # that are still to be collected
+        self._random_rows = side.random_rows  # that are still to be collected
         updater.register_collector(ranks)
         updater.register_post_hook(updater.increment_version)
 
     @property
     def setting(self) -> Setting:
-        """Return what collectors were told last."""
-        return self._intake.report.setting
+        """The setting that collectors were sent last."""
+        return self._receiver.report.setting
 
     def start(self) -> None:
         """Push the first weights, and collect the rows of random actions."""
@@ -163,8 +163,8 @@ class RankRunner:
             self._push(self._ranks.ranks)
             while self._random_rows > 0 and not self._is_leaving():
                 # Ranks act at random at a run's first env steps.
-                parts = self._round(self._random_rows, env_step=0, most=self._end.random_share)
-                self._random_rows -= self._intake.put_random(parts)
+                parts = self._round(self._random_rows, env_step=0, most=self._side.random_share)
+                self._random_rows -= self._receiver.put_random(parts)
 
     def step(self) -> None:
         """Collect, as one round or as it comes, and make the updates that this allows."""
@@ -174,17 +174,17 @@ class RankRunner:
                 self._take_round()
             else:
                 self._take_arrived()
-        while self._end.rows.train_next(self._end.parts.learner) and not self._is_leaving():
+        while self._side.rows.train_next(self._side.parts.learner) and not self._is_leaving():
             pass  # until the rows allow no more updates
 
     def _take_round(self) -> None:
-        order = self._end.rows.order()
+        order = self._side.rows.order()
         if order.rows:  # else updates are behind
             self._push(self._ranks.ranks)
             began_s = time.monotonic()
             parts = self._round(order.rows, env_step=order.env_step)
-            self._intake.report.note_round(time.monotonic() - began_s)
-            self._intake.put(parts, order)
+            self._receiver.report.note_round(time.monotonic() - began_s)
+            self._receiver.put(parts, order)
 
     def _take_arrived(self) -> None:
         self._give_idle()
@@ -192,11 +192,11 @@ class RankRunner:
             part = self._ranks.take()
             self._learn_statistics(part)
             self._give_idle()
-            self._intake.put([part], self._end.rows.order())
+            self._receiver.put([part], self._side.rows.order())
 
     def _give_idle(self) -> None:
         """Push the newest weights to ranks without an order, and give them one, unless updates are behind."""
-        order = self._end.rows.order()
+        order = self._side.rows.order()
         if order.rows and not self._is_leaving():
             idle = self._ranks.idle
             self._push(idle)
@@ -208,7 +208,7 @@ class RankRunner:
         ranks = self._ranks.ranks
         for rank, share in zip(ranks, shares(rows, len(ranks)), strict=True):
             if share:
-                self._give(rank, max(int(min(share, most)), self._end.least_share), env_step=env_step)
+                self._give(rank, max(int(min(share, most)), self._side.least_share), env_step=env_step)
         parts = [self._ranks.take() for _ in self._ranks.busy]
         self._learn_statistics(*parts)
         return sorted(parts, key=lambda part: int(part.worker.removeprefix("rank")))
@@ -218,7 +218,7 @@ class RankRunner:
 
     def _push(self, ranks: Sequence[int]) -> None:
         """Push the learner's weights to those of these ranks that do not have them, and wait for their answers."""
-        newest = self._end.newest()
+        newest = self._side.newest()
         lacking = [rank for rank in ranks if self._pushed.get(rank) != newest]
         if lacking:
             handle = self._updater.push_weights(worker_ids=lacking)
@@ -229,7 +229,7 @@ class RankRunner:
     def _learn_statistics(self, *parts: Collected) -> None:
         """Send what envs are normalised by with the next orders, where rows brought more of it."""
         if not parts or any(part.segment.observed for part in parts):
-            self._statistics = flat_names(self._end.statistics())
+            self._statistics = flat_names(self._side.statistics())
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -241,7 +241,7 @@ class RankRunner:
             try:
                 self._ranks.check()
             except CommError as lost:
-                text = str(lost)  # the group knows how the rank ended
+                text = str(lost)  # it describes how the rank ended
             raise RunnerLostError(f"{text.rstrip('.')}.") from error
 
     def flush(self) -> None:
@@ -252,17 +252,17 @@ class RankRunner:
         return True
 
     def workers(self) -> Mapping[str, str]:
-        """Return rows of the run's panel: how the ranks fare."""
-        return {**self._end.describe(), "weights pushed": f"{self._ranks.version:,} times"}
+        """Return the status of the ranks: rows of the run's panel."""
+        return {**self._side.describe(), "weights pushed": f"{self._ranks.version:,} times"}
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._end.rows_state(), "random_rows": max(0, self._random_rows)}
+        return {"rows": self._side.rows_state(), "random_rows": max(0, self._random_rows)}
 
     def load_state_dict(self, state: State) -> None:
         """Resume from what `state_dict` returned, with the rows of random actions that were not collected by then."""
         if state:
-            self._end.rows.load_state_dict(state["rows"])
+            self._side.rows.load_state_dict(state["rows"])
         self._random_rows = state.get("random_rows", 0)
         self.start()
 

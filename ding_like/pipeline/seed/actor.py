@@ -210,7 +210,7 @@ class Actor(ChildProcess):
                 raise next(iter(self._failures.values()))
             is_done = not self._working
         if is_done:
-            self.tell("done")
+            self.report("done")
 
     # --- called by the threads
 
@@ -219,9 +219,9 @@ class Actor(ChildProcess):
         with self._lock:
             is_last = self._not_ready == {name}
             self._not_ready.discard(name)
-        self.tell("back", worker=name)
+        self.report("back", worker=name)
         if is_last:
-            self.tell_ready()
+            self.report_ready()
 
     def may_restart(self, name: str, failure: BaseException, *, is_fruitless: bool) -> bool:
         """Report a failure of a thread, and return whether it may start again."""
@@ -229,10 +229,10 @@ class Actor(ChildProcess):
             if self._not_ready:  # the process fails, and reports
                 return False
             reported = {"worker": name, **describe_error(failure)}
-            self.tell("lost", **reported)
+            self.report("lost", **reported)
             may = not is_fruitless and self._budget.spend()
         if not may:
-            self.tell("gone", **reported)
+            self.report("gone", **reported)
         return may
 
     def note_end(self, name: str, failure: BaseException | None) -> None:

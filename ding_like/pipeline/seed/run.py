@@ -42,7 +42,7 @@ from ding_like.policy import Policy
 from ding_like.policy.remote_infer import ActorPart
 from ding_like.types import Json
 
-_ENDLESS_S = float("inf")  # patience with a driver that was stopped: its end ends its children by itself
+_ENDLESS_S = float("inf")  # patience with a driver that was stopped: its children end with it
 _logger = logging.getLogger(__name__)
 
 

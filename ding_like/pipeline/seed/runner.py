@@ -21,9 +21,9 @@ from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.types import Setting, State
 from ding_like.utils.timing import RateLimiter
 
-_LOOK_S = 0.2  # between two looks at whether the run is to end, and at those who work for it
+_LOOK_S = 0.2  # between two checks of the workers, and of whether the run is to end
 _LEAVE_S = 0.5  # that a round may still take then
-_MOST = 2.0**53  # that is believed of a number which a source sends
+_MOST = 2.0**53  # numbers beyond it, which a source sends, are ignored
 _NO_ORDER = (-1, -1)
 _OF_SERVERS = {"mean_batch", "p50_ms", "p99_ms", "queue"}
 
@@ -40,7 +40,7 @@ class SeedRunner:
 
     def __init__(
         self,
-        end: LearnerSide,
+        side: LearnerSide,
         settings: SeedSettings,
         *,
         rows: RowServer,
@@ -50,18 +50,18 @@ class SeedRunner:
         is_leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._end, self._settings = end, settings
+        self._side, self._settings = side, settings
         self._rows, self._weights, self._workers = rows, weights, workers
         self._is_leaving, self._clock = is_leaving, clock
         self.close = close  # may be called again
-        self._intake = end.receiver
-        self._segment_rows = end.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
+        self._receiver = side.receiver
+        self._segment_rows = side.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
         self._beat = RateLimiter(settings.max_train_frequency, clock)
         self._first: Version | None = None  # that was published in this stretch of the run
         self._published: Version | None = None
-        self._random_rows = end.random_rows  # that are still to be collected
+        self._random_rows = side.random_rows  # that are still to be collected
         self._waited_s = 0.0  # for rows that were asked for, since some came
-        self._report: RemoteCollectors = self._intake.report
+        self._report: RemoteCollectors = self._receiver.report
         self._report.beside = self._numbers
 
     @property
@@ -78,8 +78,8 @@ class SeedRunner:
             self._use_statistics()  # those of a saved point: actors have none of their own
             while self._random_rows > 0 and not self._is_leaving():
                 # Actors act at random at a run's first env steps.
-                came = self._round(self._random_rows, env_step=0, most=self._end.random_share)
-                self._random_rows -= self._intake.put_random([_collected(each) for each in came])
+                came = self._round(self._random_rows, env_step=0, most=self._side.random_share)
+                self._random_rows -= self._receiver.put_random([_collected(each) for each in came])
                 self._acknowledge(came)
             if self._settings.comm == "async":
                 self._give()
@@ -93,22 +93,22 @@ class SeedRunner:
                 self._take_arrived()
 
     def _take_round(self) -> None:
-        order = self._end.rows.order()
+        order = self._side.rows.order()
         if order.rows:
             self.publish()
             began_s = self._clock()
             came = self._round(order.rows, env_step=order.env_step)
             self._report.note_round(self._clock() - began_s)
-            self._intake.put([_collected(each) for each in came], order)
+            self._receiver.put([_collected(each) for each in came], order)
             self._acknowledge(came)
         else:
             self._arrived(min(_LOOK_S, self._beat.wait_s))  # no rows were ordered: updates are behind
         self._learn()
 
     def _take_arrived(self) -> None:
-        order = self._end.rows.order()
+        order = self._side.rows.order()
         for arrived in self._arrived(min(_LOOK_S, self._beat.wait_s or _LOOK_S)):
-            self._intake.put([_collected(arrived)], order)
+            self._receiver.put([_collected(arrived)], order)
             self._acknowledge([arrived])
         self._learn()
         if self._weights.is_due:
@@ -117,14 +117,14 @@ class SeedRunner:
 
     def _learn(self) -> None:
         """Take the updates that are allowed by now."""
-        while self._beat.is_due and not self._is_leaving() and self._end.rows.train_next(self._end.parts.learner):
+        while self._beat.is_due and not self._is_leaving() and self._side.rows.train_next(self._side.parts.learner):
             self._beat.record()
 
     def publish(self) -> None:
         """Send the learner's weights to the servers, unless they were sent."""
-        newest = self._intake.newest()
+        newest = self._receiver.newest()
         if newest != self._published:
-            self._weights.publish(self._end.acting(statistics={}))
+            self._weights.publish(self._side.acting(statistics={}))
             self._published, self._first = newest, self._first or newest
 
     # --- rows
@@ -168,7 +168,7 @@ class SeedRunner:
 
     def _use_statistics(self) -> None:
         """Have the envs of all actors normalised by what is known by now, if anything is."""
-        known = self._end.statistics()
+        known = self._side.statistics()
         if known:
             self._rows.use_statistics(flat_names(known))
 
@@ -179,7 +179,7 @@ class SeedRunner:
 
     def _give(self) -> None:
         """Give the actors as many orders as they may have, unless updates are behind."""
-        order = self._end.rows.order()
+        order = self._side.rows.order()
         if order.rows and not self._is_leaving():
             for name in self._actors():
                 while self._order(name, self._segment_rows, env_step=order.env_step) is not None:
@@ -190,7 +190,7 @@ class SeedRunner:
         # A server keeps a request until it has weights as new as these: untrained ones never act.
         least = self._published if self._settings.comm == "sync" else self._first
         assert least is not None, "weights are published before the first order"
-        setting = self._end.parts.policy.command_mode.get_setting_collect({"envstep": env_step})
+        setting = self._side.parts.policy.command_mode.get_setting_collect({"envstep": env_step})
         newest, extra = self._published, {"least": list(least), "setting": dict(setting)}
         return self._rows.give(name, rows, env_step=env_step, newest=newest, extra=extra)
 
@@ -202,7 +202,7 @@ class SeedRunner:
         """
         present = self._present()
         asked = {
-            name: max(int(min(share, most)), self._end.least_share)
+            name: max(int(min(share, most)), self._side.least_share)
             for name, share in zip(present, shares(rows, len(present)), strict=True)
             if share
         }
@@ -245,7 +245,7 @@ class SeedRunner:
     # --- reports
 
     def workers(self) -> Mapping[str, str]:
-        """Return how central inference and the actors fare: rows of the run's panel."""
+        """Return the status of inference and of the actors: rows of the run's panel."""
         self._report.keep(self._actors())
         numbers = self._inference()
         rows = {}
@@ -253,7 +253,7 @@ class SeedRunner:
             rows["batch"] = f"{numbers['mean_batch']:.3g} observations"
             rows["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
             rows["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
-        return {**rows, **self._end.describe(), **self._workers.describe()}
+        return {**rows, **self._side.describe(), **self._workers.describe()}
 
     def _inference(self) -> dict[str, float]:
         """Return what servers and actors measured in their last second; empty before they have.
@@ -296,12 +296,12 @@ class SeedRunner:
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._end.rows_state(), "random_rows": max(0, self._random_rows)}
+        return {"rows": self._side.rows_state(), "random_rows": max(0, self._random_rows)}
 
     def load_state_dict(self, state: State) -> None:
-        """Go on from what `state_dict` returned, with the rows of random actions that were not collected by then."""
+        """Resume from what `state_dict` returned, with the rows of random actions that were not collected by then."""
         if state:
-            self._end.rows.load_state_dict(state["rows"])
+            self._side.rows.load_state_dict(state["rows"])
         self._random_rows = state.get("random_rows", 0)
         self.start()
 

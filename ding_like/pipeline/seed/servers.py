@@ -114,7 +114,7 @@ class InferenceServer(ForkServerProcess, ChildProcess):  # type: ignore[misc]  #
                 opened.callback(requests.close)
                 self._batcher = Batcher(settings.batchsize, settings.delay_s, hold_s=settings.hold_s)
                 self._stats = InferenceStats()
-                self.tell_ready()
+                self.report_ready()
                 self._answer_requests(requests, weights, link, stop)
             except Exception as error:  # a user's model may raise anything; the driver gets it, and it is raised again
                 link.send_error(f"{type(error).__name__}: {error}")

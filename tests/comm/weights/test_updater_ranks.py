@@ -22,7 +22,7 @@ import torch.distributed as dist
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Weights
 from ding_like.comm.weights import update_worker
-from ding_like.comm.weights.update_worker import tell
+from ding_like.comm.weights.update_worker import send_word
 from ding_like.errors import CommError
 from tests.comm.weights.rank_process import TIMEOUT_S, state
 
@@ -206,7 +206,7 @@ def test_a_rank_killed_half_way_is_named_and_its_next_life_is_updated() -> None:
             assert again.hears() == "ready"
             updater.push_weights(state(4.0))
             assert one.hears() == again.hears() == "got 4 whole"
-            assert [tell(store, rank, "shutdown", timeout_s=TIMEOUT_S) for rank in (1, 2)] == ["down", "down"]
+            assert [send_word(store, rank, "shutdown", timeout_s=TIMEOUT_S) for rank in (1, 2)] == ["down", "down"]
             assert (one.end()[0], again.end()[0]) == (0, 0)
         updater.close()
 

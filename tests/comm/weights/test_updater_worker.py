@@ -13,7 +13,7 @@ from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.weights.update_worker import LostTransferError, tell
+from ding_like.comm.weights.update_worker import LostTransferError, send_word
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 
@@ -27,7 +27,7 @@ def served(stack: ExitStack, store: Any, worker: WeightUpdateWorker) -> None:
     """Serve in a thread until the test is over."""
 
     def end() -> None:
-        assert tell(store, worker.rank, "shutdown", timeout_s=60.0) == "down"
+        assert send_word(store, worker.rank, "shutdown", timeout_s=60.0) == "down"
         thread.join(60.0)
         assert not thread.is_alive()
 
@@ -58,7 +58,7 @@ def test_continue_collects_and_says_busy_meanwhile() -> None:
     worker = WeightUpdateWorker(store, 1, policy(), on_continue=lambda: statuses.append(store["NODE_1_status"]))
     assert store["NODE_1_status"] == b"done" and worker.step() is None
 
-    tell(store, 1, "continue")
+    send_word(store, 1, "continue")
     word = worker.step()
 
     assert word == "continue" and statuses == [b"busy"] and store["NODE_1_status"] == b"done"
@@ -88,7 +88,7 @@ def test_weights_that_are_lost_on_their_way_do_not_end_serving() -> None:
     with ExitStack() as stack:
         served(stack, store, Loses(store, 1, policy()))
         for _ in range(2):
-            assert tell(store, 1, "update_weights", timeout_s=60.0) == "failed: the trainer was lost."
+            assert send_word(store, 1, "update_weights", timeout_s=60.0) == "failed: the trainer was lost."
 
 
 def test_an_unknown_word_is_a_runtime_error_and_the_trainer_hears_of_it() -> None:
@@ -107,7 +107,7 @@ def test_telling_a_rank_that_is_not_there_ends_by_its_deadline() -> None:
     store: dict[str, bytes] = {"NODE_1_out": b"down"}  # of an earlier life
 
     with pytest.raises(CommError, match=r"worker rank 1 has not answered 'shutdown' within 0\.01 s"):
-        tell(store, 1, "shutdown", timeout_s=0.01)
+        send_word(store, 1, "shutdown", timeout_s=0.01)
 
     assert "NODE_1_in" not in store
 
@@ -272,7 +272,7 @@ def test_a_subclass_serves_a_trainer_that_names_no_push_and_does_what_it_likes()
     for _ in range(2):
         store["NODE_1_in"] = b"update_weights"
         assert worker.step() == "update_weights" and store.pop("NODE_1_out") == b"updated"
-    tell(store, 1, "continue")
+    send_word(store, 1, "continue")
     worker.step()
     store["NODE_1_in"] = b"seeding_7"
     worker.step()

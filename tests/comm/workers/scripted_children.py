@@ -34,7 +34,7 @@ class Scripted(ChildProcess):
         getattr(self, f"_{self.script}")(stop)
 
     def _wait(self, stop: threading.Event) -> None:
-        self.tell_ready(pid=os.getpid())
+        self.report_ready(pid=os.getpid())
         stop.wait(60.0)
 
     def _write_then_wait(self, stop: threading.Event) -> None:
@@ -46,43 +46,43 @@ class Scripted(ChildProcess):
         stop.wait(60.0)
 
     def _ignore(self, stop: threading.Event) -> None:
-        self.tell_ready()
+        self.report_ready()
         threading.Event().wait(60.0)
 
     def _refuse(self, stop: threading.Event) -> None:
         raise EnvError("the env has no doors")
 
     def _stumble(self, stop: threading.Event) -> None:
-        self.tell_ready()
+        self.report_ready()
         raise KeyError("door")
 
     def _crash(self, stop: threading.Event) -> None:
-        self.tell_ready()
+        self.report_ready()
         os.kill(os.getpid(), signal.SIGSEGV)
 
     def _done(self, stop: threading.Event) -> None:
-        self.tell_ready()
-        self.tell("done")
+        self.report_ready()
+        self.report("done")
 
     def _lose_part(self, stop: threading.Event) -> None:
-        self.tell_ready()
+        self.report_ready()
         told = dict(type="EnvError", text="step 7 raised", trace='File "env.py", line 3, in step')
-        self.tell("lost", worker="actor1", **told)
-        self.tell("back", worker="actor1")
+        self.report("lost", worker="actor1", **told)
+        self.report("back", worker="actor1")
         stop.wait(60.0)
 
     def _give_part_up(self, stop: threading.Event) -> None:
-        self.tell_ready()
-        self.tell("gone", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
+        self.report_ready()
+        self.report("gone", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
         stop.wait(60.0)
 
     def _lose_one_of_two(self, stop: threading.Event) -> None:
-        self.tell_ready()
-        self.tell("lost", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
-        self.tell("gone", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
+        self.report_ready()
+        self.report("lost", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
+        self.report("gone", worker="actor1", type="EnvError", text="step 7 raised", trace="...")
         stop.wait(60.0)
 
     def _have_child(self, stop: threading.Event) -> None:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-        self.tell_ready(pid=os.getpid(), child=child.pid)
+        self.report_ready(pid=os.getpid(), child=child.pid)
         stop.wait(60.0)

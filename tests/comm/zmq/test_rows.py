@@ -126,7 +126,7 @@ def test_a_program_of_another_protocol_is_refused_with_the_reason(serve: Any, ra
     socket.send(encode(hello))
 
     answer = until(socket.receive)
-    assert b"install its ding-like" in bytes(answer[0]) and server.sources() == {}
+    assert b"install the ding-like" in bytes(answer[0]) and server.sources() == {}
 
 
 def test_a_server_joins_and_tells_its_numbers(serve: Any, stack: ExitStack) -> None:
