@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -60,7 +59,7 @@ class HybridSpace(spaces.Box):
         """Return the upper bounds of the parameters [P]."""
         return np.asarray(self.high[1:])
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Array:
+    def sample(self, mask: None = None, probability: None = None) -> Array:
         """Return a random row: every choice is as likely, parameters are drawn as those of a Box."""
         row: Array = super().sample() if mask is None and probability is None else super().sample(mask)
         row[0] = self.np_random.integers(self.num_choices)
@@ -119,7 +118,7 @@ def read_parameter_mask(
     return np.array(given).astype(bool)
 
 
-def hybrid_sizes(action_shape: Any) -> tuple[int, int]:
+def hybrid_sizes(action_shape: object) -> tuple[int, int]:
     """Return (number of choices, number of parameters) of a model's `action_shape`; ConfigError for another form."""
     keys = ("action_type_shape", "action_args_shape")
     given = [action_shape.get(key) for key in keys] if isinstance(action_shape, Mapping) else []
@@ -134,7 +133,7 @@ def hybrid_sizes(action_shape: Any) -> tuple[int, int]:
     return sizes[0], sizes[1]
 
 
-def hybrid_mask(action_shape: Any, mask: Any) -> Array:
+def hybrid_mask(action_shape: object, mask: Sequence[Sequence[float]] | Array | None) -> Array:
     """Return bool [K, P], which parameters belong to which choice, of a model's `action_shape` and `action_mask`.
 
     None means that all belong to all. Raises ConfigError if the two do not fit.

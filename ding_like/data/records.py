@@ -19,7 +19,7 @@ class EpisodeRecord:
     env_info: Mapping[str, Any] = field(default_factory=dict)  # the env's whole `info` of the last step
 
     @property
-    def final_info(self) -> dict[str, Any]:
+    def final_info(self) -> dict[str, object]:
         """The env's `info` of the last step, with the return as `eval_episode_return`."""
         return {**self.env_info, "eval_episode_return": self.return_}
 

@@ -105,7 +105,7 @@ def _narrowed(column: Array, values: list[Any]) -> Array:
     return narrow if all(float(np.float32(value)) == value for value in wholes) else column
 
 
-def to_tensor_transitions(data: Sequence[Row], shallow_copy_next_obs: bool = True) -> list[dict[str, Any]]:
+def to_tensor_transitions(data: Sequence[Row], shallow_copy_next_obs: bool = True) -> list[dict[str, object]]:
     """Turn the arrays of transitions into tensors; scalars stay what they are.
 
     With `shallow_copy_next_obs`, each `next_obs` is the next transition's `obs` (the same tensor) where the two belong

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from gymnasium import spaces
@@ -24,10 +24,10 @@ class OtherSpace(spaces.Space[Any]):
         super().__init__()
         self.text = text
 
-    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+    def sample(self, mask: object = None, probability: object = None) -> NoReturn:
         raise NotImplementedError(f"of {self.text} no more is known than its name")
 
-    def contains(self, x: Any) -> bool:
+    def contains(self, x: object) -> bool:
         return True
 
     def __repr__(self) -> str:

@@ -13,10 +13,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from ding_like.errors import ConfigError
 from ding_like.utils.timing import Interval
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 T = TypeVar("T")
 
@@ -190,7 +193,7 @@ def read_private_file(path: str | os.PathLike[str], *, max_bytes: int) -> bytes:
         return file.read(max_bytes)
 
 
-def save_plan(path: Path, plan: Any, *, version: int) -> None:  # Any: a dataclass
+def save_plan(path: Path, plan: DataclassInstance, *, version: int) -> None:
     """Write the fields of a dataclass as JSON, with the version of their format."""
     write_text(path, json.dumps({"format": version, **asdict(plan)}, indent=2))
 
