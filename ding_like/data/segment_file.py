@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -24,7 +24,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from ding_like.errors import CheckpointError, CommError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 from ding_like.utils.files import WrongSizeError, atomic_write, is_full, read_regular_file
 
 _COLUMNS_FORMAT = "ding_like columns 1"
@@ -227,7 +227,7 @@ def _read_bytes(path: Path, nbytes: int) -> bytes:
         raise SegmentError("foreign", f"{path.name} cannot be read: {error.strerror or error}") from error
 
 
-def _header(data: bytes, name: str) -> dict[str, Any]:
+def _header(data: bytes, name: str) -> dict[str, Json]:
     try:
         (length,) = struct.unpack("<Q", data[:8])
         if length > min(_MAX_HEADER, len(data) - 8):
@@ -237,7 +237,7 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
             raise SegmentError(
                 "foreign", f"segment {name} has a header of more than {_MAX_COLUMNS} columns, or one that is nested"
             )
-        meta: dict[str, Any] = json.loads(text)["__metadata__"]
+        meta: dict[str, Json] = json.loads(text)["__metadata__"]
         if meta["format"] != _FORMAT:
             found = str(meta["format"])[:80]
             raise SegmentError("foreign", f"segment {name} is of format {found!r}, expected {_FORMAT!r}")
@@ -246,7 +246,7 @@ def _header(data: bytes, name: str) -> dict[str, Any]:
     return meta
 
 
-def _meta(given: Mapping[str, Any]) -> SegmentMeta:
+def _meta(given: Mapping[str, Json]) -> SegmentMeta:
     """Return where a segment comes from. Raises TypeError for other fields or types than SegmentMeta has."""
     if not set(given) <= set(_META_TYPES):
         raise TypeError(f"there are no fields {sorted(set(given) - set(_META_TYPES))}")

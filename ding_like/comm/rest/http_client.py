@@ -20,6 +20,7 @@ from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, draw_secret
 from ding_like.comm.rest.messages import ROUTES, CoordinatorService
 from ding_like.comm.rest.wire import STATUS, RefusedError, UnreachableError, decode, encode, printable
 from ding_like.errors import CommError
+from ding_like.types import Json
 
 M = TypeVar("M")
 
@@ -127,9 +128,9 @@ class HttpCoordinator(CoordinatorService):
         path = route.path.format(worker=worker_id, item=item)
         return self._ask(route.method, path, route.reply, message=message, worker=worker_id)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Json]:
         """Return a description of the run."""
-        return self._ask("GET", "/v1/status", dict[str, Any])
+        return self._ask("GET", "/v1/status", dict[str, Json])
 
     def put_file(self, path: str, data: bytes) -> None:
         """Bring a file to the coordinator, under a path of its file routes. Raises RefusedError for one too large."""

@@ -36,6 +36,7 @@ from ding_like.comm.rest.auth import (
 )
 from ding_like.comm.rest.wire import RefusedError, check_id, decode, encode
 from ding_like.comm.weights.delta import delta
+from ding_like.types import Json
 from ding_like.utils.files import atomic_write, is_full, read_regular_file
 from ding_like.utils.machine import is_loopback
 from ding_like.utils.timing import Interval
@@ -181,7 +182,7 @@ class LockedCalls(Protocol):
 
     def register(self, message: m.Register) -> m.Registered: ...
 
-    def status(self) -> dict[str, Any]: ...
+    def status(self) -> dict[str, Json]: ...
 
 
 class CoordinatorServer(HttpServer):

@@ -25,7 +25,7 @@ from ding_like.data.segment_file import (
     write_segment,
 )
 from ding_like.errors import CommError, ConfigError, SchemaError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 logger = logging.getLogger(__name__)
 
@@ -295,7 +295,7 @@ class RestBatchSource:
         self.num_learned = learned  # batches of which an update was reported
         self._is_reported = True  # an update with the batch given out last
         self._reply: m.SampleReply | None = None  # that was taken in last
-        self._info: dict[str, Any] = {}
+        self._info: dict[str, Json] = {}
         self._priorities: list[Array] = []
         self._reported_s = 0.0
         self._train_iter = train_iter
@@ -336,7 +336,7 @@ class RestBatchSource:
             self._changed.notify_all()
             return self._fetched.popleft()
 
-    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Json]]) -> None:
         """Report an update with the batch given out last; many reports travel together, with the last one's `info`."""
         self._train_iter = train_iter
         if not self._is_reported:
@@ -359,7 +359,7 @@ class RestBatchSource:
         """Return what is told: numbers of the learner, with how many batches came and how many were learned from."""
         counts = {"received_updates": self.num_received, "learned_updates": self.num_learned}
         info = {**self._info, **counts}
-        fields: dict[str, Any] = {}
+        fields: dict[str, Json] = {}
         if self._priorities:
             fields = {
                 "places": np.concatenate([drawn.places for drawn in self._reader.drawn]),

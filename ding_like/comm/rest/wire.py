@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 
 from ding_like.errors import CommError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 M = TypeVar("M")
 
@@ -64,7 +64,7 @@ MAX_COUNT = 2**48
 Id = Annotated[str, "id"]
 Ints = Annotated[Array, "int64"]
 Floats = Annotated[Array, "float32"]
-_KINDS: dict[type, Any] = {list: list[Any], dict: dict[str, Any]}  # of values whose annotation is Any
+_KINDS: dict[type, Any] = {list: list[Any], dict: dict[str, Json]}  # of values whose annotation is Any
 
 
 class RefusedError(CommError):
@@ -82,7 +82,7 @@ class UnreachableError(CommError):
     """Failure to reach the coordinator for `retry_s`."""
 
 
-def encode(message: Any) -> bytes:
+def encode(message: object) -> bytes:
     """Return the JSON of a message. Raises ValueError for a number that is not finite."""
     return json.dumps(_plain(message), allow_nan=False, separators=(",", ":")).encode()
 
@@ -186,7 +186,7 @@ def _read_message(cls: Any, value: Any, where: str, depth: int) -> Any:
 
 
 @functools.cache
-def _fields(cls: Any) -> tuple[dict[str, Any], set[str]]:
+def _fields(cls: Any) -> tuple[dict[str, Json], set[str]]:
     """Return (annotation by name, names without a default)."""
     hints = typing.get_type_hints(cls, include_extras=True)
     fields = dataclasses.fields(cls)
@@ -224,7 +224,7 @@ def _text(value: Any, where: str) -> str:
     return text
 
 
-def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Json]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key comes twice")

@@ -6,7 +6,6 @@ import os
 from abc import ABC, abstractmethod
 from itertools import count as count_from
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +33,7 @@ _WAIT_S = 1.0  # of a NaiveCollector for credit, before it asks again
 class BaseCommCollector(ABC, Configurable):
     """Base of the links between a parallel collector and a coordinator."""
 
-    config: dict[str, Any] = {}
+    config: dict[str, Json] = {}
 
     def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
@@ -197,10 +196,7 @@ def create_comm_collector(cfg: Config) -> BaseCommCollector:
     KeyError) for an unknown name, and ConfigError that names a missing key.
     """
     section = {**cfg, "type": cfg.get("comm_collector_type") or cfg.get("type")}
-    collector: BaseCommCollector = class_of(COMM_COLLECTOR_REGISTRY, section, BaseCommCollector, default="flask_fs")(
-        cfg
-    )
-    return collector
+    return class_of(COMM_COLLECTOR_REGISTRY, section, BaseCommCollector, default="flask_fs")(cfg)
 
 
 class NaiveCollector(Slave):

@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -53,7 +52,7 @@ _KEYS = ("main", "seed", "num_batches", "publish_interval_s")
 class BaseCommLearner(ABC, Configurable):
     """Base of the links between a learner and a coordinator."""
 
-    config: dict[str, Any] = {}
+    config: dict[str, Json] = {}
 
     def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
@@ -619,5 +618,4 @@ def create_comm_learner(cfg: Config) -> BaseCommLearner:
     KeyError) for an unknown name, and ConfigError that names a missing key.
     """
     section = {**cfg, "type": cfg.get("comm_learner_type") or cfg.get("type")}
-    learner: BaseCommLearner = class_of(COMM_LEARNER_REGISTRY, section, BaseCommLearner, default="flask_fs")(cfg)
-    return learner
+    return class_of(COMM_LEARNER_REGISTRY, section, BaseCommLearner, default="flask_fs")(cfg)

@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from flask import Flask
+
 from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_server import CoordinatorServer, make_app
@@ -19,6 +21,7 @@ from ding_like.comm.rest.messages import ROUTES, CoordinatorService, Stamp
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.comm.weights.files import prune_weights
+from ding_like.config import FrozenConfig
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
 from ding_like.pipeline.checks import has_league, steps_per_row, warmup_steps
@@ -36,11 +39,13 @@ from ding_like.pipeline.parallel.settings import (
 )
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.pipeline.self_play import make_league
+from ding_like.types import Config, Json
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import COORDINATOR_REGISTRY
 from ding_like.utils.run_folder import FolderLock, make_folder
 from ding_like.utils.timing import Interval
 from ding_like.worker import create_parallel_commander
+from ding_like.worker.commander import NaiveCommander
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +118,7 @@ class LockedService(CoordinatorService):
         """Answer the message of a route, for workers in this process."""
         return self.answer(name, worker_id, (item,) if item else (), message, None)
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Json]:
         with self.locked():
             return self._core.status()
 
@@ -209,7 +214,7 @@ class Coordinator:
     raise RefusedError for a task or a buffer that is not there, and change nothing then.
     """
 
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, cfg: Config) -> None:
         """Open the run's folder and its state. Raises ConfigError for a missing key or a folder in use."""
         required(cfg, "main", of="a coordinator")
         self._cfg = cfg
@@ -266,7 +271,7 @@ class Coordinator:
         self._watch_from_now()
         self.info(f"listening at {self.url}, run {self.core.run_id}, start {self.core.epoch}")
 
-    def start_behind(self) -> Any:
+    def start_behind(self) -> Flask:
         """Begin without a port of its own; return the WSGI application that a server is to serve in this process."""
         app = make_app(self.service, self._begin(), segments=self.system.path_data, weights=self.system.path_policy)
         self._watch_from_now()
@@ -347,12 +352,12 @@ class Coordinator:
         if hasattr(self, "_parts"):  # the constructor came to its end
             self.close()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Json]:
         """Return all that a coordinator needs to continue, as plain data."""
         with self.service.locked():
             return self._store.dump()
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Json]) -> None:
         """Continue from what `state_dict` returned. Raises CommError once the coordinator was started."""
         if self._server is not None:
             raise CommError("a coordinator that was started takes no other state: make a new one.")
@@ -444,12 +449,12 @@ class Coordinator:
 
 
 def make_core(
-    cfg: Any, system: SystemConfig, *, store: StateStore, seed: int, max_env_step: float
-) -> tuple[CoordinatorCore, Any]:
+    cfg: FrozenConfig, system: SystemConfig, *, store: StateStore, seed: int, max_env_step: float
+) -> tuple[CoordinatorCore, NaiveCommander]:
     """Return (core, commander) of a compiled config, going on from what the store holds."""
     evaluator = cfg.policy.eval.evaluator
     commander_cfg = dict(cfg.policy.other.get("commander") or {})
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Json] = {}
     if has_league(cfg):
         commander_cfg.setdefault("type", "one_vs_one")
         # Snapshots are versions that were published already: there is nothing to copy.
@@ -484,7 +489,7 @@ def make_core(
     return core, commander
 
 
-def _ratio(policy: Any, system: SystemConfig) -> UpdateRatio | OnPolicyRatio:
+def _ratio(policy: FrozenConfig, system: SystemConfig) -> UpdateRatio | OnPolicyRatio:
     collect, episodes = policy.collect, system.segment_episodes
     if policy.on_policy and episodes:
         return OnPolicyRatio(1, batch_segments=-(-int(collect.n_episode) // episodes))
@@ -498,12 +503,11 @@ def _ratio(policy: Any, system: SystemConfig) -> UpdateRatio | OnPolicyRatio:
     )
 
 
-def create_coordinator(cfg: Mapping[str, Any]) -> Coordinator:
+def create_coordinator(cfg: Config) -> Coordinator:
     """Build the coordinator that `cfg.system.coordinator.type` names, a registered name or "module:Class".
 
     `import_names` beside it says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
     """
     system = cfg.get("system")
     section = system.coordinator if isinstance(system, SystemConfig) else (system or {}).get("coordinator") or {}
-    coordinator: Coordinator = class_of(COORDINATOR_REGISTRY, section, Coordinator, default="flask_fs")(cfg)
-    return coordinator
+    return class_of(COORDINATOR_REGISTRY, section, Coordinator, default="flask_fs")(cfg)

@@ -7,13 +7,13 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.weights.files import read_weights
+from ding_like.config import FrozenConfig
 from ding_like.data.env_metrics import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
@@ -22,6 +22,7 @@ from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.report.progress import Progress
 from ding_like.report.run_console import RunConsole
 from ding_like.report.text import measure
+from ding_like.types import Json
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.metrics import MetricsSink
@@ -38,7 +39,7 @@ _POLICY_ID = "policy"  # of the one policy that commanders train so far
 class CoordinatorRun:
     """Observer of a run until it is over: metrics, the console, the best checkpoint, the result."""
 
-    def __init__(self, cfg: Any, coordinator: Coordinator, *, origin: Origin | None = None) -> None:
+    def __init__(self, cfg: FrozenConfig, coordinator: Coordinator, *, origin: Origin | None = None) -> None:
         self._cfg = cfg
         self._system = coordinator.system
         self._coordinator = coordinator
@@ -50,9 +51,9 @@ class CoordinatorRun:
             self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
-        self._evaluations: list[dict[str, Any]] = []  # that were not noted yet
-        self._refuted: list[dict[str, Any]] = []  # that the final evaluation did not confirm
-        self._unsaved_best: Mapping[str, Any] | None = None  # weights that found no room on the disk yet
+        self._evaluations: list[dict[str, Json]] = []  # that were not noted yet
+        self._refuted: list[dict[str, Json]] = []  # that the final evaluation did not confirm
+        self._unsaved_best: Mapping[str, Json] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
     def watch(self, console: RunConsole, *, check: Callable[[], None]) -> RunResult:
@@ -82,7 +83,7 @@ class CoordinatorRun:
             raise TrainingError(view["failure"])
         return when_there_is_room(lambda: self._conclude(view), report=logger.warning)
 
-    def _look(self, before: dict[str, Any]) -> dict[str, Any]:
+    def _look(self, before: dict[str, Json]) -> dict[str, Json]:
         """Return the run's status, and take its new evaluations; while it cannot be read, return the status `before`.
 
         Raises TrainingError if the run halted: it is not over, and another start of the coordinator continues it.
@@ -99,7 +100,7 @@ class CoordinatorRun:
                 raise
             return before
 
-    def _take_note(self, view: dict[str, Any], console: RunConsole) -> None:
+    def _take_note(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down evaluations and, once a second, what workers reported."""
         evaluations, refuted, self._evaluations, self._refuted = self._evaluations, self._refuted, [], []
         for each in evaluations:
@@ -120,7 +121,7 @@ class CoordinatorRun:
             if numbers:
                 self._metrics.write(role, numbers, env_step=view["env_step"], train_iter=view["learn_iter"])
 
-    def _note_evaluation(self, evaluation: Mapping[str, Any], console: RunConsole) -> None:
+    def _note_evaluation(self, evaluation: Mapping[str, Json], console: RunConsole) -> None:
         returns = np.array(evaluation["returns"])
         lengths = evaluation["lengths"]
         values = {
@@ -145,7 +146,7 @@ class CoordinatorRun:
             metrics=evaluation.get("metrics"),
         )
 
-    def _note_last(self, view: dict[str, Any], console: RunConsole) -> None:
+    def _note_last(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down the learner's evaluation of its last model, as those before it; it may be the best."""
         learned, newest = self._learned(), view["policies"].get(_POLICY_ID)
         is_newest = newest is not None and newest["version"] == learned["last_iter"]
@@ -165,7 +166,7 @@ class CoordinatorRun:
             console,
         )
 
-    def _note_refuted(self, refuted: Mapping[str, Any], console: RunConsole) -> None:
+    def _note_refuted(self, refuted: Mapping[str, Json], console: RunConsole) -> None:
         """Report that the run continues, and return to the best weights but for those."""
         self._record.best_eval = refuted["best"]
         if refuted["policy"] is not None:
@@ -175,7 +176,7 @@ class CoordinatorRun:
             f"{measure(refuted['said'])}: the run goes on"
         )
 
-    def _save_best(self, policy: Mapping[str, Any], *, gives_up: bool = False) -> None:
+    def _save_best(self, policy: Mapping[str, Json], *, gives_up: bool = False) -> None:
         """Make a checkpoint of the weights with the best evaluation; on a full disk it is tried again.
 
         With `gives_up` the error of a full disk is raised: no later call tries again.
@@ -206,7 +207,7 @@ class CoordinatorRun:
             if self._words.pass_s():
                 logger.warning("%s waits for room on the disk: %s", path, error)
 
-    def _progress(self, view: dict[str, Any]) -> Progress:
+    def _progress(self, view: dict[str, Json]) -> Progress:
         stats = _stats(view)
         collector = stats["collector"]
         roles = [each["role"] for each in view["workers"].values()]
@@ -235,12 +236,12 @@ class CoordinatorRun:
             workers=workers,
         )
 
-    def _learned(self) -> dict[str, Any]:
-        result: dict[str, Any] | None = self._commander.learn_result
+    def _learned(self) -> dict[str, Json]:
+        result: dict[str, Json] | None = self._commander.learn_result
         assert result is not None, "a run that is over without a failure has a learner's result"
         return result
 
-    def _conclude(self, view: dict[str, Any]) -> RunResult:
+    def _conclude(self, view: dict[str, Json]) -> RunResult:
         if self._unsaved_best is not None:
             self._save_best(self._unsaved_best, gives_up=True)
         learned = self._learned()
@@ -258,7 +259,7 @@ class CoordinatorRun:
         )
 
 
-def _stats(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _stats(view: dict[str, Json]) -> dict[str, dict[str, Json]]:
     """Return what collectors (their mean) and the learner reported last."""
     workers = view["workers"].values()
     collectors = [each["stats"] for each in workers if each["role"] == "collector" and each["stats"]]

@@ -12,7 +12,6 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from ding_like.pipeline.learners.synced import EqualityCheck, join_policy, share
 from ding_like.pipeline.parallel.settings import required
 from ding_like.pipeline.process import training_process
 from ding_like.policy import Policy
+from ding_like.types import Config, Json
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.processes import watch_parent
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
@@ -60,9 +60,9 @@ class LearnerAggregator(Configurable):
     `merge_priority`; the others cannot continue then, and are to be started anew.
     """
 
-    config: dict[str, Any] = {"num_learners": 2, "timeout_s": None}
+    config: dict[str, Json] = {"num_learners": 2, "timeout_s": None}
 
-    def __init__(self, cfg: Mapping[str, Any]) -> None:
+    def __init__(self, cfg: Config) -> None:
         """Check the config. Raises ConfigError for a lost key, and where a batch cannot be shared equally."""
         required(cfg, "main", of="a learner aggregator")
         main = cfg["main"]
@@ -157,7 +157,7 @@ class LearnerAggregator(Configurable):
         group.scatter([pack_batch(share, {}) for share in shares])
         return shares[0]
 
-    def merge_priority(self, priority_info: Mapping[str, Any]) -> dict[str, Any]:
+    def merge_priority(self, priority_info: Mapping[str, Json]) -> dict[str, Json]:
         """Return the first learner's `priority_info` with the priorities [B] of all; nothing without priorities."""
         if not priority_info or not self._cfg["main"].policy.priority:
             return {}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 from easydict import EasyDict
 
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.weights.encode import WireDtype
-from ding_like.config import compile_config, deep_merge, to_plain
+from ding_like.config import FrozenConfig, compile_config, deep_merge, to_plain
 from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM, log_without_effect
 from ding_like.config.report import config_error
 from ding_like.config.system import FROM_1, SECONDS, check_section
@@ -19,8 +19,11 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import check_buffer, steps_per_row, warmup_steps
 from ding_like.pipeline.learners.shares import check_shares, timeout_fault
 from ding_like.pipeline.rows import least_lead
+from ding_like.types import Config, Json
 from ding_like.utils.processes import make_own_folder
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY, SERIAL_COLLECTOR_REGISTRY, Registry
+
+C = TypeVar("C")
 
 _MEMORY = Path("/dev/shm")
 FILES = "files"  # in a run's folder: its rows and weights, if they are not in memory
@@ -45,7 +48,7 @@ class CoordinatorSettings:
     # Keys of DI-engine's configs; `lease_ttl_s` and `max_failures` replace them.
     collector_task_timeout: int = 30
     learner_task_timeout: int = 600
-    operator_server: dict[str, Any] = field(default_factory=dict)
+    operator_server: dict[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class _Given:
     learner_gpu_num: int | None = None  # of DI-engine's configs; `policy.cuda` decides whether one is used
 
 
-SYSTEM_TEMPLATE: dict[str, Any] = asdict(_Given())
+SYSTEM_TEMPLATE: dict[str, Json] = asdict(_Given())
 
 
 class SystemConfig(NamedTuple):
@@ -88,19 +91,19 @@ class SystemConfig(NamedTuple):
     path_data: Path
     path_policy: Path
     own_folder: Path | None  # that was made for this run, and goes with it
-    coordinator: dict[str, Any]
+    coordinator: dict[str, Json]
     num_collectors: int
     num_learners: int
     segment_rows: int  # with n_episode: 1, an order for `segment_episodes`
     segment_episodes: int
     max_lead_rows: int  # env steps; with n_episode: episodes
     publish_interval_s: float
-    weights: dict[str, Any]
+    weights: dict[str, Json]
     num_batches: int
     communication_mode: str
 
 
-def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory: bool = True) -> SystemConfig:
+def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, in_memory: bool = True) -> SystemConfig:
     """Fill a `system_config` with defaults. Raises ConfigError with every fault of its keys and values.
 
     Folders that it does not name are made in memory where the system has a place for that, or, for a run that may be
@@ -144,7 +147,7 @@ def read_system(system_config: Mapping[str, Any] | None, cfg: Any, *, in_memory:
     return SystemConfig(**{name: system[name] for name in SystemConfig._fields})
 
 
-def required(cfg: Mapping[str, Any], *names: str, of: str) -> None:
+def required(cfg: Config, *names: str, of: str) -> None:
     """Raise ConfigError that names the keys which the config of a part lacks."""
     if missing := [name for name in names if cfg.get(name) is None]:
         raise ConfigError(
@@ -152,7 +155,9 @@ def required(cfg: Mapping[str, Any], *names: str, of: str) -> None:
         )
 
 
-def class_of(registry: Registry[Any], section: Mapping[str, Any] | None, base: type, *, default: str) -> Any:
+def class_of(
+    registry: Registry[type[C]], section: Mapping[str, Json] | None, base: type[C], *, default: str
+) -> type[C]:
     """Return the class that `section.type` names, a registered name or "module:Class"; without one, `default`.
 
     Raises RegistryError (a KeyError) for an unknown name, ConfigError for a class that is not derived from `base`.
@@ -168,14 +173,14 @@ def class_of(registry: Registry[Any], section: Mapping[str, Any] | None, base: t
     return cls
 
 
-def system_with_coordinator(create_config: Any, system_config: Mapping[str, Any] | None) -> dict[str, Any]:
+def system_with_coordinator(create_config: object, system_config: Mapping[str, Json] | None) -> dict[str, Json]:
     """Return a `system_config` whose coordinator has the class that `create_config.coordinator` names, if any."""
     system = to_plain(system_config or {})
     named = create_config.get("coordinator") if isinstance(create_config, Mapping) else None
     return deep_merge({"coordinator": to_plain(named)}, system) if named else system
 
 
-def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
+def serial_parts(main_config: Json, create_config: Json) -> tuple[Json, Json]:
     """Return both parts of a config of DI-engine's kind as `compile_config` takes them.
 
     There `create_config.collector` may name a parallel collector, which is none of the serial ones, and the class of
@@ -194,14 +199,14 @@ def serial_parts(main_config: Any, create_config: Any) -> tuple[Any, Any]:
     return main, create
 
 
-def batch_rows(policy: Any) -> int:
+def batch_rows(policy: FrozenConfig) -> int:
     """Return the rows of a batch that is asked for; on-policy episodes have as many as they have: 1 asks for all."""
     if policy.on_policy:
         return int(policy.collect.get("n_sample") or 1)
     return int(policy.learn.batch_size)
 
 
-def buffer_size(cfg: Any) -> int:
+def buffer_size(cfg: FrozenConfig) -> int:
     """Return the rows of the coordinator's index and the learner's mirror.
 
     On-policy, they hold a few batches, or one of as many episodes as come: the mirror grows as far as it must.
@@ -211,7 +216,7 @@ def buffer_size(cfg: Any) -> int:
     return int(cfg.policy.other.replay_buffer.replay_buffer_size)
 
 
-def _segment_episodes(system: Mapping[str, Any], cfg: Any, num_collectors: int) -> int:
+def _segment_episodes(system: Mapping[str, Json], cfg: FrozenConfig, num_collectors: int) -> int:
     """Return how many whole episodes a collector sends at once: its share of n_episode, one of each env at least."""
     n_episode = int(cfg.policy.collect.get("n_episode") or 0)
     if not n_episode:
@@ -238,7 +243,7 @@ def _segment_episodes(system: Mapping[str, Any], cfg: Any, num_collectors: int) 
     return max(lanes, -(-n_episode // num_collectors))
 
 
-def _segment_rows(given: int, cfg: Any, num_collectors: int) -> int:
+def _segment_rows(given: int, cfg: FrozenConfig, num_collectors: int) -> int:
     """Return what a collector sends at once: on-policy, its share of a batch."""
     n_sample, size = int(cfg.policy.collect.get("n_sample") or 0), buffer_size(cfg)
     if n_sample < 1:
@@ -258,7 +263,7 @@ def _is_worker(key: str) -> bool:
     return key.startswith(("collector", "learner")) and key not in SYSTEM_TEMPLATE
 
 
-def _lead(given: int, segment_rows: int, policy: Any) -> int:
+def _lead(given: int, segment_rows: int, policy: FrozenConfig) -> int:
     per_row = steps_per_row(policy)
     least = least_lead(
         warmup_steps=warmup_steps(policy),
@@ -276,9 +281,9 @@ def _lead(given: int, segment_rows: int, policy: Any) -> int:
 
 
 def compile_config_parallel(
-    cfg: Mapping[str, Any],
-    create_cfg: Mapping[str, Any],
-    system_cfg: Mapping[str, Any],
+    cfg: Config,
+    create_cfg: Config,
+    system_cfg: Config,
     seed: int = 0,
     save_cfg: bool = True,
     save_path: str = "total_config.py",
@@ -289,7 +294,7 @@ def compile_config_parallel(
     coordinator_port: int | None = None,
     learner_port: int | None = None,
     collector_port: int | None = None,
-) -> Any:
+) -> EasyDict:
     """Return an EasyDict of `main`, the compiled config, and `system`, the system part with its defaults.
 
     `parallel_pipeline((result.main, create_cfg, result.system))` runs it. The coordinator's host and port go into

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from easydict import EasyDict
 
@@ -19,7 +17,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, versus
 from ding_like.policy import Policy
-from ding_like.types import Array, EnvManager, Setting, StepBatch
+from ding_like.types import Array, Config, EnvManager, Json, Setting, StepBatch
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
@@ -36,14 +34,12 @@ class BaseParallelCollector(ABC, Configurable):
     `_finish_task`. A sub-class may override any of them. `sink` and `reader` are the channels to the coordinator.
     """
 
-    config: dict[str, Any] = {
+    config: dict[str, Json] = {
         "print_freq": 5,  # seconds between two lines in the collector's log
     }
     _loop: RolloutLoop  # of the envs, from the first step on
 
-    def __init__(
-        self, cfg: Mapping[str, Any], *, sink: RowSink | None = None, reader: WeightReader | None = None
-    ) -> None:
+    def __init__(self, cfg: Config, *, sink: RowSink | None = None, reader: WeightReader | None = None) -> None:
         """Open the log. `cfg` holds `main`, a compiled config, `seed`, `collector_uid` and `index`."""
         self._main = cfg["main"]
         self._cfg = EasyDict(deep_merge(self.config, {key: value for key, value in cfg.items() if key != "main"}))
@@ -53,7 +49,7 @@ class BaseParallelCollector(ABC, Configurable):
         self._sink = sink
         self._reader = reader
         self._policy: Policy | None = None
-        self._finish_info: dict[str, Any] = {}
+        self._finish_info: dict[str, Json] = {}
 
     def _setup_logger(self) -> None:
         """Open the collector's text log."""
@@ -63,7 +59,7 @@ class BaseParallelCollector(ABC, Configurable):
         """Set up the clock of log lines, one every `print_freq` seconds."""
         self._timer = Interval(float(self._cfg.print_freq), starts_due=True)
 
-    def start(self, task_info: Mapping[str, Any]) -> None:
+    def start(self, task_info: Config) -> None:
         """Run one task until it is done or the coordinator ends it."""
         self._start_thread()
         try:
@@ -72,7 +68,7 @@ class BaseParallelCollector(ABC, Configurable):
             self._join_thread()
 
     @abstractmethod
-    def _run(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, task_info: Config) -> dict[str, Json]:
         """Run one task and return its result."""
 
     def _start_thread(self) -> None:  # optional
@@ -106,11 +102,11 @@ class BaseParallelCollector(ABC, Configurable):
     def _iter_after_hook(self, segment: Segment) -> None:  # optional
         """Do what follows a segment that was sent."""
 
-    def _finish_task(self, result: dict[str, Any]) -> dict[str, Any]:
+    def _finish_task(self, result: dict[str, Json]) -> dict[str, Json]:
         """Return the result of the task that ended, as it is sent to the coordinator."""
         return result
 
-    def get_finish_info(self) -> dict[str, Any]:
+    def get_finish_info(self) -> dict[str, Json]:
         """Return the result of the task that ended last."""
         return self._finish_info
 
@@ -158,7 +154,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
     A task is to collect segments as they are ordered, or, with `eval_flag`, to play the episodes of an evaluation.
     """
 
-    config: dict[str, Any] = {
+    config: dict[str, Json] = {
         **BaseParallelCollector.config,
         "type": "zergling",
         # DI-engine's keys: rows travel as they are, and weights are loaded whenever newer ones are known.
@@ -168,7 +164,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     def __init__(
         self,
-        cfg: Mapping[str, Any],
+        cfg: Config,
         *,
         sink: RowSink | None = None,
         reader: WeightReader | None = None,
@@ -192,7 +188,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._weights: PolicyWeights | None = None  # from the first task on
         self._evaluates = False  # from the first evaluation on
 
-    def _run(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, task_info: Config) -> dict[str, Json]:
         return self._evaluate(task_info) if task_info["eval_flag"] else self._collect(task_info)
 
     def close(self) -> None:
@@ -201,7 +197,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     # --- collecting
 
-    def _collect(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+    def _collect(self, task_info: Config) -> dict[str, Json]:
         if task_info.get("segment_episodes"):  # this collector's share of what one would collect at a time
             self.policy.collect_mode.set_attribute("n_episode", int(task_info["segment_episodes"]))
         if self._sink is None:
@@ -209,7 +205,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._end.connect(self._loaded(str(task_info["policy_id"])), self._sink)
         return {"segments": self._end.run(is_done=lambda: self._is_done(task_info))}
 
-    def _is_done(self, task_info: Mapping[str, Any]) -> bool:
+    def _is_done(self, task_info: Config) -> bool:
         """Return whether a task to collect is done before the coordinator ends it."""
         return False
 
@@ -230,7 +226,7 @@ class ZerglingParallelCollector(BaseParallelCollector):
 
     # --- evaluating
 
-    def _evaluate(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+    def _evaluate(self, task_info: Config) -> dict[str, Json]:
         weights = self._loaded(str(task_info["policy_id"]))
         if not self._evaluates:
             seed = int(self._cfg.seed)
@@ -261,7 +257,7 @@ class MarineParallelCollector(ZerglingParallelCollector):
     `games` it is for. Its result has `game_result`, the games that ended: 1 won, 0 drawn, -1 lost.
     """
 
-    config: dict[str, Any] = {**ZerglingParallelCollector.config, "type": "marine"}
+    config: dict[str, Json] = {**ZerglingParallelCollector.config, "type": "marine"}
 
     _versus: VersusManager
 
@@ -269,7 +265,7 @@ class MarineParallelCollector(ZerglingParallelCollector):
         self._versus = versus(envs, seed=self._seed, name="collector")
         return self._versus
 
-    def _collect(self, task_info: Mapping[str, Any]) -> dict[str, Any]:
+    def _collect(self, task_info: Config) -> dict[str, Json]:
         self._game_result: list[int] = []
         opponent = task_info.get("opponent")
         if opponent is None:
@@ -283,5 +279,5 @@ class MarineParallelCollector(ZerglingParallelCollector):
         super()._iter_after_hook(segment)
         self._game_result += self._versus.take_results()
 
-    def _is_done(self, task_info: Mapping[str, Any]) -> bool:
+    def _is_done(self, task_info: Config) -> bool:
         return len(self._game_result) >= int(task_info.get("games", 1))

@@ -38,6 +38,7 @@ from ding_like.pipeline.parallel.core.tasks import (
     check_evaluation,
     check_learned,
 )
+from ding_like.types import Json
 from ding_like.worker import IBuffer
 from ding_like.worker.commander import NaiveCommander
 
@@ -374,7 +375,7 @@ class CoordinatorCore:
 
     @_saved
     def deal_with_collector_send_data(
-        self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Any]
+        self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Json]
     ) -> bool:
         """Number the segment `data_id` and take it into the index; return False for one that came before."""
         task, worker = self._leased(task_id, buffer_id)
@@ -397,7 +398,7 @@ class CoordinatorCore:
         return self.book.draw(batch_size, cur_learner_iter, self.policies.get(task.policy_id))
 
     @_saved
-    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Any]) -> None:
+    def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Json]) -> None:
         """Take priorities, unreadable segments and what the learner reports of itself."""
         _, worker = self._leased(task_id, buffer_id)
         shown = {name: value for name, value in info.items() if name not in _NOT_SHOWN}
@@ -410,7 +411,7 @@ class CoordinatorCore:
             self.fail(fault)
 
     @_saved
-    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Any]) -> bool:
+    def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Json]) -> bool:
         """Take the result of a task; return whether the run is over.
 
         A learner's task is queued again if its final evaluation does not confirm the one that stopped the run. A result
@@ -444,7 +445,7 @@ class CoordinatorCore:
 
     # --- what there is
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Json]:
         """Return a snapshot of the run as plain data."""
         book = self.book
         shown = ("role", "state", "stats", "env_steps", "policy_version")
@@ -479,7 +480,7 @@ class CoordinatorCore:
         """Return how many tasks of a kind are queued or being done."""
         return self.tasks.num_open(kind)
 
-    def policy_of(self, policy_id: str) -> dict[str, Any] | None:
+    def policy_of(self, policy_id: str) -> dict[str, Json] | None:
         """Return the fields of the newest published version of a policy."""
         return asdict(self.policies[policy_id]) if policy_id in self.policies else None
 
@@ -493,7 +494,7 @@ class CoordinatorCore:
         plain += self._commander.kept_policies
         return {(each["attempt"], each["version"]) for each in plain if each is not None}
 
-    def take_evaluations(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def take_evaluations(self) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
         """Return, once, the evaluations that have come, and those that the final evaluation did not confirm."""
         commander = self._commander
         found = commander.evaluations, commander.refuted

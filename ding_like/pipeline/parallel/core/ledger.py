@@ -23,7 +23,7 @@ from ding_like.comm.rest.wire import MAX_COUNT, RefusedError
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
-from ding_like.types import Array
+from ding_like.types import Array, Json
 from ding_like.worker import IBuffer
 
 logger = logging.getLogger(__name__)
@@ -237,7 +237,7 @@ class SegmentLedger(ABC):
             weights = None if weights is None else weights[chosen]
         return m.Batches(sum(each.num_batches for each in drawn), places, unique_ids, weights)
 
-    def update(self, priorities: Mapping[str, Any] | None, bad_segments: Iterable[str]) -> str | None:
+    def update(self, priorities: Mapping[str, Json] | None, bad_segments: Iterable[str]) -> str | None:
         """Take priorities and the names of files that cannot be read; return why the run cannot go on.
 
         `priorities` are `places`, `unique_ids` and `priorities` [B] of rows, or None.
@@ -275,7 +275,7 @@ class SegmentLedger(ABC):
         """Return the names of all segments whose files may still be needed."""
         return [entry.name for entry in (*self._gone, *self._live)]
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Json]:
         """Return what is saved beside the segments."""
         return {
             "env_step": self.env_step,
@@ -285,7 +285,7 @@ class SegmentLedger(ABC):
             "learner_attempt": self._learner_attempt,
         }
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Json]) -> None:
         """Continue from saved state."""
         for name in ("env_step", "granted_updates", "stale_rows", "bad_rows"):
             setattr(self, name, saved[name])
@@ -438,10 +438,10 @@ class ReplayLedger(SegmentLedger):
                 self._store.put("segment", _key(entry), vars(entry))
                 logger.warning("segment %s cannot be read: its %d rows are left out", name, entry.rows)
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Json]:
         return {**super().plain(), "warmup_segments": self._warmup_segments}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Json]) -> None:
         self._warmup_segments = saved.get("warmup_segments")
         super().restore(saved)
 
@@ -522,13 +522,13 @@ class OnPolicyLedger(SegmentLedger):
     def set_priorities(self, places: Array, unique_ids: Array, priorities: Array) -> int:
         raise RefusedError("malformed", "rows of an on-policy run have no priorities")
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> dict[str, Json]:
         """Return what is saved beside the segments: numbers continue even where no segment is left."""
         once = {"next_serial": self.next_serial, "num_rows": self.num_rows, "used_up_to": self._used_up_to}
         learned = None if self._learned is None else list(self._learned)
         return {**super().plain(), "learned": learned, "once": {BUFFER_ID: once}}
 
-    def restore(self, saved: Mapping[str, Any]) -> None:
+    def restore(self, saved: Mapping[str, Json]) -> None:
         """Continue from saved state; rows that were handed out, also to a learner that did not use them, are lost."""
         super().restore(saved)
         self._learned = None if saved["learned"] is None else tuple(saved["learned"])

@@ -21,6 +21,7 @@ from ding_like.comm.weights.files import weights_file
 from ding_like.data.segment_file import segment_file
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, QUEUED, TaskEntry
+from ding_like.types import Json
 from ding_like.utils.files import atomic_write
 from ding_like.utils.processes import runs_with
 
@@ -99,10 +100,10 @@ class StateStore:
 
     # --- starts
 
-    def _read_mark(self) -> dict[str, Any] | None:
+    def _read_mark(self) -> dict[str, Json] | None:
         """Return what the last start left. Raises CheckpointError if files that it left are gone."""
         try:
-            mark: dict[str, Any] = json.loads(self._mark.read_bytes())
+            mark: dict[str, Json] = json.loads(self._mark.read_bytes())
         except FileNotFoundError:
             return None
         except ValueError as error:
@@ -135,7 +136,7 @@ class StateStore:
 
         self._try_until_done(mark)
 
-    def _write_mark(self, mark: dict[str, Any]) -> None:
+    def _write_mark(self, mark: dict[str, Json]) -> None:
         with atomic_write(self._mark, durable=self._durable) as file:
             file.write(json.dumps(mark).encode())
         self._left = mark
@@ -161,7 +162,7 @@ class StateStore:
             self._try_until_done(self._write)
             self._pending.clear()
 
-    def put(self, kind: str, key: str, value: dict[str, Any]) -> None:
+    def put(self, kind: str, key: str, value: dict[str, Json]) -> None:
         """Save an item, in place of an older one."""
         with self.transaction():
             self._pending[kind, key] = json.dumps(value)
@@ -171,19 +172,19 @@ class StateStore:
         with self.transaction():
             self._pending[kind, key] = None
 
-    def items(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
+    def items(self, kind: str) -> list[tuple[str, dict[str, Json]]]:
         """Return (key, value) of all saved items of a kind, by key."""
         rows = self._db.execute("SELECT key, value FROM item WHERE kind = ? ORDER BY key", (kind,))
         return [(key, json.loads(value)) for key, value in rows]
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> dict[str, Json]:
         """Return all items by kind and key."""
-        items: dict[str, dict[str, Any]] = {}
+        items: dict[str, dict[str, Json]] = {}
         for kind, key, value in self._db.execute("SELECT kind, key, value FROM item ORDER BY kind, key"):
             items.setdefault(kind, {})[key] = json.loads(value)
         return {"format": _FORMAT, "items": items}
 
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, Json]) -> None:
         """Replace all items by what `dump` returned. Raises CheckpointError for another format."""
         if state.get("format") != _FORMAT:
             raise CheckpointError(f"the state has format {state.get('format')!r}, this version reads {_FORMAT}.")
@@ -264,7 +265,7 @@ class StateStore:
 
 _CHANNELS = 32  # of one worker; the one that was silent longest makes room
 _LEFT_KEPT = 256  # workers that have left
-_REPLIES: dict[str, Any] = {
+_REPLIES: dict[str, Json] = {
     each.__name__: each for each in (m.ErrorBody, *dict.fromkeys(route.reply for route in ROUTES.values()))
 }
 
@@ -345,7 +346,7 @@ class SavedRun:
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
         self._store = StateStore(self._folder / STATE_FILE)
-        self._run: dict[str, Any] = dict(self._store.items("run")).get("run", {})
+        self._run: dict[str, Json] = dict(self._store.items("run")).get("run", {})
 
         book = self._run.get("book", {})
         self.has_begun = bool(self._run)  # whether the coordinator saved anything of the run

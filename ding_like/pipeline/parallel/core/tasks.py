@@ -10,6 +10,7 @@ from typing import Any
 
 from ding_like.comm.rest.wire import MAX_COUNT, RefusedError
 from ding_like.errors import SchemaError
+from ding_like.types import Json
 
 QUEUED, LEASED, FINISHED, FAILED = "queued", "leased", "finished", "failed"
 
@@ -22,7 +23,7 @@ class TaskEntry:
     kind: str  # collect, eval or learn
     buffer_id: str
     policy_id: str
-    cfg: dict[str, Any]
+    cfg: dict[str, Json]
     status: str = QUEUED
     attempt: int = 0  # counts the workers it was given to
     failures: int = 0
@@ -30,10 +31,10 @@ class TaskEntry:
     worker_id: str | None = None
     deadline_s: float = 0.0  # of the lease, by the coordinator's clock
     is_asked_back: bool = False  # the worker is to finish it early
-    policy: dict[str, Any] | None = None  # PolicyVersion that an evaluation is of
+    policy: dict[str, Json] | None = None  # PolicyVersion that an evaluation is of
     leased_s: float = float("-inf")  # when it was given to its worker; not known after a restart
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Json]:
         """Return what is saved."""
         plain = asdict(self)
         del plain["deadline_s"], plain["leased_s"]
@@ -153,7 +154,7 @@ class WorkerEntry:
     host: str
     pid: int
     deadline_s: float
-    stats: dict[str, Any]
+    stats: dict[str, Json]
     index: int  # the smallest number that no other worker of the role has
     state: str = "new"
     env_steps: int = 0
@@ -163,7 +164,7 @@ class WorkerEntry:
     heard_s: float = 0.0  # when it asked for one last
     has_worked: bool = False  # rows of its were taken, or batches given to it
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> dict[str, Json]:
         """Return what is saved."""
         return {"role": self.role, "host": self.host, "pid": self.pid, "index": self.index}
 
@@ -275,7 +276,7 @@ _MAX_STATS = 64  # numbers that a worker shows beside its work
 _LISTS = ("returns", "lengths", "eval_value_raw", "eval_lengths")  # of a result, a number for each episode
 
 
-def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int | None, leased_s: float) -> None:
+def check_evaluation(result: Mapping[str, Json], *, n_episode: int, version: int | None, leased_s: float) -> None:
     """Raise SchemaError unless a result is that of an evaluation of `n_episode` episodes with these weights."""
     for name in ("returns", "lengths"):
         values = result.get(name)
@@ -291,7 +292,7 @@ def check_evaluation(result: Mapping[str, Any], *, n_episode: int, version: int 
         )
 
 
-def check_learned(result: Mapping[str, Any]) -> None:
+def check_learned(result: Mapping[str, Json]) -> None:
     """Raise SchemaError unless a learner's result has numbers where they are expected."""
     _check_numbers(
         result, eval_value_raw=-_MAX_RETURN, eval_lengths=0, eval_value=-_MAX_RETURN, train_iter=0, last_iter=0,
@@ -299,7 +300,7 @@ def check_learned(result: Mapping[str, Any]) -> None:
     )  # fmt: skip
 
 
-def _check_numbers(result: Mapping[str, Any], **least: float) -> None:
+def _check_numbers(result: Mapping[str, Json], **least: float) -> None:
     """Raise SchemaError unless what `result` has of these names is a number, or a list of such, from their `least` on.
 
     Metrics of envs, which are numbers by name, are checked too.
@@ -317,9 +318,9 @@ def _check_numbers(result: Mapping[str, Any], **least: float) -> None:
             raise SchemaError(f"a result has {name} {metrics!r:.80}; expected up to {_MAX_STATS} numbers by name.")
 
 
-def bounded_stats(stats: Mapping[str, Any]) -> dict[str, Any]:
+def bounded_stats(stats: Mapping[str, Json]) -> dict[str, Json]:
     """Return what of a worker's numbers is shown: so many, and those of which means can be taken."""
-    kept: dict[str, Any] = {}
+    kept: dict[str, Json] = {}
     for name, value in stats.items():
         if len(kept) < _MAX_STATS and (
             not isinstance(value, (int, float)) or _is_number(value, -_MAX_RETURN, _MAX_RETURN)
