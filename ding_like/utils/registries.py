@@ -280,6 +280,7 @@ def _new(name: str, home: str, **modules: str) -> Registry[Any]:
 _BATTLE = "worker.collector.battle"
 _EVALUATE_BATTLE = "worker.evaluator.interaction"
 _PARALLEL = "pipeline.parallel"
+_COLLECTORS = f"{_PARALLEL}.comm_collector"
 
 POLICY_REGISTRY = _new(
     "policy", "policy", c51="policy.dqn", qrdqn="policy.dqn", drqn="policy.r2d2", pg="policy.a2c",
@@ -302,7 +303,7 @@ SERIAL_COLLECTOR_REGISTRY = _new(
     battle_sample=_BATTLE,
     battle_episode=_BATTLE,
 )
-PARALLEL_COLLECTOR_REGISTRY = _new("parallel_collector", _PARALLEL, marine=f"{_PARALLEL}.zergling")
+PARALLEL_COLLECTOR_REGISTRY = _new("parallel_collector", _PARALLEL, marine=_COLLECTORS, zergling=_COLLECTORS)
 SERIAL_EVALUATOR_REGISTRY = _new(
     "serial_evaluator", "worker.evaluator", interaction_1v1=_EVALUATE_BATTLE, battle_interaction=_EVALUATE_BATTLE
 )
@@ -314,7 +315,7 @@ BUFFER_REGISTRY = _new(
 )
 COMMANDER_REGISTRY = _new("commander", "worker.commander")
 COMM_LEARNER_REGISTRY = _new("comm_learner", _PARALLEL, flask_fs=f"{_PARALLEL}.comm_learner")
-COMM_COLLECTOR_REGISTRY = _new("comm_collector", _PARALLEL, flask_fs=f"{_PARALLEL}.comm_collector")
+COMM_COLLECTOR_REGISTRY = _new("comm_collector", _PARALLEL, flask_fs=_COLLECTORS)
 WEIGHT_UPDATER_REGISTRY = _new("weight_updater", "comm.weights", distributed="comm.weights.weight_updater")
 RANK_COLLECTOR_REGISTRY = _new("rank_collector", "pipeline.ranks", rank="pipeline.ranks.collector")
 COORDINATOR_REGISTRY = _new("coordinator", _PARALLEL, flask_fs=f"{_PARALLEL}.coordinator")

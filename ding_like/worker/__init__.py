@@ -28,9 +28,9 @@ _NAMES = {
     "worker.commander": "BaseSerialCommander create_parallel_commander",
     "pipeline.parallel.coordinator": "Coordinator",
     "pipeline.parallel.learner_aggregator": "LearnerAggregator",
-    "pipeline.parallel.zergling": "BaseParallelCollector MarineParallelCollector ZerglingParallelCollector",
     "pipeline.parallel.comm_collector": """
-        BaseCommCollector FlaskFileSystemCollector NaiveCollector create_comm_collector
+        BaseCommCollector BaseParallelCollector FlaskFileSystemCollector MarineParallelCollector NaiveCollector
+        ZerglingParallelCollector create_comm_collector
     """,
     "pipeline.parallel.comm_learner": "BaseCommLearner FlaskFileSystemLearner create_comm_learner",
 }

@@ -9,6 +9,28 @@ from typing import Any
 
 from ding_like.worker import Coordinator, FlaskFileSystemCollector, FlaskFileSystemLearner
 from ding_like.worker.commander import NaiveCommander
+from tests.chains.hands import record_hands
+
+LOOPS = (
+    "pipeline/collect.py:run",
+    "pipeline/parallel/comm_learner.py:_train",
+    "comm/rest/rows.py:_run",
+    "comm/rest/http_server.py:_answer",
+)
+# A file is written and read, its name sent and received, its rows numbered and drawn, and copied to the learner.
+MOMENTS = (
+    "data/segment_file.py:write_segment",
+    "data/segment_file.py:read_segment",
+    "comm/rest/http_client.py:send_data",
+    "comm/rest/http_client.py:sample",
+    "pipeline/parallel/core/ledger.py:take",
+    "pipeline/parallel/core/ledger.py:draw",
+    "comm/rest/rows.py:take",
+    "comm/rest/rows.py:draw",
+)
+if "CHAIN_HANDS" in os.environ:  # a process records itself, from before its threads start
+    _recording = record_hands(Path(os.environ["CHAIN_HANDS"]), loops=LOOPS, moments=MOMENTS)
+    _recording.__enter__()
 
 COORDINATOR = (
     "deal_with_increase_collector",

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.chains.hands import hands_of
 from tests.chains.parallel_classes import COLLECTOR, COORDINATOR, LEARNER
 
 CLASSES = "tests.chains.parallel_classes"
@@ -38,18 +39,23 @@ system_config = dict(num_collectors=1, segment_rows=64)
 """
 
 
-def run(folder: Path, **classes: str) -> tuple[Counter[str], dict[str, Any]]:
-    """Run the command with classes by part; return the calls that these noted, and the run's result."""
+def run(folder: Path, *, hands: Path | None = None, **classes: str) -> tuple[Counter[str], dict[str, Any]]:
+    """Run the command with classes by part; return the calls that these noted, and the run's result.
+
+    In the folder `hands` the processes of these classes record the files that a row passes.
+    """
     parts = ", ".join(f'{part}=dict(type="{CLASSES}:{name}")' for part, name in classes.items())
     (folder / "config.py").write_text(CONFIG.replace("{parts}", parts))
     calls = folder / "calls"
     calls.touch()
-    root = str(Path(__file__).parents[2])
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "CHAIN_CALLS": str(calls)}
+    if hands is not None:
+        env["CHAIN_HANDS"] = str(hands)
     command = ["-m", "parallel", "-c", "config.py", "-s", "0", "--env-step", str(ENV_STEPS), "--exp-name", "run"]
     done = subprocess.run(
         [sys.executable, "-m", "ding_like.entry.cli", *command],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": root, "CHAIN_CALLS": str(calls)},
+        env=env,
         capture_output=True,
         text=True,
         timeout=280,
@@ -80,6 +86,18 @@ def test_a_run_goes_through_every_documented_method(tmp_path: Path) -> None:
     assert calls["FlaskFileSystemLearner.deal_with_learner_learn"] == result["train_iter"] > 100
     assert calls["FlaskFileSystemLearner.send_learn_info"] == result["train_iter"]
     assert calls["Coordinator.deal_with_learner_finish_task"] == 1
+
+
+@pytest.mark.timeout(300)
+def test_a_row_passes_at_most_20_files(tmp_path: Path) -> None:
+    (tmp_path / "hands").mkdir()
+    parts = {"coordinator": "Coordinator", "comm_learner": "Learner", "comm_collector": "Collector"}
+
+    run(tmp_path, hands=tmp_path / "hands", **{part: f"Counted{name}" for part, name in parts.items()})
+
+    hands = hands_of(tmp_path / "hands")
+    assert {"data/rollout.py", "pipeline/parallel/core/ledger.py", "policy/value_based.py"} <= set(hands)
+    assert len(hands) <= 20, hands
 
 
 @pytest.mark.timeout(300)

@@ -12,8 +12,8 @@ from easydict import EasyDict
 from ding_like.config import compile_config
 from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM
 from ding_like.config.tree import get_path
+from ding_like.pipeline.parallel.comm_collector import ZerglingParallelCollector
 from ding_like.pipeline.parallel.settings import SYSTEM_TEMPLATE, read_system, serial_parts
-from ding_like.pipeline.parallel.zergling import ZerglingParallelCollector
 from tests.config.conftest import FakeLearner
 
 REASONS = {"hook.colour": "a log has no colour", "num_workers": "use num_threads"}

@@ -7,6 +7,7 @@ import random
 import secrets
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,7 +18,7 @@ from urllib3.exceptions import HTTPError
 import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, draw_secret
-from ding_like.comm.rest.messages import ROUTES, CoordinatorService
+from ding_like.comm.rest.messages import ROUTES
 from ding_like.comm.rest.wire import STATUS, RefusedError, UnreachableError, decode, encode, printable
 from ding_like.errors import CommError
 from ding_like.types import Json
@@ -35,6 +36,56 @@ _SLOWEST = 256 * 1024.0  # bytes a second, of a file that is brought
 # Refusals that cannot be signed, and are believed as long as no signed answer has come: the worker has a wrong key, or
 # another protocol.
 _AT_START = ("bad_key", "wrong_protocol")
+
+
+class CoordinatorService(ABC):
+    """Base of the HTTP client and of the coordinator's service.
+
+    `worker_id` is the worker that sends the message. Every method raises RefusedError for a message that the
+    coordinator does not accept.
+    """
+
+    @abstractmethod
+    def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
+        """Send the message of a route and return its reply; `item` is the id of its task, buffer or policy."""
+
+    @abstractmethod
+    def hello(self) -> m.Hello:
+        """Return which run, protocol and package the coordinator has."""
+
+    @abstractmethod
+    def register(self, message: m.Register) -> m.Registered:
+        """m.Register a worker."""
+
+    def heartbeat(self, worker_id: str, message: m.Heartbeat) -> m.HeartbeatReply:
+        return self.call("heartbeat", worker_id, message)  # type: ignore[no-any-return]
+
+    def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
+        return self.call("leave", worker_id, message)  # type: ignore[no-any-return]
+
+    def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
+        return self.call("claim", worker_id, message)  # type: ignore[no-any-return]
+
+    def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
+        return self.call("send_data", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def task_info(self, worker_id: str, task_id: str, message: m.TaskInfo) -> m.TaskInfoReply:
+        return self.call("task_info", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
+        return self.call("finish_task", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
+        return self.call("fail_task", worker_id, message, task_id)  # type: ignore[no-any-return]
+
+    def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
+        return self.call("sample", worker_id, message, buffer_id)  # type: ignore[no-any-return]
+
+    def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.Ok:
+        return self.call("update", worker_id, message, buffer_id)  # type: ignore[no-any-return]
+
+    def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
+        return self.call("publish", worker_id, message, policy_id)  # type: ignore[no-any-return]
 
 
 class _TryAgainError(CommError):

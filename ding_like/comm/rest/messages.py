@@ -6,7 +6,6 @@ channel, number) tells a request from its repetition.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -312,53 +311,3 @@ ROUTES: dict[str, Route] = {
     "update": Route("POST", "/v1/buffers/{item}/update", Update, Ok, _LEARNER),
     "publish": Route("POST", "/v1/policies/{item}", Publish, Ok, _LEARNER),
 }
-
-
-class CoordinatorService(ABC):
-    """Base of the HTTP client and of the coordinator's service.
-
-    `worker_id` is the worker that sends the message. Every method raises RefusedError for a message that the
-    coordinator does not accept.
-    """
-
-    @abstractmethod
-    def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
-        """Send the message of a route and return its reply; `item` is the id of its task, buffer or policy."""
-
-    @abstractmethod
-    def hello(self) -> Hello:
-        """Return which run, protocol and package the coordinator has."""
-
-    @abstractmethod
-    def register(self, message: Register) -> Registered:
-        """Register a worker."""
-
-    def heartbeat(self, worker_id: str, message: Heartbeat) -> HeartbeatReply:
-        return self.call("heartbeat", worker_id, message)  # type: ignore[no-any-return]
-
-    def leave(self, worker_id: str, message: Leave) -> Ok:
-        return self.call("leave", worker_id, message)  # type: ignore[no-any-return]
-
-    def claim(self, worker_id: str, message: Claim) -> ClaimReply:
-        return self.call("claim", worker_id, message)  # type: ignore[no-any-return]
-
-    def send_data(self, worker_id: str, task_id: str, message: SendData) -> SendDataReply:
-        return self.call("send_data", worker_id, message, task_id)  # type: ignore[no-any-return]
-
-    def task_info(self, worker_id: str, task_id: str, message: TaskInfo) -> TaskInfoReply:
-        return self.call("task_info", worker_id, message, task_id)  # type: ignore[no-any-return]
-
-    def finish_task(self, worker_id: str, task_id: str, message: FinishTask) -> EndReply:
-        return self.call("finish_task", worker_id, message, task_id)  # type: ignore[no-any-return]
-
-    def fail_task(self, worker_id: str, task_id: str, message: FailTask) -> EndReply:
-        return self.call("fail_task", worker_id, message, task_id)  # type: ignore[no-any-return]
-
-    def sample(self, worker_id: str, buffer_id: str, message: Sample) -> SampleReply:
-        return self.call("sample", worker_id, message, buffer_id)  # type: ignore[no-any-return]
-
-    def update(self, worker_id: str, buffer_id: str, message: Update) -> Ok:
-        return self.call("update", worker_id, message, buffer_id)  # type: ignore[no-any-return]
-
-    def publish(self, worker_id: str, policy_id: str, message: Publish) -> Ok:
-        return self.call("publish", worker_id, message, policy_id)  # type: ignore[no-any-return]

@@ -14,7 +14,8 @@ from gymnasium import Space, spaces
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, CoordinatorService, NewSegment
+from ding_like.comm.rest.http_client import CoordinatorService
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, NewSegment
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
@@ -26,6 +27,7 @@ from ding_like.data.segment_file import (
 )
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array, Json
+from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
 
@@ -543,7 +545,8 @@ class RestRowSink:
             policy_attempt=segment.version.attempt,
             observed=segment.observed,
         )
-        written = self._link.when_there_is_room(task, lambda: write_segment(files.segments, name, columns, meta))
+        with self._link.room(task) as room:
+            written = when_there_is_room(lambda: write_segment(files.segments, name, columns, meta), **room)
         files.share_segment(name)
         return m.SegmentInfo(
             **written._asdict(),

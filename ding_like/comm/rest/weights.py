@@ -15,6 +15,7 @@ from ding_like.comm.rest.worker import WorkerLink
 from ding_like.comm.weights.encode import Encoded, WireDtype, encode, name_of
 from ding_like.comm.weights.files import WeightsGoneError, read_weights, write_weights
 from ding_like.errors import CommError
+from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,8 @@ class RestWeightPublisher:
     def _write_and_announce(self, encoded: Encoded) -> None:
         task, files, link = self._task, self._link.files, self._link
         policy_id, (attempt, version) = name_of(encoded)
-        written = link.when_there_is_room(task, lambda: write_weights(files.weights, encoded))
+        with link.room(task) as room:
+            written = when_there_is_room(lambda: write_weights(files.weights, encoded), **room)
         files.share_weights(policy_id, attempt, version)
         message = m.Publish(task.task_id, attempt, version, written.sha256, written.nbytes)
         try:

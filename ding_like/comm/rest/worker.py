@@ -10,22 +10,21 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict
 
 import ding_like
 from ding_like.comm.keys import load_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.auth import draw_secret
 from ding_like.comm.rest.files import SharedFiles, StreamedFiles
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.messages import CoordinatorService
+from ding_like.comm.rest.http_client import CoordinatorService, HttpCoordinator
 from ding_like.comm.rest.wire import RefusedError, UnreachableError
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Config, Info
-from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
 
@@ -38,12 +37,17 @@ _MODES = ("auto", "shared", "stream")
 # Refusals of a task that is no longer this worker's.
 _IS_OVER = ("stale_attempt", "finished", "unknown", "version_not_newer")
 
-T = TypeVar("T")
-
 
 def host_name() -> str:
     """Return the name by which a coordinator knows this machine."""
     return socket.gethostname()[:64]
+
+
+class Room(TypedDict):
+    """Arguments of `when_there_is_room`."""
+
+    report: Callable[[str], None]
+    wait: Callable[[float], bool]
 
 
 class TaskLeftError(CommError):
@@ -343,13 +347,14 @@ class WorkerLink(WorkerAgent):
         """Return the state of a task, after up to `wait_s` for rows that may be collected."""
         return self.coordinator.task_info(self.worker_id, task.task_id, m.TaskInfo(task.attempt, {}, wait_s=wait_s))
 
-    def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
-        """Return `write()`, waiting on a full disk for ten minutes at most, or until the worker leaves.
+    @contextmanager
+    def room(self, task: m.Task) -> Iterator[Room]:
+        """Give what `when_there_is_room` takes beside the call, to wait on a full disk until the worker leaves.
 
         Raises TaskLeftError in that case; the task stays as it was.
         """
         try:
-            return when_there_is_room(write, report=lambda text: self.warn(task, text), wait=self._stopped.wait)
+            yield {"report": lambda text: self.warn(task, text), "wait": self._stopped.wait}
         except (OSError, SegmentError) as error:
             if not self.is_leaving:
                 raise

@@ -15,7 +15,7 @@ import torch
 from ding_like.comm.channels import Batch, Version, Weights
 from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import CoordinatorService
+from ding_like.comm.rest.http_client import CoordinatorService
 from ding_like.comm.rest.rows import CLOSE_S, RestBatchSource, RowCheck
 from ding_like.comm.rest.weights import FLUSH_S, RestWeightPublisher, read_published
 from ding_like.comm.rest.wire import RefusedError

@@ -16,8 +16,9 @@ from flask import Flask
 
 from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.http_client import CoordinatorService
 from ding_like.comm.rest.http_server import CoordinatorServer, make_app
-from ding_like.comm.rest.messages import ROUTES, CoordinatorService, Stamp
+from ding_like.comm.rest.messages import ROUTES, Stamp
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.comm.weights.files import prune_weights
