@@ -12,8 +12,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from flask import Flask
-
 from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.http_client import CoordinatorService
@@ -272,7 +270,7 @@ class Coordinator:
         self._watch_from_now()
         self.info(f"listening at {self.url}, run {self.core.run_id}, start {self.core.epoch}")
 
-    def start_behind(self) -> Flask:
+    def start_behind(self) -> Any:
         """Begin without a port of its own; return the WSGI application that a server is to serve in this process."""
         app = make_app(self.service, self._begin(), segments=self.system.path_data, weights=self.system.path_policy)
         self._watch_from_now()
