@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ding_like.data.batch import TransitionBatch
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.worker import EpisodeReplayBuffer, IBuffer, NaiveReplayBuffer, ReplayBuffer
+from ding_like.worker.replay_buffer.buffer import StreamStore
 from ding_like.worker.replay_buffer.sampler import WindowSampler, WindowShape
-from ding_like.worker.replay_buffer.store import StreamStore
 
 SIZE = 7
 

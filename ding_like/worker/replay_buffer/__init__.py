@@ -1,6 +1,6 @@
 """Replay buffers, and the stores, samplers and limiters that they are made of."""
 
-from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer
+from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer, RowStore, StreamStore
 from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.flow import RateLimiter
 from ding_like.worker.replay_buffer.sampler import (
@@ -9,7 +9,6 @@ from ding_like.worker.replay_buffer.sampler import (
     UniformSampler,
     WindowSampler,
 )
-from ding_like.worker.replay_buffer.store import RowStore, StreamStore
 
 __all__ = [
     "EpisodeSampler",

@@ -13,11 +13,10 @@ from ding_like.data.schema import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array, Config, SampleUnit
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.buffer import Parts, refuse_frame_stack
+from ding_like.worker.replay_buffer.buffer import Parts, Store, refuse_frame_stack
 from ding_like.worker.replay_buffer.presets import NaiveReplayBuffer
 from ding_like.worker.replay_buffer.sampler import UniformSampler
-from ding_like.worker.replay_buffer.storage import ObjectStorage, Pushed, RingStorage, Rows
-from ding_like.worker.replay_buffer.store import Dump, Store
+from ding_like.worker.replay_buffer.storage import Dump, ObjectStorage, Pushed, RingStorage, Rows
 
 _PREFIX, _OFFSETS = "column/", "offsets"  # how a saved buffer names its parts
 

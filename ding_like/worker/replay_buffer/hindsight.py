@@ -22,10 +22,9 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Config, EnvObs, State
 from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, raise_fault, refuse_frame_stack
+from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, StreamStore, raise_fault, refuse_frame_stack
 from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform, places_of_ages
 from ding_like.worker.replay_buffer.storage import STREAM, Pushed, Rows, StreamStorage
-from ding_like.worker.replay_buffer.store import StreamStore
 
 STRATEGIES = ("future", "final", "episode")
 _NO_GOAL = -1

@@ -15,6 +15,8 @@ from ding_like.worker.replay_buffer.buffer import (
     Parts,
     PresetBuffer,
     ReplayBuffer,
+    RowStore,
+    StreamStore,
     common_settings,
     raise_fault,
     refuse_frame_stack,
@@ -30,7 +32,6 @@ from ding_like.worker.replay_buffer.sampler import (
     WindowShape,
 )
 from ding_like.worker.replay_buffer.storage import Rows
-from ding_like.worker.replay_buffer.store import RowStore, StreamStore
 
 
 @BUFFER_REGISTRY.register("naive")

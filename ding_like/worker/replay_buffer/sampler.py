@@ -24,8 +24,7 @@ from ding_like.worker.replay_buffer.priorities import (
     given_priorities,
     ids_of,
 )
-from ding_like.worker.replay_buffer.storage import Pushed, RingStorage, Rows, StreamStorage
-from ding_like.worker.replay_buffer.store import Dump, StorageT
+from ding_like.worker.replay_buffer.storage import Dump, Pushed, RingStorage, Rows, StorageT, StreamStorage
 
 logger = logging.getLogger(__name__)
 

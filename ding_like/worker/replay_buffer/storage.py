@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,27 @@ Pushed: TypeAlias = Any
 Rows: TypeAlias = Sequence[Any]
 
 logger = logging.getLogger(__name__)
+
+# Columns by name, or objects; oldest first.
+Dump = dict[str, Any] | list[Any]
+
+
+class Storage(Protocol):
+    """Data at `capacity` places, where the newest overwrite the oldest."""
+
+    capacity: int
+    count: int
+
+    @property
+    def num_bytes(self) -> int: ...
+
+    # Any: each kind takes data of its own.
+    def append(self, data: Pushed) -> None: ...
+
+    def dump(self) -> Any: ...
+
+
+StorageT = TypeVar("StorageT", bound=Storage)
 
 _FLOAT = "f"
 _MIXED = ("if", "uf", "fi", "fu")  # kinds of a stored and a new column that one dtype of floats may hold

@@ -13,6 +13,7 @@ from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
 from ding_like.errors import SchemaError
 from ding_like.types import SampleUnit
 from ding_like.worker import ReplayBuffer, create_buffer, create_pipeline_buffer
+from ding_like.worker.replay_buffer.buffer import RowStore, Store, StreamStore
 from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.flow import RateLimiter
 from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
@@ -24,7 +25,6 @@ from ding_like.worker.replay_buffer.sampler import (
     WindowSampler,
     WindowShape,
 )
-from ding_like.worker.replay_buffer.store import RowStore, Store, StreamStore
 from tests.worker.replay_buffer.test_sequence_buffer import Lanes, check_windows
 
 SETTINGS = AdvancedReplayBuffer.config
