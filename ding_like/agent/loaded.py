@@ -114,7 +114,7 @@ class Agent:
         self._reader = ObservationReader(self._split.observation_space, max_batch=_MAX_BATCH)
         self._rng = make_rng(seed, "agent")
         self.last_actions: EnvAction = None  # of the last call, by row
-        self._begun = np.zeros(0, bool)  # rows whose episode has begun
+        self._num_begun = 0  # rows whose episode has begun, the first ones
         initial = getattr(getattr(self.actor, "forward", None), "initial_state", None)
         has_state = bool(self.actor.state_dict() or initial)
         self.keeps_state = has_state or self.wrapping.remembers  # whether it remembers anything of an episode
@@ -149,7 +149,7 @@ class Agent:
 
     def reset(self) -> None:
         """Begin a new episode in every row with the next observations."""
-        self._begun[:] = False
+        self._num_begun = 0
 
     def act(
         self, obs: RawBatch, *, deterministic: bool = True, is_first: bool | Array | Sequence[bool] | None = None
@@ -190,16 +190,13 @@ class Agent:
         return finite_actor(mode.actor), setting
 
     def _first(self, rows: Rows, is_first: bool | Array | Sequence[bool] | None) -> Array:
-        missing = rows.num - len(self._begun)
-        num_begun = int(self._begun.sum())
-        if is_first is None and self.keeps_state and num_begun not in (0, rows.num):
+        if is_first is None and self.keeps_state and self._num_begun not in (0, rows.num):
             raise SchemaError(
-                f"act() was given {rows.num} observations after {num_begun}, and this agent remembers the episodes of "
-                "its rows: call reset() before another number of rows, or mark which begin: act(obs, is_first=[...])."
+                f"act() was given {rows.num} observations after {self._num_begun}, and this agent remembers the "
+                "episodes of its rows: call reset() before another number of rows, or mark which begin: act(obs, "
+                "is_first=[...])."
             )
-        if missing > 0:
-            self._begun = np.concatenate([self._begun, np.zeros(missing, bool)])
-        first: Array = ~self._begun[: rows.num]
+        first: Array = np.arange(rows.num) >= self._num_begun
         if is_first is not None:
             given = np.asarray(is_first)
             if given.dtype != bool or given.shape not in ((), (rows.num,)):
@@ -207,8 +204,7 @@ class Agent:
                     f"is_first is {is_first!r}, expected True or False, or one of these for each of {rows.num} rows."
                 )
             first = first | given
-        self._begun[: rows.num] = True
-        self._begun[rows.num :] = False
+        self._num_begun = rows.num
         return first
 
     def __repr__(self) -> str:

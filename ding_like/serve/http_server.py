@@ -8,7 +8,6 @@ import secrets
 import threading
 import time
 from collections import deque
-from typing import Protocol
 
 from flask import Flask, Response, g, request
 from werkzeug.exceptions import HTTPException
@@ -17,15 +16,8 @@ from ding_like.comm import http_server
 from ding_like.comm.http_server import HttpServer, check_envelope, local_names
 from ding_like.comm.keys import MAKE_TOKEN
 from ding_like.comm.rest.wire import RefusedError
-from ding_like.serve.messages import (
-    JSON,
-    VERSION_HEADER,
-    ActRequest,
-    ActResponse,
-    format_of,
-    read_request,
-    write_response,
-)
+from ding_like.serve.messages import JSON, VERSION_HEADER, format_of, read_request, write_response
+from ding_like.serve.served import ServedPolicy
 from ding_like.types import Json
 from ding_like.utils.timing import Latency
 
@@ -37,20 +29,6 @@ _ROUTES = "POST /act, GET /health"
 _REMEDY = (
     "--token-file FILE, a secret that clients send as `Authorization: Bearer TOKEN`. This makes one: " + MAKE_TOKEN
 )
-
-
-class ServablePolicy(Protocol):
-    """Policy that a server can serve; its weights may be replaced between two calls."""
-
-    @property
-    def max_body(self) -> int:
-        """The largest allowed body of a request, in bytes."""
-
-    def act(self, request: ActRequest) -> ActResponse:
-        """Return the response. Raises RefusedError for a request that does not fit the policy."""
-
-    def health(self) -> Json:
-        """Return what is served, JSON-like."""
 
 
 class Requests:
@@ -88,7 +66,7 @@ class PolicyServer(HttpServer):
     """
 
     def __init__(
-        self, policy: ServablePolicy, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
+        self, policy: ServedPolicy, *, host: str = "127.0.0.1", port: int = 0, token: str | None = None
     ) -> None:
         check_host(host, token)
         self.requests = Requests()
@@ -101,7 +79,7 @@ def check_host(host: str, token: str | None) -> None:
     http_server.check_host(host, has_secret=token is not None, remedy=_REMEDY)
 
 
-def make_app(policy: ServablePolicy, requests: Requests, *, token: str | None, names: tuple[str, ...] | None) -> Flask:
+def make_app(policy: ServedPolicy, requests: Requests, *, token: str | None, names: tuple[str, ...] | None) -> Flask:
     """Return the Flask application with its routes; `names` are those it may be called by, None for any."""
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = policy.max_body
@@ -149,7 +127,7 @@ def make_app(policy: ServablePolicy, requests: Requests, *, token: str | None, n
     return app
 
 
-def _refusal_of(error: HTTPException, policy: ServablePolicy) -> RefusedError:
+def _refusal_of(error: HTTPException, policy: ServedPolicy) -> RefusedError:
     if error.code == 404:
         return RefusedError("unknown", f"there is no {request.path[:80]} here, expected {_ROUTES}")
     if error.code == 405:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ding_like.config.override import parse_value
 from ding_like.errors import ConfigError
@@ -139,7 +139,7 @@ def parse_param(text: str) -> Param:
     found = _RANGE.fullmatch(given)
     if found is None:
         raise ConfigError(f"--param {key}: {given!r} is no range; give {FORMS}.")
-    return _checked(_range(key, given, found), given)
+    return _range(key, given, found)
 
 
 def _choices(key: str, given: str) -> tuple[str, ...]:
@@ -154,30 +154,25 @@ def _choices(key: str, given: str) -> tuple[str, ...]:
 
 
 def _range(key: str, given: str, found: re.Match[str]) -> Param:
+    """Return a range that can be drawn from; raises ConfigError otherwise."""
     kind: Any = found["kind"]  # checked below
-    numbers = found["low"], found["high"], found["step"]
+    numbers = found["low"], found["high"], found["step"] or "nan"
     if kind is None:
-        if not any("." in each or "e" in each.lower() for each in numbers if each):  # whole numbers, or not?
+        if not any("." in each or "e" in each.lower() for each in numbers):  # whole numbers, or not?
             raise ConfigError(f"--param {key}: is {given} of whole numbers? Give int:{given}, or float:{given}.")
         kind = "float"
-    if kind not in ("float", "log", "int", "logint"):
-        raise ConfigError(f"--param {key}: unknown kind of range '{kind}'; give {FORMS}.")
-    low, high, step = (None if each is None else float(each) for each in numbers)
-    assert low is not None and high is not None, "the pattern has both"
-    return Param(key, kind, low, high, step)
-
-
-def _checked(param: Param, given: str) -> Param:
-    """Return a range that can be drawn from; raises ConfigError otherwise."""
-    low, high, step = param.low, param.high, param.step
-    if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
-        raise ConfigError(f"--param {param.key}: {given} goes from {low:g} to {high:g}; give the smaller number first.")
-    if param.kind in ("log", "logint") and low <= 0:
-        raise ConfigError(f"--param {param.key}: {given} is logarithmic and begins at {low:g}; begin above 0.")
-    if param.kind in ("int", "logint") and not all(each is None or each == int(each) for each in (low, high, step)):
-        raise ConfigError(f"--param {param.key}: {given} is of whole numbers; give whole ones, or float:LOW..HIGH.")
-    if step is not None and (step <= 0 or param.kind in ("log", "logint")):
-        raise ConfigError(
-            f"--param {param.key}: {given} has the step {step:g}; steps are above 0, and of int and float."
-        )
-    return param
+    low, high, step = map(float, numbers)
+    is_log, is_int = kind in ("log", "logint"), kind in ("int", "logint")
+    if kind not in get_args(Kind) or kind == "choice":
+        fault = f"unknown kind of range '{kind}'; give {FORMS}."
+    elif not (math.isfinite(low) and math.isfinite(high)) or low >= high:
+        fault = f"{given} goes from {low:g} to {high:g}; give the smaller number first."
+    elif is_log and low <= 0:
+        fault = f"{given} is logarithmic and begins at {low:g}; begin above 0."
+    elif is_int and not all(math.isnan(each) or each == int(each) for each in (low, high, step)):
+        fault = f"{given} is of whole numbers; give whole ones, or float:LOW..HIGH."
+    elif step <= 0 or (is_log and not math.isnan(step)):
+        fault = f"{given} has the step {step:g}; steps are above 0, and of int and float."
+    else:
+        return Param(key, kind, low, high, None if math.isnan(step) else step)
+    raise ConfigError(f"--param {key}: {fault}")

@@ -233,7 +233,7 @@ def test_both_formats_name_the_version_in_the_header_and_in_the_answer(url: str)
 
 def test_a_host_of_others_needs_a_token() -> None:
     with pytest.raises(ConfigError, match="can be reached from other machines: give --token-file"):
-        PolicyServer(Stub(), host="0.0.0.0")
+        PolicyServer(served(Stub()), host="0.0.0.0")
 
 
 def test_with_a_token_only_those_who_have_it_are_answered(vector_run: Run) -> None:
@@ -302,9 +302,14 @@ class Stub:
         return {}
 
 
+def served(policy: Any) -> Any:
+    """Return a double in place of a ServedPolicy."""
+    return policy
+
+
 def test_closing_answers_what_has_come_and_frees_the_port() -> None:
     policy = Stub()
-    server = PolicyServer(policy)
+    server = PolicyServer(served(policy))
     server.start()
     session, answers = requests.Session(), []
     client = threading.Thread(
@@ -342,7 +347,7 @@ def test_closing_does_not_wait_for_connections_that_ask_nothing(vector_run: Run)
 
 def test_closing_waits_no_longer_than_the_grace() -> None:
     policy = Stub()
-    server = PolicyServer(policy)
+    server = PolicyServer(served(policy))
     server.start()
     with connect(server.url) as connection:
         connection.sendall(b"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n{")  # and no more
@@ -357,7 +362,7 @@ def test_a_fault_of_the_policy_is_reported_without_its_text(caplog: pytest.LogCa
     policy = Stub()
     policy.may_answer.set()
     policy.fault = ZeroDivisionError("secret")
-    server = PolicyServer(policy)
+    server = PolicyServer(served(policy))
     server.start()
     try:
         status, code, message = refusal(server.url, {"obs": [1]})

@@ -54,10 +54,10 @@ class MlflowTracker:
     config_free: ClassVar[tuple[str, ...]] = ("tags",)
     package: ClassVar[str] = "mlflow"
     extra: ClassVar[str] = "mlflow"
+    _client: MlflowClient  # of `begin`, which is called first
 
     def __init__(self, settings: Config) -> None:
         self._settings = settings
-        self._client: MlflowClient | None = None
         self._run_id = ""
         self._env_step = 0
 
@@ -82,7 +82,7 @@ class MlflowTracker:
     def _experiment_id(self) -> str:
         from mlflow.exceptions import MlflowException
 
-        name, client = str(self._settings["experiment"]), self._own_client
+        name, client = str(self._settings["experiment"]), self._client
         found = client.get_experiment_by_name(name)
         if found is not None:
             return str(found.experiment_id)
@@ -94,11 +94,6 @@ class MlflowTracker:
                 raise
             return str(found.experiment_id)
 
-    @property
-    def _own_client(self) -> MlflowClient:
-        assert self._client is not None, "begin() must be called first"
-        return self._client
-
     def describe(self) -> str:
         store = re.sub(r"//[^@/]*@", "//", self._uri or "the default store")  # no password in logs
         return f"run {self._run_id} of experiment '{self._settings['experiment']}' at {store}"
@@ -108,7 +103,7 @@ class MlflowTracker:
 
         params = (Param(_name(key), str(value)[:_LONGEST_PARAM]) for key, value in flattened(config))
         for part in _parts(params, _MOST_PARAMS):
-            self._own_client.log_batch(self._run_id, params=part)
+            self._client.log_batch(self._run_id, params=part)
 
     def send(self, reports: Sequence[Report]) -> None:
         self._send((report["env_step"], values_of(report)) for report in reports)
@@ -123,13 +118,13 @@ class MlflowTracker:
             step = self._env_step if env_step < 0 else env_step
             metrics += [Metric(_name(name), value, now_ms, step) for name, value in numbers.items()]
         for part in _parts(iter(metrics), _MOST_METRICS):
-            self._own_client.log_batch(self._run_id, metrics=part)
+            self._client.log_batch(self._run_id, metrics=part)
 
     def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
         self._send(iter([(int(result.get("env_step", -1)), numbers_of(result))]))
         for path in files:
-            self._own_client.log_artifact(self._run_id, str(path))
-        self._own_client.set_terminated(self._run_id, _STATUS[status])
+            self._client.log_artifact(self._run_id, str(path))
+        self._client.set_terminated(self._run_id, _STATUS[status])
 
 
 def flattened(config: Config, path: str = "") -> Iterator[tuple[str, Any]]:

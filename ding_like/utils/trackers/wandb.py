@@ -47,6 +47,7 @@ class WandbTracker:
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"entity": (str,), "name": (str,), "group": (str,)}
     package: ClassVar[str] = "wandb"
     extra: ClassVar[str] = "wandb"
+    _run: Run  # of `begin`, which is called first
 
     @classmethod
     def check_config(cls, cfg: Config) -> Sequence[tuple[str, str]]:
@@ -57,7 +58,6 @@ class WandbTracker:
 
     def __init__(self, settings: Config) -> None:
         self._settings = settings
-        self._run: Run | None = None
 
     def begin(self, run: TrackedRun) -> str:
         import wandb
@@ -92,13 +92,11 @@ class WandbTracker:
         return run_id
 
     def describe(self) -> str:
-        assert self._run is not None, "begin() must be called first"
         if self._settings["mode"] == "offline":
             return f"run {self._run.id}, offline; send it later with  wandb sync {Path(self._run.dir).parent}"
         return f"run {self._run.id}, {self._run.url}"
 
     def send(self, reports: Sequence[Report]) -> None:
-        assert self._run is not None, "begin() must be called first"
         for report in reports:
             steps = {name: report[name] for name in ("env_step", "train_iter") if report[name] >= 0}
             self._run.log({**values_of(report), **steps})
@@ -106,7 +104,6 @@ class WandbTracker:
     def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
         import wandb
 
-        assert self._run is not None, "begin() must be called first"
         self._run.summary.update(numbers_of(result))
         for path in files:
             if path.suffix == ".png":
