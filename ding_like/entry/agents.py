@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import torch
 
     from ding_like.agent.video import Filmed
+    from ding_like.config import FrozenConfig
     from ding_like.pipeline.envs import EnvSetting
+    from ding_like.types import Factory
 
 
 _EXPORTS = """\b
@@ -93,7 +95,7 @@ def _film(
     return video, make_video(mode, make_env, video, seed=seed, num_episodes=num_episodes, statistics=statistics)
 
 
-def eval_mode_of(cfg: Any, make_env: Any, model: torch.nn.Module | None) -> Any:
+def eval_mode_of(cfg: FrozenConfig, make_env: Factory, model: torch.nn.Module | None) -> Any:
     """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
     from ding_like.pipeline.envs import build_policy, build_single_env, fit_policy_config
 

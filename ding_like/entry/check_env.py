@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ding_like.entry.options import WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError, RegistryError
+from ding_like.types import Config
 
 if TYPE_CHECKING:
     from ding_like.envs import EnvFactory
@@ -27,7 +28,7 @@ Examples:
 """
 
 
-def env_factory(env_id: str, arguments: Mapping[str, Any], import_names: Sequence[str] = ()) -> EnvFactory:
+def env_factory(env_id: str, arguments: Config, import_names: Sequence[str] = ()) -> EnvFactory:
     """Return what makes the env of a gymnasium id, a registered type or an import path `module:Class`.
 
     `arguments` are the env's own; `wrappers` and, of a gymnasium id, `max_episode_steps` and `render_mode` mean what

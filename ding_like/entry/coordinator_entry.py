@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from ding_like.agent.description import write_description
 from ding_like.agent.video import filmable, write_pictures
-from ding_like.config import compile_config, to_plain
+from ding_like.config import FrozenConfig, compile_config, to_plain
 from ding_like.entry.agents import eval_mode_of
 from ding_like.entry.plan import NO_LIMIT, SystemInput, check_limits, check_nstep, read_given, refuse_in_child
 from ding_like.envs import EnvFactory, get_vec_env_setting
@@ -99,7 +99,7 @@ class Given(NamedTuple):
 
     create: Any  # create_config
     system: dict[str, Any]
-    compiled: Callable[..., Any]  # returns the compiled config
+    compiled: Callable[..., FrozenConfig]  # returns the compiled config
     source: str
 
     @classmethod
@@ -119,7 +119,7 @@ class CoordinatedRun:
     """Run of a coordinator whose workers dial in, in a folder that is held."""
 
     def __init__(
-        self, cfg: Any, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
+        self, cfg: FrozenConfig, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
     ) -> None:
         """With `in_memory`, rows and weights may be files in memory, which no later coordinator finds."""
         check_nstep(cfg, arguments.max_env_step)

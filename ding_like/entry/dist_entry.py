@@ -32,8 +32,8 @@ def launch_collector(
     `retry_s` is how long it may be out of reach: by default 30 s at the start, and ten minutes later. Raises CommError
     with the cause if the worker has to give up.
     """
-    dial = _dial(coordinator, key_file, retry_s)
-    _work(create_comm_collector, _worker_config(config, seed=seed, overrides=overrides) | dial)
+    found = _worker_config(config, coordinator, key_file, seed=seed, overrides=overrides, retry_s=retry_s)
+    _work(create_comm_collector, found)
 
 
 def launch_learner(
@@ -51,18 +51,21 @@ def launch_learner(
     `retry_s` is how long it may be out of reach: by default 30 s at the start, and ten minutes later. Raises CommError
     with the cause if the worker has to give up.
     """
-    more = {**_dial(coordinator, key_file, retry_s), "max_train_iter": max_train_iter}
-    _work(create_comm_learner, _worker_config(config, seed=seed, overrides=overrides) | more)
+    found = _worker_config(config, coordinator, key_file, seed=seed, overrides=overrides, retry_s=retry_s)
+    _work(create_comm_learner, {**found, "max_train_iter": max_train_iter})
 
 
-def _dial(coordinator: str, key_file: str | Path | None, retry_s: float | None) -> dict[str, Any]:
-    """Return how a worker reaches its coordinator."""
-    url = coordinator_url(coordinator)
-    return {"coordinator": url, "key_file": key_file, "retry_s": retry_s, "patience_s": retry_s}
-
-
-def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -> dict[str, Any]:
+def _worker_config(
+    config: str | Path,
+    coordinator: str,
+    key_file: str | Path | None,
+    *,
+    seed: int,
+    overrides: Sequence[str],
+    retry_s: float | None,
+) -> dict[str, Any]:
     """Return what a comm collector or learner is made from."""
+    url = coordinator_url(coordinator)
     file = read_config(config)
     main = compile_config(
         *serial_parts(file.main_config, file.create_config), seed=seed, overrides=overrides, source=str(config),
@@ -76,18 +79,17 @@ def _worker_config(config: str | Path, *, seed: int, overrides: Sequence[str]) -
     return {
         "main": main,
         "seed": seed,
+        "coordinator": url,
+        "key_file": key_file,
+        "retry_s": retry_s,
+        "patience_s": retry_s,
         "comm_collector_type": named["comm_collector"].get("type"),
         "comm_learner_type": named["comm_learner"].get("type"),
         # A serial collector cannot be chosen here.
         "collector_type": kind if kind in PARALLEL_COLLECTOR_REGISTRY else None,
         "import_names": [name for part in named.values() for name in part.get("import_names") or ()],
-        "path_data": given.get("path_data"),
-        "path_policy": given.get("path_policy"),
-        "communication_mode": given.get("communication_mode"),
-        "publish_interval_s": system.publish_interval_s,
-        "weights": system.weights,
-        "num_batches": system.num_batches,
-        "num_learners": system.num_learners,
+        **{name: given.get(name) for name in ("path_data", "path_policy", "communication_mode")},
+        **{name: getattr(system, name) for name in ("publish_interval_s", "weights", "num_batches", "num_learners")},
         "config_file": str(config),
         "overrides": tuple(overrides),
     }

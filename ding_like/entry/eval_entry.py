@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ding_like.agent.video import filmable, make_video
+from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
@@ -24,7 +25,7 @@ from ding_like.pipeline.record import origin_of
 from ding_like.pipeline.statistics import load_agent
 from ding_like.report.scores import bootstrap_interval
 from ding_like.report.text import interval
-from ding_like.types import EnvManager
+from ding_like.types import EnvManager, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.log import shown_as_by_the_command
@@ -44,7 +45,7 @@ def eval(
     seed: int = 0,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
-    state_dict: Mapping[str, Any] | None = None,
+    state_dict: State | None = None,
     load_path: str | None = None,
     replay_path: str | None = None,
     *,
@@ -101,11 +102,11 @@ def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: list
 
 
 def _play(
-    cfg: Any,
+    cfg: FrozenConfig,
     seed: int,
     env_setting: EnvSetting,
     model: torch.nn.Module | None,
-    state_dict: Mapping[str, Any] | None,
+    state_dict: State | None,
     replay_path: str | None,
 ) -> EvalResult:
     env_fn, _, evaluator_cfgs = env_setting
@@ -122,12 +123,12 @@ def _play(
 
 
 def _loaded(
-    cfg: Any,
+    cfg: FrozenConfig,
     manager: EnvManager,
     mode: Literal["eval", "collect"],
     seed: int,
     model: torch.nn.Module | None,
-    state_dict: Mapping[str, Any] | None,
+    state_dict: State | None,
 ) -> tuple[Any, Sequence[Any]]:
     """Return (the policy with the weights of a checkpoint in one mode, the states of the wrappers saved with them)."""
     policy: Any = build_policy(fit_policy_config(cfg.policy, manager), seed=seed, model=model, modes=[mode])
@@ -145,7 +146,7 @@ def collect_demo_data(
     expert_data_path: str | Path,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
-    state_dict: Mapping[str, Any] | None = None,
+    state_dict: State | None = None,
     state_dict_path: str | Path | None = None,
 ) -> None:
     """Write `collect_count` training rows of a policy's collect mode to the file `expert_data_path`.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.entry.options import echo
+from ding_like.entry.options import Options, echo
 from ding_like.errors import ConfigError
 
 
@@ -72,7 +72,7 @@ _FIXES = {
 }
 
 
-def check_options(options: dict[str, Any]) -> None:
+def check_options(options: Options) -> None:
     """Raise ConfigError for a mode that does not exist, and for an option that is not of the mode."""
     mode, module = options["mode"], options["module"]
     if mode is None:
@@ -97,7 +97,7 @@ def check_options(options: dict[str, Any]) -> None:
         _check_joining(options)
 
 
-def _check_joining(options: dict[str, Any]) -> None:
+def _check_joining(options: Options) -> None:
     """Refuse what only a worker of mode seed that joins a run takes, and what only its driver does."""
     module = options["module"]
     if (module is None) != (options["address"] is None):
@@ -108,7 +108,7 @@ def _check_joining(options: dict[str, Any]) -> None:
         raise ConfigError("--host and --port are the driver's; workers that join it give --address HOST:PORT.")
 
 
-def run(options: dict[str, Any]) -> None:
+def run(options: Options) -> None:
     """Run what the options of `ding -m MODE` ask for."""
     mode = options["mode"]
     if _run_several(options):
@@ -151,7 +151,7 @@ def load(place: str) -> Any:  # Any: a function, a class or a command
     return getattr(importlib.import_module(f"ding_like.entry.{module}"), name)
 
 
-def _evaluate(options: dict[str, Any]) -> None:
+def _evaluate(options: Options) -> None:
     if options["load_path"] is None:
         raise ConfigError("mode eval needs a checkpoint: --load-path EXP/ckpt/ckpt_best.pth.tar.")
     path, checkpoint = config_path(options), _existing(options["load_path"])
@@ -161,7 +161,7 @@ def _evaluate(options: dict[str, Any]) -> None:
         evaluate(path, seed=seed, load_path=checkpoint, out=file_of(checkpoint, seed=seed), **asked)
 
 
-def _launch(options: dict[str, Any]) -> None:
+def _launch(options: Options) -> None:
     """Run the coordinator, a collector or a learner of mode dist."""
     module = options["module"]
     if module is None or (module != "coordinator" and options["coordinator"] is None):
@@ -179,27 +179,27 @@ def _launch(options: dict[str, Any]) -> None:
     load(f"dist_entry:launch_{module}")(path, **given)
 
 
-def _seed_sockets(options: dict[str, Any]) -> list[str]:
+def _seed_sockets(options: Options) -> list[str]:
     """Return the overrides for --host, --port and --key-file of mode seed: with any of them the run is over tcp."""
     given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
     return [f"system.seed.{name}={value!r}" for name, value in ({"transport": "tcp", **given} if given else {}).items()]
 
 
-def _seeds(options: dict[str, Any]) -> tuple[int, ...]:
+def _seeds(options: Options) -> tuple[int, ...]:
     return options["seed"] or (0,)
 
 
-def _run_of(options: dict[str, Any]) -> dict[str, Any]:
+def _run_of(options: Options) -> dict[str, Any]:
     """Return the arguments of every pipeline that trains: the seed, the limits that are given, and the folder."""
     return {"seed": _seeds(options)[0], "exp_name": options["exp_name"], **_limits(options)}
 
 
-def _limits(options: dict[str, Any]) -> dict[str, Any]:
+def _limits(options: Options) -> dict[str, Any]:
     given = {name: options[name] for name in ("env_step", "train_iter") if options[name] is not None}
     return {f"max_{name}": int(value) for name, value in given.items()}
 
 
-def _run_several(options: dict[str, Any]) -> bool:
+def _run_several(options: Options) -> bool:
     """Run several seeds as one experiment, if the options name several; return whether they do."""
     seeds, mode, module = options["seed"], options["mode"], options["module"]
     if len(seeds) < 2:
@@ -222,7 +222,7 @@ def _run_several(options: dict[str, Any]) -> bool:
     return True
 
 
-def resume(options: dict[str, Any]) -> None:
+def resume(options: Options) -> None:
     """Resume the run, or the experiment of several seeds, in the folder that --resume names."""
     folder = Path(options["resume"])
     has_seeds = (folder / "experiment.json").is_file()
@@ -257,7 +257,7 @@ def _existing(path: str | None) -> str | None:
     return path
 
 
-def config_path(options: dict[str, Any]) -> str:
+def config_path(options: Options) -> str:
     env, policy = options["env"], options["policy"]
     if options["config"] is not None:
         if (env, policy) != (None, None):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
 from ding_like.errors import ConfigError, escape_controls
+
+# Options of the command line by name, as click has read them.
+Options: TypeAlias = dict[str, Any]
 
 _LARGEST = 2**31 - 1
 _MOST = 10_000  # seeds of one range: more is a slip of the keyboard
@@ -47,7 +50,7 @@ def sub_command(name: str, *, epilog: str | None = None) -> Callable[[Callable[.
 class WholeNumber(click.IntRange):
     """Whole number whose error names the range."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number; fail for anything else."""
         try:
             return int(super().convert(value, param, ctx))

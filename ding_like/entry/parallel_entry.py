@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ding_like.config import compile_config, read_config, to_plain
+from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
 from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatedRun, Given
 from ding_like.entry.learners import check_cores, number_of_learners
 from ding_like.entry.plan import NO_LIMIT, RunArguments, SystemInput, refuse_to_resume
@@ -63,7 +63,7 @@ def parallel_pipeline(
 class ParallelMode:
     """Planned run of a coordinator and its workers on this machine."""
 
-    def __init__(self, compiled: Callable[..., Any], arguments: CoordinatedArguments) -> None:
+    def __init__(self, compiled: Callable[..., FrozenConfig], arguments: CoordinatedArguments) -> None:
         self._compiled, self._arguments = compiled, arguments
         self._planned = CoordinatedRun(compiled(save=False), arguments, RunFolder())
 
@@ -116,7 +116,7 @@ class ParallelRun(CoordinatedRun):
     """
 
     def __init__(
-        self, cfg: Any, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
+        self, cfg: FrozenConfig, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
     ) -> None:
         super().__init__(cfg, arguments, folder, in_memory=in_memory)
         own = self.system.own_folder

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from numbers import Real
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
 from ding_like.config.override import Override, check_overrides, take_overrides
@@ -21,6 +22,7 @@ from ding_like.config.tree import Tree
 from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import EnvSetting, check_env_setting
 from ding_like.report.summary import env_name
+from ding_like.types import Config, Factory
 from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
 from ding_like.worker import BaseLearner
@@ -44,7 +46,7 @@ class ReadSettings(Protocol[Settings]):
     """Check of a `system_config` for a compiled config, which returns its settings."""
 
     def __call__(
-        self, system: Mapping[str, Any], cfg: FrozenConfig, *, source: str, overrides: Mapping[str, Override]
+        self, system: Config, cfg: FrozenConfig, *, source: str, overrides: Mapping[str, Override]
     ) -> Settings:
         """Return the settings. Raises ConfigError with every fault; messages name `source`."""
 
@@ -70,14 +72,14 @@ class Plan(Generic[Settings]):
     settings: Settings  # of the `system_config`; None without one
     source: str = ""  # the config's file, if it has one
     overrides: Sequence[str] = ()  # as they were given
-    given: Mapping[str, Any] = field(default_factory=dict)  # the `system_config` as it was given
+    given: Config = field(default_factory=dict)  # the `system_config` as it was given
     resumes: bool = False
     env_setting: EnvSetting | None = None
     model: torch.nn.Module | None = None
     compile_in: Callable[[RunFolder], FrozenConfig] | None = None  # compiles the config and makes the run's folder
 
     @property
-    def env_fn(self) -> Callable[..., Any] | None:
+    def env_fn(self) -> Factory | None:
         """Function that makes the envs, if the caller gave one."""
         return self.env_setting and self.env_setting[0]
 
@@ -153,7 +155,7 @@ def make_plan(
     )
 
 
-def read_given(input_cfg: Any, *, has_system: bool = True) -> tuple[Any, Any, Any, str]:  # Any: to be checked
+def read_given(input_cfg: object, *, has_system: bool = True) -> tuple[Config, Config, Config | None, str]:
     """Return main_config, create_config, system_config (None: there is none) and where they are from."""
     if isinstance(input_cfg, (str, Path)):
         file = read_config(input_cfg)
@@ -164,16 +166,13 @@ def read_given(input_cfg: Any, *, has_system: bool = True) -> tuple[Any, Any, An
 
 def load_config(
     input_cfg: InputConfig, *, seed: int, overrides: Sequence[str] = (), exp_name: str | None = None, **kwargs: Any
-) -> Any:
+) -> FrozenConfig:
     """Return the compiled config of a file or of (main_config, create_config)."""
-    if isinstance(input_cfg, (str, Path)):
-        (main, create), source = read_config(input_cfg), str(input_cfg)
-    else:
-        (main, create), source = given_configs(input_cfg), "the given config"
+    main, create, _, source = read_given(input_cfg, has_system=False)
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
-def limited(cfg: Any, arguments: RunArguments) -> RunArguments:
+def limited(cfg: FrozenConfig, arguments: RunArguments) -> RunArguments:
     """Return the arguments with the config's own number of updates, where the caller gives none."""
     limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
     if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
@@ -202,26 +201,26 @@ def refuse_in_child() -> None:
         frame = frame.f_back
 
 
-def check_limits(**limits: Any) -> None:
+def check_limits(**limits: object) -> None:
     """Raise ConfigError for a limit that is no number of steps; None is no limit."""
     for name, value in limits.items():
         if value is not None:
             checked_limit(name, value)
 
 
-def checked_limit(name: str, value: Any) -> int:
+def checked_limit(name: str, value: object) -> int:
     """Return a number of steps as a whole one. Raises ConfigError for what is none."""
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    if not is_number or not 1 <= value < math.inf or value % 1:
-        kind = "the text " if isinstance(value, str) else ""
-        raise ConfigError(
-            f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or "
-            "leave it out."
-        )
-    return int(value)
+    numbers = (int, float, np.integer, np.floating)
+    if isinstance(value, numbers) and not isinstance(value, bool) and 1 <= value < math.inf and not value % 1:
+        return int(value)
+    kind = "the text " if isinstance(value, str) else ""
+    raise ConfigError(
+        f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or leave it "
+        "out."
+    )
 
 
-def check_nstep(cfg: Any, max_env_step: int) -> None:
+def check_nstep(cfg: FrozenConfig, max_env_step: int) -> None:
     """Raise ConfigError for rows of more steps than the whole run has."""
     nstep = cfg.policy.get("nstep", 1)
     if nstep > max_env_step:
@@ -231,7 +230,7 @@ def check_nstep(cfg: Any, max_env_step: int) -> None:
         )
 
 
-def check_mode(cfg: Any, mode: str) -> None:
+def check_mode(cfg: FrozenConfig, mode: str) -> None:
     """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
     on_policy = {"serial": False, "serial_onpolicy": True}[mode]
     if bool(cfg.policy.on_policy) != on_policy:

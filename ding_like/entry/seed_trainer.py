@@ -22,6 +22,7 @@ from ding_like.pipeline.seed.settings import Config, SeedSettings
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.agent import Agent as AgentObject
 from ding_like.policy.agent import AgentPolicy
+from ding_like.types import Factory, Section
 
 # A policy, an agent object, a config file, (main_config, create_config), a shipped policy's name, or a compiled policy
 # section. Any: of configs.
@@ -184,7 +185,7 @@ def _set_policy(main: Tree, create: Tree, config: Config) -> None:
 class _MadeBy:
     """Env factory around a function that takes no config."""
 
-    def __init__(self, environment: Callable[[], Any], wrappers: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, environment: Factory, wrappers: Sequence[Section]) -> None:
         self._environment = environment
         self._wrappers = wrappers
 

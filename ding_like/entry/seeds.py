@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from ding_like.entry.options import checked_seeds, describe_seeds
+from ding_like.config import FrozenConfig
+from ding_like.entry.options import Options, checked_seeds, describe_seeds
 from ding_like.entry.plan import NO_LIMIT, InputConfig, check_mode, load_config
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
@@ -191,7 +191,7 @@ def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
     return "\n".join(lines)
 
 
-def _opening(folder: Path, plan: SeedsPlan, cfg: Any, jobs: int) -> list[str]:
+def _opening(folder: Path, plan: SeedsPlan, cfg: FrozenConfig, jobs: int) -> list[str]:
     """Return the first lines of the console."""
     env = cfg.env.get("env_id") or cfg.env.type
     until = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value).describe()
@@ -218,7 +218,7 @@ def _name_of(input_cfg: InputConfig, overrides: Sequence[str]) -> str:
     return named[-1] if named else str(main.get("exp_name", "default_experiment"))
 
 
-def _processes_of(cfg: Any, arguments: Sequence[str]) -> int:
+def _processes_of(cfg: FrozenConfig, arguments: Sequence[str]) -> int:
     """Return how many processes compute for one seed."""
     learners = 1
     with suppress(ValueError, IndexError):
@@ -251,7 +251,7 @@ _NOT_FORWARDED = frozenset(
 )
 
 
-def run_command(options: dict[str, Any], config: str) -> None:
+def run_command(options: Options, config: str) -> None:
     """Run the seeds that the options of `ding -m MODE` name."""
     forwarded: list[str] = []
     for name, value in options.items():

@@ -20,6 +20,7 @@ from ding_like.pipeline.learners.shares import may_refuse, share_config, share_e
 from ding_like.pipeline.learners.synced import SyncedLearners, join_policy
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
+from ding_like.types import Section
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.run_folder import RunFolder
 
@@ -148,7 +149,7 @@ class SerialMode(TrainingMode[None]):
         """Config of this process: of several learners, with its share of envs and rows."""
         return self.plan.cfg if self.group is None else share_config(self.plan.cfg, self.group.world_size)
 
-    def loop_settings(self, parts: Components) -> dict[str, Any]:
+    def loop_settings(self, parts: Components) -> Section:
         """Return the loop's config; of several learners, with what keeps them in step."""
         cfg = self._own_config
         if self.group is None:

@@ -26,6 +26,7 @@ from ding_like.envs import EnvFactory
 from ding_like.envs.spaces import ActionLayout
 from ding_like.errors import ConfigError, DingError, RegistryError
 from ding_like.policy import get_policy_cls
+from ding_like.types import Config
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
 
@@ -58,9 +59,9 @@ def train(
     *,
     env_step: float | None = None,
     train_iter: float | None = None,
-    policy: Mapping[str, Any] | None = None,
-    env: Mapping[str, Any] | None = None,
-    overrides: Mapping[str, Any] | Sequence[str] = (),
+    policy: Config | None = None,
+    env: Config | None = None,
+    overrides: Config | Sequence[str] = (),
     config: str | Path | None = None,
     seed: int = 0,
     stop_value: float | None = None,
@@ -115,7 +116,7 @@ def _config(
     env: GivenEnv | None,
     config: str | Path | None,
     import_names: list[str],
-    settings: Mapping[str, Any] | None,
+    settings: Config | None,
 ) -> TrainConfig:
     if config is not None:
         if policy is not None or env is not None:
@@ -142,7 +143,7 @@ def config_of_file(path: str | Path) -> TrainConfig:
 
 
 def config_of_names(
-    policy: str, env: GivenEnv, import_names: list[str], *, settings: Mapping[str, Any] | None = None
+    policy: str, env: GivenEnv, import_names: list[str], *, settings: Config | None = None
 ) -> TrainConfig:
     """Return the shipped config of a policy and an env, where there is one, else one with defaults that learn.
 
@@ -180,7 +181,7 @@ def name_of_run(policy: str, env: GivenEnv, seed: int) -> str:
     return f"{re.sub(r'[^a-z0-9]+', '_', words.lower()).strip('_')}_{policy}_seed{seed}"
 
 
-def overrides_of(given: Mapping[str, Any] | Sequence[str]) -> list[str]:
+def overrides_of(given: Config | Sequence[str]) -> list[str]:
     """Return `path.to.key=value` texts of a dict by path, or of such texts."""
     if isinstance(given, Mapping):
         return [f"{path}={literal(value)}" for path, value in given.items()]
@@ -305,7 +306,7 @@ def _policy_section(cls: Any) -> dict[str, Any]:
     return section
 
 
-def settings_of(config: TrainConfig, policy: Mapping[str, Any] | None, env: Mapping[str, Any] | None) -> TrainConfig:
+def settings_of(config: TrainConfig, policy: Config | None, env: Config | None) -> TrainConfig:
     """Return a config with settings of the caller's in place of its own."""
     given = {name: section for name, section in (("policy", policy), ("env", env)) if section is not None}
     for name, section in given.items():

@@ -25,6 +25,7 @@ from ding_like.policy import Policy
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import closing_lines, opening_lines
+from ding_like.types import Section
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
 
@@ -82,7 +83,7 @@ class TrainingMode(Generic[Settings]):
         """Return the components of this process."""
         raise NotImplementedError
 
-    def loop_settings(self, parts: Components) -> dict[str, Any]:
+    def loop_settings(self, parts: Components) -> Section:
         """Return further arguments of the training loop."""
         return {"make_runner": self.make_runner(parts)}
 

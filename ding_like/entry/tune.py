@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ding_like.config import FrozenConfig
 from ding_like.entry.options import sub_command
 from ding_like.errors import ConfigError
 from ding_like.study.plan import FORMS, PLAN_FILE, Param, StudyPlan, parse_params, read_study_plan
@@ -177,7 +178,7 @@ def _hash_of(config: str | Path) -> str:
     return text_hash(config)
 
 
-def _mode_of(cfg: Any, asked: str | None) -> str:
+def _mode_of(cfg: FrozenConfig, asked: str | None) -> str:
     """Return the mode of a config's policy. Raises ConfigError if another one is asked for."""
     mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
     if asked not in (None, mode):

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatedRun, plan_dist
 from ding_like.errors import DingError
@@ -36,7 +35,7 @@ def coordinator_app(
     seed: int = 0,
     overrides: Sequence[str] = (),
     exp_name: str | None = None,
-) -> Any:
+) -> object:
     """Begin a run whose workers dial in, and return the WSGI application that answers them.
 
     The run is watched by a thread of this process; the server goes on answering when it is over, until it is stopped.
