@@ -233,7 +233,9 @@ SUB_COMMANDS = {
     "report": "results:report_command",
     "enjoy": "agents:enjoy_command",
     "export": "agents:export_command",
-    **{name: f"{name.replace('-', '_')}:command" for name in ("serve", "check-env", "explain", "keys", "tune")},
+    **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys")},
+    "serve": "serve:command",
+    "tune": "tune:command",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from ding_like.config import FrozenConfig
 from ding_like.entry.options import Options, checked_seeds, describe_seeds
-from ding_like.entry.plan import NO_LIMIT, InputConfig, check_mode, load_config
+from ding_like.entry.plan import NO_LIMIT, InputConfig, check_mode, load_config, read_given
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.compare import table_lines, write_scores
@@ -23,6 +24,7 @@ from ding_like.report.runs import PLAN_FILE
 from ding_like.report.summary import version_line
 from ding_like.study.child_runs import command_line, text_hash
 from ding_like.study.seed_runs import Failure, SeedRuns
+from ding_like.types import Section
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import num_cores
 from ding_like.utils.run_folder import RunFolder
@@ -64,7 +66,7 @@ def run_seeds(
     if mode in SERIAL:
         check_mode(cfg, mode)
     jobs = checked_jobs(jobs, mode, len(seeds), processes=_processes_of(cfg, arguments))
-    base = re.sub(r"_seed\d+$", "", name or _name_of(input_cfg, given))
+    base = base_name(input_cfg, given if name is None else [f"exp_name={name}"])
     with RunFolder() as held:
         cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base, folder=held)
         folder = Path(cfg.exp_name)
@@ -105,11 +107,8 @@ def resume_seeds(
         raise ConfigError(f"'{folder}' is no folder of several seeds: it has no {PLAN_FILE}.")
     cfg = load_config(folder / "total_config.py", seed=plan.seeds[0], save=False, renew_dir=False, quiet=True)
     jobs = checked_jobs(jobs, plan.mode, len(plan.seeds), processes=_processes_of(cfg, plan.arguments))
-    changed = {
-        name: int(limit)
-        for name, limit in (("max_env_step", max_env_step), ("max_train_iter", max_train_iter))
-        if limit is not None
-    }
+    limits = {"max_env_step": max_env_step, "max_train_iter": max_train_iter}
+    changed: Section = {name: int(limit) for name, limit in limits.items() if limit is not None}
     if changed:
         plan = _with_limits(plan, changed)
     with RunFolder() as held:
@@ -118,24 +117,15 @@ def resume_seeds(
         return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs, reopens=bool(changed)))
 
 
-_FLAGS = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}
-
-
-def _with_limits(plan: SeedsPlan, changed: dict[str, int]) -> SeedsPlan:
+def _with_limits(plan: SeedsPlan, changed: Section) -> SeedsPlan:
     """Return the plan with other limits, also for the seeds that have not begun."""
     words = list(plan.arguments)
     for name, limit in changed.items():
-        flag = _FLAGS[name]
+        flag = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}[name]
         if flag in words:
-            words[words.index(flag) + 1] = str(limit)
-        else:
-            words += [flag, str(limit)]
-    return replace(
-        plan,
-        arguments=tuple(words),
-        max_env_step=changed.get("max_env_step", plan.max_env_step),
-        max_train_iter=changed.get("max_train_iter", plan.max_train_iter),
-    )
+            del words[words.index(flag) : words.index(flag) + 2]
+        words += [flag, str(limit)]
+    return replace(plan, arguments=tuple(words), **changed)
 
 
 def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:
@@ -166,20 +156,12 @@ def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
         written.insert(0, save_plot(plot_experiments([experiment]), folder / "curve.png").name)
     except ConfigError as error:  # matplotlib is not installed
         logger.info("no curve: %s", error)
-    _tell(["", *table_lines(summary), ""])
-    _tell([f"wrote   {folder}/", f"        {'  '.join(written)}"])
+    _tell(["", *table_lines(summary), "", f"wrote   {folder}/", f"        {'  '.join(written)}"])
     if not failures:
-        best = f"{folder}/seed{_best(experiment)}"
-        _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {best}"])
+        ended = experiment.ended or experiment.members
+        best = max(ended, key=lambda member: -math.inf if member.score is None else member.score).seed
+        _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {folder}/seed{best}"])
     return experiment
-
-
-def _best(experiment: Experiment) -> int | None:
-    found = max(
-        experiment.ended or experiment.members,
-        key=lambda member: float("-inf") if member.score is None else member.score,
-    )
-    return found.seed
 
 
 def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
@@ -193,12 +175,11 @@ def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
 
 def _opening(folder: Path, plan: SeedsPlan, cfg: FrozenConfig, jobs: int) -> list[str]:
     """Return the first lines of the console."""
-    env = cfg.env.get("env_id") or cfg.env.type
     until = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value).describe()
     return [
         version_line(),
         f"experiment  {folder}/  seeds {describe_seeds(plan.seeds)}, {jobs} at a time; each one's output is in log/",
-        f"env         {env}",
+        f"env         {cfg.env.get('env_id') or cfg.env.type}",
         f"policy      {cfg.policy.type}",
         f"until       {until}",
     ]
@@ -209,13 +190,11 @@ def _tell(lines: Iterable[str]) -> None:
         logger.info("%s", line)
 
 
-def _name_of(input_cfg: InputConfig, overrides: Sequence[str]) -> str:
-    """Return the folder that a config names, with overrides."""
-    from ding_like.config import read_config
-
+def base_name(input_cfg: InputConfig, overrides: Sequence[str]) -> str:
+    """Return the folder that a config names, with overrides, without the seed at its end."""
     named = [text.partition("=")[2] for text in overrides if text.startswith("exp_name=")]
-    main = read_config(input_cfg).main_config if isinstance(input_cfg, (str, Path)) else input_cfg[0]
-    return named[-1] if named else str(main.get("exp_name", "default_experiment"))
+    name = named[-1] if named else read_given(input_cfg, has_system=False)[0].get("exp_name", "default_experiment")
+    return re.sub(r"_seed\d+$", "", str(name))
 
 
 def _processes_of(cfg: FrozenConfig, arguments: Sequence[str]) -> int:

@@ -17,7 +17,7 @@ import gymnasium
 
 from ding_like.config import compile_config, deep_merge, read_config, to_plain
 from ding_like.config.tree import literal
-from ding_like.entry.check_env import env_factory
+from ding_like.entry.commands import env_factory
 from ding_like.entry.modes import shipped_configs
 from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, checked_limit, make_plan, refuse_in_child
 from ding_like.entry.run import Run

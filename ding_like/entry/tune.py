@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -62,6 +61,9 @@ def tune(
     ConfigError with what is wrong with the config or the ranges before anything starts, and TrainingError if the first
     trials fail.
     """
+    from ding_like.entry.seeds import base_name
+    from ding_like.study.child_runs import text_hash
+
     _need_optuna()
     space = parse_params(params)
     budgets = [("--env-step", "env_step", max_env_step), ("--train-iter", "train_iter", max_train_iter)]
@@ -73,7 +75,7 @@ def tune(
     _, unit, budget = given[0]
     plan = StudyPlan(
         config=os.path.relpath(config),
-        config_sha256=_hash_of(config),
+        config_sha256=text_hash(config),
         mode=_mode_of(_check_space(config, space, overrides, seed), mode),
         params=tuple(_text_of(param) for param in space),
         overrides=tuple(overrides),
@@ -87,7 +89,7 @@ def tune(
         sampler_seed=seed,
         command=command or f"tune({str(config)!r}, ...)",
     )
-    folder = Path(study or _default_folder(config, overrides))
+    folder = Path(study or f"{base_name(config, overrides)}_tune")
     known = read_study_plan(folder)
     if known is not None:
         plan = _same_study(folder, known, plan)
@@ -172,12 +174,6 @@ def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
 # --- what is to be run
 
 
-def _hash_of(config: str | Path) -> str:
-    from ding_like.study.child_runs import text_hash
-
-    return text_hash(config)
-
-
 def _mode_of(cfg: FrozenConfig, asked: str | None) -> str:
     """Return the mode of a config's policy. Raises ConfigError if another one is asked for."""
     mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
@@ -239,19 +235,13 @@ def _same_study(folder: Path, known: StudyPlan, plan: StudyPlan) -> StudyPlan:
 def _check_config(plan: StudyPlan) -> None:
     if not os.path.isfile(plan.config):
         raise ConfigError(f"there is no {plan.config}, which this study runs: call it from the folder where it began.")
-    if _hash_of(plan.config) != plan.config_sha256:
+    from ding_like.study.child_runs import text_hash
+
+    if text_hash(plan.config) != plan.config_sha256:
         raise ConfigError(
             f"{plan.config} is not what it was when the study began, so its trials would not be comparable: put it "
             "back, or begin another study with --study DIR."
         )
-
-
-def _default_folder(config: str | Path, overrides: Sequence[str]) -> str:
-    from ding_like.config import read_config
-
-    named = [text.partition("=")[2] for text in overrides if text.startswith("exp_name=")]
-    name = named[-1] if named else str(read_config(config).main_config.get("exp_name", "default_experiment"))
-    return re.sub(r"_seed\d+$", "", name) + "_tune"
 
 
 def _similar(folder: Path) -> str:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from ding_like.entry.check_env import command, env_factory
+from ding_like.entry.commands import check_env_command as command
+from ding_like.entry.commands import env_factory
 from ding_like.errors import ConfigError, EnvError, RegistryError
 
 

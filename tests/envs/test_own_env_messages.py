@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding_like.entry.check_env import command
+from ding_like.entry.commands import check_env_command as command
 from ding_like.envs import EnvFactory, create_env_manager, make_env
 from ding_like.envs.check import check_env
 from ding_like.envs.factory import check_command
