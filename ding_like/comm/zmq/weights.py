@@ -12,7 +12,7 @@ import time
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.json_fields import version_of
-from ding_like.comm.weights.encode import MAX_NBYTES, Encoded, WireDtype, encode
+from ding_like.comm.weights.encode import MAX_NBYTES, Encoded, encode
 from ding_like.comm.weights.encode import decode as decode_weights
 from ding_like.comm.weights.extract import state_of
 from ding_like.comm.zmq import frames as messages
@@ -32,7 +32,7 @@ _NONE = Version(-1, -1)  # older than all weights
 class Broadcaster:
     """Publisher of the newest weights to all readers that connect, late ones included. Threads may share it.
 
-    `endpoint` is by default a free port of the loopback address; `dtype` is that of `encode`. With a `model` (see
+    `endpoint` is by default a free port of the loopback address. With a `model` (see
     `extract.state_of`) its owner calls `snapshot` between two updates: while an optimizer steps, half of the model is
     of another version. Weights are due when `period` seconds have passed since the last ones were published.
     """
@@ -44,14 +44,13 @@ class Broadcaster:
         *,
         endpoint: str | None = None,
         keys: SeedKeys | None = None,
-        dtype: WireDtype = "exact",
     ) -> None:
         if not 0 <= period < float("inf"):
             raise CommError(f"the period of a broadcast is {period!r}; expected 0 seconds or more.")
         self.endpoint = endpoint or tcp_endpoint("127.0.0.1")
         self.num_garbled = 0  # messages that no reader sends
         self._model, self._period_s = model, period
-        self._keys, self._dtype = keys, dtype
+        self._keys = keys
         self._lock = threading.Lock()  # guards the next three
         self._version = _NONE  # of the newest weights
         self._encoded: Encoded | None = None
@@ -90,7 +89,7 @@ class Broadcaster:
                 raise CommError(f"weights cannot be sent: {self._failure or 'the broadcaster was closed'}")
             if weights.version <= self._version:
                 return False
-            self._version, self._encoded = weights.version, encode(weights, dtype=self._dtype)
+            self._version, self._encoded = weights.version, encode(weights)
             self._published_s = time.monotonic()
         self._wake.wake()
         return True

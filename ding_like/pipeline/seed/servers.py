@@ -157,7 +157,7 @@ class InferenceServer(ForkServerProcess, ChildProcess):  # type: ignore[misc]  #
                 batcher.note_batch(batch, took_s)
                 for each, answer in zip(batch, answers, strict=True):
                     _send(requests, each, answer)
-                self._stats.note(batch, took_s)
+                self._stats.record(batch)
             if is_due:
                 self._refuse_overdue(requests)
                 stats = {**self._stats.take(), "queue": len(batcher), "version": list(network.version)}
@@ -173,7 +173,7 @@ class InferenceServer(ForkServerProcess, ChildProcess):  # type: ignore[misc]  #
                 if len(self._batcher) < _MAX_WAITING:  # what comes beyond that is sent again
                     self._batcher.add(request, route)
             except CommError as error:
-                self._stats.num_garbled += 1
+                self._stats.totals["garbled"] += 1
                 requests.send([route, *encode_answer(id_of(frames[1:]), Refusal(str(error), is_final=True))])
 
     def _refuse_overdue(self, requests: Socket) -> None:
@@ -405,32 +405,20 @@ class InferenceStats:
     """Counts of a server's work."""
 
     def __init__(self) -> None:
-        self.num_garbled = 0  # requests that could not be read
+        self.totals = Counter(requests=0, observations=0, batches=0, garbled=0)  # garbled requests could not be read
+        self._since = self.totals.copy()
         self._latency = LatencyMeter()  # from when a request was received until its answer was sent
-        self._totals = Counter(requests=0, observations=0, batches=0)
-        self._since = self._totals.copy()
-        self._busy_s = 0.0
-        self._taken_s = time.monotonic()
 
-    def note(self, batch: Sequence[Waiting], took_s: float) -> None:
-        """Count a batch that was answered just now, whose forward pass took so long."""
+    def record(self, batch: Sequence[Waiting]) -> None:
+        """Count a batch that was answered just now."""
         rows, now_s = sum(each.request.rows for each in batch), time.monotonic()
-        self._totals.update(requests=len(batch), observations=rows, batches=1)
-        self._busy_s += took_s
+        self.totals.update(requests=len(batch), observations=rows, batches=1)
         for each in batch:
             self._latency.record(now_s - each.came_s)
 
     def take(self) -> dict[str, Json]:
-        """Return the totals, and the rates since the last call."""
-        now_s, latency = time.monotonic(), self._latency.take().plain()
-        observations, batches = (self._totals[name] - self._since[name] for name in ("observations", "batches"))
-        found = {
-            **self._totals,
-            "mean_batch": observations / batches if batches else None,
-            "p50_ms": latency["p50_ms"],
-            "p99_ms": latency["p99_ms"],
-            "busy": self._busy_s / (now_s - self._taken_s),
-            "garbled": self.num_garbled,
-        }
-        self._since, self._busy_s, self._taken_s = self._totals.copy(), 0.0, now_s
-        return found
+        """Return the totals, and the mean batch and the latencies since the last call."""
+        latency, new = self._latency.take().plain(), self.totals - self._since
+        self._since = self.totals.copy()
+        mean_batch = new["observations"] / new["batches"] if new["batches"] else None
+        return {**self.totals, "mean_batch": mean_batch, "p50_ms": latency["p50_ms"], "p99_ms": latency["p99_ms"]}

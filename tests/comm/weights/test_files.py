@@ -46,16 +46,6 @@ def test_a_models_state_comes_back(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.*")) == [path] and path.stat().st_size == written.nbytes
 
 
-def test_tensors_that_share_memory_or_are_views_are_saved_each(tmp_path: Path) -> None:
-    vector = torch.arange(6.0)
-    state = {"one": vector[:3], "same": vector[:3], "turned": vector.reshape(2, 3).T, "gradient": nn.Parameter(vector)}
-
-    written = write(tmp_path, 1, 0, state)
-    found = read_weights(tmp_path, "policy", 1, 0, sha256=written.sha256)
-
-    assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
-
-
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     written = publish(tmp_path)
     path = tmp_path / "policy" / "1-0.safetensors"

@@ -142,7 +142,7 @@ def test_a_worker_that_begins_a_new_life_unnoticed_is_updated_by_the_next_push()
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "pushes", "timeout_s"), [("dict", 150, 0.02), ("tcp", 60, 0.06)])
-def test_no_rank_is_said_to_have_weights_that_it_has_not(kind: str, pushes: int, timeout_s: float) -> None:
+def test_no_rank_is_reported_updated_without_the_weights(kind: str, pushes: int, timeout_s: float) -> None:
     """Three ranks that are often later than the timeout, and begin new lives, under a trainer that is in a hurry."""
     store = {} if kind == "dict" else tcp_store()
     has: dict[int, float] = {}

@@ -125,7 +125,7 @@ def test_a_device_names_the_workers_that_are_on_it(nodes: FakeNodes) -> None:
 # --- in which order
 
 
-def test_all_ranks_are_told_before_any_is_awaited(nodes: FakeNodes) -> None:
+def test_all_ranks_receive_the_word_before_any_is_awaited(nodes: FakeNodes) -> None:
     updater_of(nodes).push_weights()
 
     assert nodes.events[:3] == [("set", f"NODE_{r}_in") for r in (1, 2, 3)]
@@ -202,7 +202,7 @@ def test_ranks_behind_a_lost_store_are_not_tried(nodes: FakeNodes) -> None:
     assert (error.updated, list(error.failed), error.not_tried) == ((1,), [2], (3,))
 
 
-def test_a_rank_that_cannot_be_sent_to_is_failed_and_told_nothing_more(nodes: FakeNodes) -> None:
+def test_a_rank_that_cannot_be_sent_to_has_failed_and_its_word_is_deleted(nodes: FakeNodes) -> None:
     with pytest.raises(WeightUpdateError, match=r"rank 2: Connection closed by peer\.") as raised:
         updater_of(nodes, broken=[2]).push_weights()
 

@@ -30,7 +30,7 @@ def started():
         child.end(timeout_s=0.2)
 
 
-def test_a_child_tells_its_parent_when_it_is_ready(started):
+def test_a_child_reports_ready_to_its_parent(started):
     child = started("wait")
 
     info = child.wait_ready(timeout_s=_START_S)
@@ -69,14 +69,14 @@ def test_what_a_child_raises_is_known_with_its_place(started):
     assert child.exitcode == 1
 
 
-def test_a_child_that_is_not_ready_in_time_is_said_to_be_so(started):
+def test_a_child_that_is_not_ready_in_time_is_an_error(started):
     child = started("never_ready")
 
     with pytest.raises(CommError, match=r"child was not ready within 0\.1 s"):
         child.wait_ready(timeout_s=0.1)
 
 
-def test_a_crash_is_told_by_the_signal_and_what_was_printed_last(started, tmp_path: Path):
+def test_a_crash_is_described_by_its_signal_and_the_last_line_of_output(started, tmp_path: Path):
     child = started("crash", output=tmp_path / "child.txt")
     child.wait_ready(timeout_s=_START_S)
 

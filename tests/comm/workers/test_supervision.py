@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePolicy
 from ding_like.comm.workers.supervision import Processes, Slot
 from ding_like.errors import ConfigError, EnvError, TrainingError
@@ -43,7 +42,7 @@ def post(name: str, *scripts: str, run_as: Callable[[Scripted], Any] = lambda ch
     return Slot(name, make, **settings)
 
 
-def test_what_cannot_be_sent_to_a_process_is_said_at_once_and_ends_the_others(supervised):
+def test_a_worker_that_cannot_be_sent_to_a_process_ends_the_start(supervised):
     def make_locked(number: int) -> Any:
         child = Scripted(name="locked")
         child.script = threading.Lock()  # type: ignore[assignment]  # it cannot be pickled
@@ -125,7 +124,7 @@ def test_one_that_falls_silent_is_killed_and_replaced(supervised):
     assert not is_running(first)
 
 
-def test_silence_while_this_process_was_stopped_is_nobodys_fault(supervised):
+def test_silence_while_this_process_was_stopped_restarts_no_worker(supervised):
     log, away_s = FailureLog(), [0.0]
     heard = {"actor1": time.monotonic()}
     processes = supervised(
@@ -218,7 +217,7 @@ def test_one_that_is_not_ready_in_time_ends_the_start(supervised):
         processes.start()
 
 
-def test_a_start_that_nobody_wants_any_more_is_left(supervised):
+def test_a_start_ends_once_the_run_is_to_end(supervised):
     processes = supervised([post("actor1", "never_ready")])
 
     assert not processes.start(is_leaving=lambda: True)
@@ -301,12 +300,3 @@ def test_close_ends_also_those_that_do_not_listen_or_are_stopped(supervised):
     processes.close()
 
     assert not any(map(is_running, pids.values()))
-
-
-def test_threads_of_this_process_can_do_the_work(supervised):
-    processes = supervised([post("server1", run_as=ChildThread)], [post("actor1", run_as=ChildThread)])
-
-    assert processes.start()
-
-    assert processes.pids == {}
-    processes.close()

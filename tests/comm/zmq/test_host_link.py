@@ -67,7 +67,7 @@ def test_endpoints_of_every_address_are_those_of_the_driver(serve: Any) -> None:
     link.close()
 
 
-def test_a_link_hears_that_the_run_is_over_and_of_a_call_to_wake(serve: Any) -> None:
+def test_a_link_ends_its_wait_at_the_end_of_the_run_and_at_a_call_to_wake(serve: Any) -> None:
     rows = serve()
     link = join_as_host(rows.endpoint, keys=None, patience_s=60.0)
     called = threading.Event()

@@ -116,7 +116,7 @@ def test_answers_to_other_requests_and_garbage_are_dropped(servers):
     assert client.num_dropped == 3
 
 
-def test_the_oldest_version_since_it_was_asked_for_is_said(servers):
+def test_take_version_returns_the_oldest_version_since_its_last_call(servers):
     client = servers.client()
     assert client.take_version() is None
 

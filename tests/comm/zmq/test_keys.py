@@ -59,15 +59,13 @@ def test_secrets_are_not_shown(path: Path) -> None:
     assert keys.own.secret not in repr(keys) and keys.server.secret not in repr(keys)
 
 
-def test_listed_clients_and_the_drivers_own_processes_are_admitted_and_nobody_without_a_key(
-    server: Socket, path: Path
-) -> None:
+def test_only_listed_clients_and_the_drivers_own_processes_are_admitted(server: Socket, path: Path) -> None:
     for file in (client_file(path, "one"), client_file(path, "two"), path):
         assert gets_through(server, load_seed_keys(file), wait_s=60.0)
     assert not gets_through(server, None, wait_s=REFUSED_S)
 
 
-def test_a_stranger_with_a_key_of_his_own_is_refused_and_named_once(
+def test_a_client_with_an_unlisted_key_is_refused_and_logged_once(
     server: Socket, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "other").mkdir()

@@ -129,7 +129,7 @@ def test_a_client_that_connects_again_under_its_identity_gets_its_replies(
         asking.close()
 
 
-def test_strangers_without_a_key_reach_nobody(tmp_path: Path, stack: ExitStack) -> None:
+def test_clients_without_a_key_reach_no_server(tmp_path: Path, stack: ExitStack) -> None:
     driver_file, worker_file = make_seed_keys(tmp_path / "keys.json", ["worker"])
     worker = load_seed_keys(worker_file)
     with InferenceProxy(keys=load_seed_keys(driver_file)) as proxy:

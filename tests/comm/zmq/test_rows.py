@@ -97,7 +97,7 @@ def joined(server: RowServer, sink: ZmqRowSink) -> ZmqRowSink:
 # --- joining
 
 
-def test_a_source_that_joins_is_told_where_everything_is(serve: Any, connect: Any) -> None:
+def test_a_source_that_joins_receives_the_welcome(serve: Any, connect: Any) -> None:
     server = serve(welcome={"clients": "ipc:///somewhere"})
 
     assert connect(server.endpoint).join() == {"clients": "ipc:///somewhere"}
@@ -105,7 +105,7 @@ def test_a_source_that_joins_is_told_where_everything_is(serve: Any, connect: An
     assert (state.role, state.run_id, state.connected, state.orders) == ("actor", 1, True, {})
 
 
-def test_a_source_whom_nobody_answers_says_so(connect: Any, tmp_path: Path) -> None:
+def test_a_driver_that_does_not_answer_is_an_error_at_the_source(connect: Any, tmp_path: Path) -> None:
     with pytest.raises(CommError, match=r"has not answered actor1 .* for 0\.2 s: it has ended"):
         connect(f"ipc://{tmp_path}/nobody", patience_s=0.2).join()
 
@@ -129,7 +129,7 @@ def test_a_program_of_another_protocol_is_refused_with_the_reason(serve: Any, ra
     assert b"install the ding-like" in bytes(answer[0]) and server.sources() == {}
 
 
-def test_a_server_joins_and_tells_its_numbers(serve: Any, stack: ExitStack) -> None:
+def test_a_server_joins_and_sends_its_numbers(serve: Any, stack: ExitStack) -> None:
     server = serve(welcome={"weights": "there"})
     link = DataLink(server.endpoint, name="server1", run_id=1)
     stack.callback(link.close)
@@ -140,7 +140,7 @@ def test_a_server_joins_and_tells_its_numbers(serve: Any, stack: ExitStack) -> N
     assert until(lambda: server.sources()["server1"].stats) == {"mean_batch": 3.5}
 
 
-def test_a_failure_is_told_to_the_driver_who_waits_for_rows(serve: Any, connect: Any) -> None:
+def test_a_reported_failure_ends_the_wait_for_rows(serve: Any, connect: Any) -> None:
     server = serve()
     sink = joined(server, connect(server.endpoint, run_id=3))
     telling = threading.Timer(MOMENT_S, lambda: sink.send_error("EnvError: it broke"))
@@ -206,7 +206,7 @@ def test_a_segment_comes_as_it_was_put(serve: Any, connect: Any) -> None:
     np.testing.assert_array_equal(arrived.segment.observed["0.ObsNorm/mean"], np.full(3, 5))
 
 
-def test_an_order_says_all_that_was_given(serve: Any, connect: Any) -> None:
+def test_an_order_arrives_as_it_was_given(serve: Any, connect: Any) -> None:
     server = serve()
     sink = joined(server, connect(server.endpoint))
     give(server, env_step=77, newest=Version(2, 9), extra={"eps": 0.25})
@@ -255,7 +255,7 @@ def test_statistics_come_once_to_each_run_of_a_source(serve: Any, connect: Any) 
     assert again.take_statistics() is not None, "it was started again"
 
 
-def test_all_are_told_to_stop_and_so_are_those_who_join_later(serve: Any, connect: Any) -> None:
+def test_all_sources_receive_stop_also_those_that_join_later(serve: Any, connect: Any) -> None:
     server = serve()
     first = joined(server, connect(server.endpoint))
     server.stop_all()
@@ -442,7 +442,7 @@ def test_rows_that_were_taken_of_an_earlier_run_may_be_acknowledged_late(serve: 
     assert new.order(timeout_s=SOON_S).rows == ROWS and server.queue_depth == 0
 
 
-def test_a_driver_that_was_started_again_is_told_hello_and_gets_new_rows_only(serve: Any, connect: Any) -> None:
+def test_a_restarted_driver_gets_hello_and_new_rows_only(serve: Any, connect: Any) -> None:
     first = serve()
     sink = joined(first, connect(first.endpoint))
     give(first)

@@ -95,13 +95,6 @@ def test_a_reader_follows_a_publisher_that_takes_over(endpoint: str) -> None:
             second.publish(weights(3))
 
 
-def test_weights_over_the_wire_may_be_bfloat16(endpoint: str) -> None:
-    with Broadcaster(endpoint=endpoint, dtype="bfloat16") as broadcaster, closing(WeightSocket(endpoint)) as reader:
-        broadcaster.start()
-        broadcaster.publish(weights(1))
-        assert_is(reader.wait(SOON_S), 1)
-
-
 @pytest.fixture
 def wire(endpoint: str) -> Iterator[Socket]:
     """Give the end of a publisher whose messages a test writes."""

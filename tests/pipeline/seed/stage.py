@@ -106,11 +106,3 @@ def end_thread(member: ChildThread) -> None:
 def kinds(messages: Sequence[Any]) -> list[str]:
     """Return the kinds of messages."""
     return [message["kind"] for message in messages]
-
-
-def is_running(pid: int) -> bool:
-    """Tell whether a process runs; one that has ended may wait for whoever takes note of that."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

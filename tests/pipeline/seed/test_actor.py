@@ -17,12 +17,12 @@ from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.errors import EnvError
 from ding_like.pipeline.seed.actor import Actor, ActorSettings
 from ding_like.pipeline.seed.settings import Config
+from tests.comm.workers.scripted_children import is_running
 from tests.pipeline.seed.scripted_env import ScriptedEnv, normalised
 from tests.pipeline.seed.stage import (
     SOON_S,
     Stage,
     end_thread,
-    is_running,
     kinds,
     scripted_factories,
     stage,
@@ -148,7 +148,7 @@ def test_threads_end_once_the_driver_wants_no_more(at: Stage, in_threads, tmp_pa
     assert len(list(tmp_path.glob("closed-*"))) >= 4  # two envs of each; another was opened to look at its spaces
 
 
-def test_a_request_that_nobody_answers_does_not_keep_a_thread_from_ending(tmp_path: Path, in_threads):
+def test_a_request_without_an_answer_does_not_keep_a_thread_from_ending(tmp_path: Path, in_threads):
     with stage(scripted_factories(tmp_path), serves=False) as at:
         actor = in_threads(at)
         at.give("actor1")
@@ -163,7 +163,7 @@ def test_a_request_that_nobody_answers_does_not_keep_a_thread_from_ending(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_driver_that_says_nothing_is_given_up_after_the_patience_with_it(at: Stage, in_threads):
+def test_a_silent_driver_is_given_up_after_patience_s(at: Stage, in_threads):
     actor = in_threads(at, patience_s=0.5)
     told(actor, until="ready")
 

@@ -394,7 +394,7 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
 # --- what is said
 
 
-def test_the_panel_and_the_metrics_say_how_inference_and_actors_fare(make: Make) -> None:
+def test_the_panel_and_the_metrics_have_the_numbers_of_inference_and_actors(make: Make) -> None:
     run = make()
     for name in ("server1", "server2"):
         run.rows.states[name] = Source(name, "server", 1)

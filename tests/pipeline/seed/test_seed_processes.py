@@ -24,7 +24,8 @@ from ding_like.errors import EnvError
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.seed.run import Workers
 from ding_like.pipeline.seed.settings import SeedSettings
-from tests.pipeline.seed.stage import FIRST, Stage, is_running, scripted_factories
+from tests.comm.workers.scripted_children import is_running
+from tests.pipeline.seed.stage import FIRST, Stage, scripted_factories
 from tests.support import wait_until
 
 
@@ -79,30 +80,6 @@ def test_threads_are_numbered_over_all_processes(run):
 
     assert sorted(run.rows.sources()) == ["actor1", "actor2", "actor3", "actor4", "server1", "server2"]
     assert len(run.collect("actor4").segment.batch) == 8
-
-
-def test_a_thread_that_fails_and_comes_back_is_in_the_log_with_the_rows_that_it_owed(run, tmp_path: Path):
-    run = run()
-    run.processes.start()
-    (tmp_path / "raise").touch()
-    run.give("actor1", 8)
-    wait_until(lambda: bool(run.log.rows))
-    (tmp_path / "raise").unlink()
-    run.await_replacements(1)
-
-    row = run.log.rows[0]
-    assert (row.worker, row.kind, row.rows_lost) == ("actor1", "actor", 8)
-    assert "the door is stuck" in row.how
-
-
-def test_an_env_that_always_fails_ends_the_run_with_its_error(run, tmp_path: Path):
-    run = run(failure=FailurePolicy(restarts_per_10min=0))
-    run.processes.start()
-    (tmp_path / "raise").touch()
-    run.give("actor1", 8)
-
-    with pytest.raises(EnvError, match="the door is stuck"):
-        wait_until(lambda: run.processes.check() is not None)
 
 
 @pytest.mark.parametrize(

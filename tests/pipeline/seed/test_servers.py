@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Version
-from ding_like.errors import CommError, ConfigError
+from ding_like.errors import CommError
 from ding_like.pipeline.seed.servers import InferenceServer
 from tests.contracts.policy_cases import ACTING, make
 from tests.pipeline.seed.inference_rig import FIRST, Rig, lanes, remote, rig
@@ -76,30 +76,6 @@ def test_an_actor_that_is_reset_or_loaded_goes_on_from_there():
     assert_equal(acted, expected)
 
 
-def test_several_clients_at_once_are_answered_as_local_actors_to_rounding():
-    found: dict[str, list] = {}
-    with rig(lambda: make(R2D2, seed=3)) as run:
-        run.publish(make(R2D2, seed=1))
-        run.serve(name="server1")
-        run.serve(name="server2")
-        actors = {f"actor{number}": remote_actor(run, R2D2, name=f"actor{number}")[0] for number in range(1, 7)}
-
-        def play(name: str) -> None:
-            found[name] = steps(actors[name], 0, 12)
-
-        threads = [threading.Thread(target=play, args=(name,)) for name in actors]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-
-    expected = local_steps(R2D2, 12)
-    for acted in found.values():
-        for one, other in zip(acted, expected, strict=True):
-            np.testing.assert_allclose(one["state/h"], other["state/h"], rtol=1e-4, atol=1e-6)
-    assert len(found) == 6
-
-
 def test_a_new_run_of_an_actor_begins_with_the_initial_state():
     with rig(lambda: make(R2D2, seed=3)) as run:
         run.publish(make(R2D2, seed=1))
@@ -125,20 +101,6 @@ def test_replies_say_which_weights_answered():
     assert_equal(acted, steps(make(DQN, seed=4).collect_mode.actor, 2, 4))
 
 
-def test_a_request_waits_for_weights_that_are_still_to_come():
-    with rig(lambda: make(DQN, seed=3)) as run:
-        run.publish(make(DQN, seed=1))
-        run.serve()
-        actor, client = remote_actor(run, DQN)
-        client.least = Version(0, 2)
-        soon = threading.Timer(0.3, lambda: run.publish(make(DQN, seed=4), Version(0, 2)))
-        soon.start()
-        acted = steps(actor, 0, 1)
-        soon.join()
-
-    assert_equal(acted, steps(make(DQN, seed=4).collect_mode.actor, 0, 1))
-
-
 def test_weights_that_never_come_are_an_error_that_names_them():
     with rig(lambda: make(DQN, seed=3)) as run:
         run.publish(make(DQN, seed=1))
@@ -159,7 +121,7 @@ def test_a_server_reports_what_it_does():
         stats = dict(run.rows.sources()["server1"].stats)
 
     assert stats["observations"] == 30 and stats["batches"] == 10 and stats["mean_batch"] == 3.0
-    assert 0 < stats["p50_ms"] <= stats["p99_ms"] and 0 < stats["busy"] < 1
+    assert 0 < stats["p50_ms"] <= stats["p99_ms"]
     assert (stats["version"], stats["garbled"], stats["queue"]) == ([0, 1], 0, 0)
 
 
@@ -178,14 +140,6 @@ def test_no_weights_at_all_are_an_error_that_says_who_publishes():
         reported = run.rows.errors()
 
     assert [source for source, _ in reported] == ["server1"] and "sent no weights" in reported[0][1]
-
-
-def test_a_policy_that_cannot_act_remotely_is_refused_and_told_to_the_driver():
-    case = ACTING["ppo"]
-    with rig(lambda: make(case)) as run:
-        with pytest.raises(ConfigError, match="makes its rows by its networks"):
-            InferenceServer(run.settings()).serve(threading.Event())
-        assert "makes its rows" in run.rows.errors()[0][1]
 
 
 @pytest.mark.slow
