@@ -33,25 +33,28 @@ def load(benchmark: str) -> Found | None:
 
 
 def rllib_table(results: Mapping[str, Found | None]) -> str:
-    """Return ours beside RLlib as a table in Markdown, with the bars."""
-    lines = ["| 2 processors | ours | RLlib | ours / RLlib | bar |", "|---|---|---|---|---|"]
-    if (work := results["ray_ppo_work"]) is not None:
-        for ours in ("ours_0_workers", "ours_2_workers"):
-            number = ours.split("_")[1]
-            what = f"PPO, the same work, {number} workers: "
-            pair = ours, f"rllib_{number}_workers"
-            lines.append(compared(f"{what}env steps per CPU-second", work, pair, "env_steps_cpu"))
-            lines.append(compared(f"{what}memory of all processes, MiB", work, pair, "peak_memory"))
-    for algorithm in ("ppo", "impala"):
-        if (solve := results[f"ray_{algorithm}_solve"]) is not None:
-            pair = "ours", "rllib"
-            what = f"{ALGORITHMS[algorithm]} until CartPole is solved, 2 workers: "
-            lines += [
-                compared(f"{what}CPU-seconds, cluster start included", solve, pair, "cpu_to_475"),
-                compared(f"{what}env steps", solve, pair, "env_steps"),
-                compared(f"{what}memory of all processes, MiB", solve, pair, "peak_memory"),
-            ]
-    return "\n".join(lines) if len(lines) > 2 else NOT_YET
+    """Return ours beside RLlib as two tables in Markdown, with the bars."""
+    work, until = ["env_steps_cpu", "peak_memory"], ["cpu_to_475", "env_steps", "peak_memory"]
+    lines = []
+    if (found := results["ray_ppo_work"]) is not None:
+        lines += [
+            "| PPO, the same work on 2 processors | ours, env steps per CPU-second | RLlib's | ratio | "
+            "ours, MiB of all processes | RLlib's | ratio |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for number in ("0", "2"):
+            pair = f"ours_{number}_workers", f"rllib_{number}_workers"
+            lines.append(f"| {number} workers | {_pairs(found, pair, work)} |")
+    solves = {name: found for name in ("ppo", "impala") if (found := results[f"ray_{name}_solve"]) is not None}
+    if solves:
+        lines += [
+            "",
+            "| Until CartPole is solved, 2 workers | ours, CPU-seconds with the cluster's start | RLlib's | "
+            "ratio | ours, env steps | RLlib's | ratio | ours, MiB of all processes | RLlib's | ratio |",
+            "|---|---|---|---|---|---|---|---|---|---|",
+            *(f"| {ALGORITHMS[name]} | {_pairs(found, ('ours', 'rllib'), until)} |" for name, found in solves.items()),
+        ]
+    return "\n".join(lines) or NOT_YET
 
 
 def compared(what: str, found: Found, pair: tuple[str, str], metric: str) -> str:
@@ -68,6 +71,19 @@ def compared(what: str, found: Found, pair: tuple[str, str], metric: str) -> str
     return f"| {what} | {cells[0]} | {cells[1]} | {spread} | {bar} |"
 
 
+def _pairs(found: Found, pair: tuple[str, str], metrics: Sequence[str]) -> str:
+    """Return cells of a table in Markdown: two contenders by each metric, their ratio and its bar."""
+    cells = []
+    for metric in metrics:
+        cells += [_cell(found, name, metric) for name in pair]
+        ratio = found.get((f"{pair[0]} / {pair[1]}", metric))
+        cells.append("" if ratio is None else f"{ratio['value']:.2f} ({ratio['lo']:.2f} to {ratio['hi']:.2f})")
+        if ratio is not None and "bar" in ratio:
+            verdict = {True: "met", False: "missed", None: "not judged"}[ratio["is_met"]]
+            cells[-1] += f"; {ratio.get('bar_is', 'at least')} {ratio['bar']:g}: {verdict}"
+    return " | ".join(cells)
+
+
 def _cell(found: Found, name: str, metric: str) -> str:
     value = found[name, metric]["value"]
     text = f"{value:,.0f}" if value >= 100 else f"{value:,.1f}"
@@ -80,21 +96,22 @@ def _cell(found: Found, name: str, metric: str) -> str:
 def serial_table(results: Mapping[str, Found | None]) -> str:
     """Return DQN on Ray beside the same in one process, as a table in Markdown."""
     lines = [
-        "| DQN, env steps/s | 2 workers | serial | 2 workers / serial | bar | start-up, s |",
-        "|---|---|---|---|---|---|",
+        "| DQN | 2 workers, env steps/s | serial, env steps/s | 2 workers / serial | start-up, s |",
+        "|---|---|---|---|---|",
     ]
     names = {"ray_slow_env": "CartPole with steps of 0.5 ms", "ray_cartpole": "CartPole"}
     for benchmark, what in names.items():
         if (found := results[benchmark]) is not None:
-            row = compared(what, found, ("ours", "ours_serial"), "env_steps_wall")
-            lines.append(f"{row} {found['ours', 'startup']['value']:.1f} |")
+            cells = _pairs(found, ("ours", "ours_serial"), ["env_steps_wall"])
+            lines.append(f"| {what} | {cells} | {found['ours', 'startup']['value']:.1f} |")
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
 
 
 def learning_table(records: Mapping[str, Mapping[str, Any]]) -> str:
     """Return CartPole's records on Ray beside serial's, as a table in Markdown; `records` are by name."""
     lines = [
-        "| 2 workers, 5 seeds | fresh 20 episodes, median | worst | env steps, median | serial's | ratio |",
+        "| 2 workers, 5 seeds | return of 20 fresh episodes, median | worst return | env steps, median | "
+        "env steps, serial | ratio |",
         "|---|---|---|---|---|---|",
     ]
     for algorithm, what in ALGORITHMS.items():
@@ -107,7 +124,7 @@ def learning_table(records: Mapping[str, Mapping[str, Any]]) -> str:
 
 def failures_table(reports: Sequence[Mapping[str, Any]]) -> str:
     """Return the summaries of reports as one table in Markdown."""
-    lines = ["| what happens, milliseconds | times | p50 | p95 | worst | bar |", "|---|---|---|---|---|---|"]
+    lines = ["| what happens | times | p50, ms | p95, ms | worst, ms | bar, ms |", "|---|---|---|---|---|---|"]
     for row in (row for report in reports for row in rows_of(report)):
         if "count" in row:
             lines.append(f"| {row['what']}: {row['count']} | {row['n']:,} | | | | |")

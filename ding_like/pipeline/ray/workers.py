@@ -542,7 +542,7 @@ class GWorker(Worker):
         if order is None or order.rows:
             found = self.collector.step(order, listen_to=self._signals)
             self._insert(found)
-            if found:
+            if found and hasattr(self.storage, "before_gradients"):
                 self.storage.before_gradients()
         self.begin_batches()
 

@@ -31,7 +31,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def parts_of(plain: Any) -> tuple[Any, ...]:
-    return plain.make_algo, plain.make_actor, plain.make_storage, plain.make_envs
+    return plain.ActorCritic, plain.make_actor, plain.make_storage, plain.make_envs
 
 
 def test_it_learns_in_one_process(plain: Any) -> None:
