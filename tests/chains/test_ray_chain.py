@@ -9,10 +9,18 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300)]
+from ding_like.entry.cli import main
+from tests.chains.hands import hands_of, record_hands
+
+
+def on_a_cluster(test: Any) -> Any:
+    """Mark a test of the command that starts a cluster."""
+    return pytest.mark.ray(pytest.mark.slow(pytest.mark.timeout(300)(test)))
+
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
@@ -43,6 +51,7 @@ def classes(**names: str) -> list[str]:
 COUNTING = classes(c_worker="CountingCWorker", g_worker="CountingGWorker", u_worker="CountingUWorker")
 
 
+@on_a_cluster
 def test_with_two_collectors_each_link_of_the_chain_is_called(tmp_path: Path) -> None:
     found = ding(tmp_path, *COUNTING, "system.ray.collect.comm=sync")
     updates = json.loads((tmp_path / "exp/result.json").read_text())["train_iter"]
@@ -56,6 +65,7 @@ def test_with_two_collectors_each_link_of_the_chain_is_called(tmp_path: Path) ->
         assert found[f"CWorker.set_weights 0/{index}"] > 0
 
 
+@on_a_cluster
 def test_two_gradient_workers_have_two_collectors_each(tmp_path: Path) -> None:
     found = ding(tmp_path, *COUNTING, "system.ray.collect.comm=sync", "system.ray.grad.workers=2")
     updates = json.loads((tmp_path / "exp/result.json").read_text())["train_iter"]
@@ -69,6 +79,7 @@ def test_two_gradient_workers_have_two_collectors_each(tmp_path: Path) -> None:
             assert found[f"CWorker.collect_data {parent}/{index}"] > 0
 
 
+@on_a_cluster
 @pytest.mark.parametrize("kind", ["c_worker", "g_worker", "u_worker"])
 def test_a_class_named_in_the_config_changes_the_run(kind: str, tmp_path: Path) -> None:
     name = {"c_worker": "DoublingCWorker", "g_worker": "RemakingGWorker", "u_worker": "TellingUWorker"}[kind]
@@ -82,6 +93,7 @@ def test_a_class_named_in_the_config_changes_the_run(kind: str, tmp_path: Path) 
     assert (found["told 0"] > 0) == (kind == "u_worker")
 
 
+@on_a_cluster
 def test_a_name_of_no_class_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(AssertionError) as said:
         ding(tmp_path, "system.ray.c_worker.type=collections:Counter")
@@ -89,3 +101,14 @@ def test_a_name_of_no_class_is_one_message(tmp_path: Path) -> None:
     assert re.search(
         r"system.ray.c_worker.type is 'collections:Counter', which is no subclass of CWorker", str(said.value)
     )
+
+
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+def test_a_row_passes_at_most_fourteen_files(tmp_path: Path) -> None:
+    few = ["policy.random_collect_size=0", "policy.nstep=1", "policy.collect.n_sample=64"]
+    with record_hands(tmp_path, loops=["pipeline/training_loop.py:_loop"]):
+        main(["-m", "ray", "--workers", "0", "-c", str(CONFIG), "--env-step", "640", "--exp-name", "exp", *few])
+
+    hands = hands_of(tmp_path)
+    assert {"pipeline/ray/scheme.py", "pipeline/ray/workers.py", "policy/value_based.py"} <= {*hands}
+    assert len(hands) <= 14, hands
