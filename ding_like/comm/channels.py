@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from ding_like.data.batch import SequenceBatch, TransitionBatch
-from ding_like.types import Array
+from ding_like.types import Array, Config
 
 if TYPE_CHECKING:  # processes that step envs import this module, and need no torch
     import torch
@@ -125,7 +125,7 @@ class BatchSource(Protocol):
         Raises what went wrong on its way.
         """
 
-    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
+    def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Config]) -> None:
         """Report an update with the batch that was returned last: its rows' priorities [B], and what was logged.
 
         `info` is called when a report goes out, which not every update's does: what it reads costs a wait for the

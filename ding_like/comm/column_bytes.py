@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +12,13 @@ from safetensors.numpy import load, save
 
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError
-from ding_like.types import Array
+from ding_like.types import Array, Config, Section
 
 _HEADER = "~header"
 _PARTS = ("columns", "initial", "per_window")  # of a batch of windows
 
 
-def pack(columns: Mapping[str, Array], header: Mapping[str, Any]) -> bytes:  # Any: of JSON
+def pack(columns: Mapping[str, Array], header: Config) -> bytes:
     """Return columns and a JSON-like header as safetensors. Raises CommError for columns of objects."""
     # Not ascontiguousarray, which makes a list of a lone number.
     arrays = {name: np.asarray(column, order="C") for name, column in columns.items()}
@@ -30,17 +29,17 @@ def pack(columns: Mapping[str, Array], header: Mapping[str, Any]) -> bytes:  # A
     return data
 
 
-def unpack(data: bytes) -> tuple[dict[str, Array], dict[str, Any]]:
+def unpack(data: bytes) -> tuple[dict[str, Array], Section]:
     """Return (columns, header) as `pack` was given them. Raises CommError for other bytes."""
     try:
         arrays: dict[str, Array] = load(data)
-        header: dict[str, Any] = json.loads(arrays.pop(_HEADER).tobytes())
+        header: Section = json.loads(arrays.pop(_HEADER).tobytes())
     except (SafetensorError, KeyError, ValueError) as error:
         raise CommError(f"{len(data)} bytes hold no columns: {error}") from error
     return arrays, header
 
 
-def pack_batch(batch: TransitionBatch | SequenceBatch, header: Mapping[str, Any]) -> bytes:  # Any: of JSON
+def pack_batch(batch: TransitionBatch | SequenceBatch, header: Config) -> bytes:
     """Return rows, or windows of them, and a header as bytes; see `pack`."""
     if isinstance(batch, TransitionBatch):
         return pack(batch.columns, {"is_of_windows": False, **header})
@@ -49,7 +48,7 @@ def pack_batch(batch: TransitionBatch | SequenceBatch, header: Mapping[str, Any]
     return pack(named, {"is_of_windows": True, **header})
 
 
-def unpack_batch(data: bytes) -> tuple[TransitionBatch | SequenceBatch, dict[str, Any]]:
+def unpack_batch(data: bytes) -> tuple[TransitionBatch | SequenceBatch, Section]:
     """Return (the batch, the header) that `pack_batch` was given. Raises CommError for other bytes."""
     columns, header = unpack(data)
     if not header.pop("is_of_windows", False):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ding_like.errors import CommError
+from ding_like.types import Config, State
 
 _MAX_DEPTH = 16
 
@@ -19,7 +20,7 @@ _LEAF = re.compile(r"((?:[^~]|~[01])*)(~bool|~int|~float|~array|~empty)?")
 FlatState = dict[str, torch.Tensor]
 
 
-def flatten_state(state: Mapping[str, Any]) -> FlatState:
+def flatten_state(state: Config) -> FlatState:
     """Return nested mappings as one of tensors, keys joined by "/"; numbers and numpy arrays travel as tensors.
 
     Tensors are those of `state`, not copies. `unflatten_state` returns equal values of the same types. Raises
@@ -30,9 +31,9 @@ def flatten_state(state: Mapping[str, Any]) -> FlatState:
     return flat
 
 
-def unflatten_state(flat: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+def unflatten_state(flat: Mapping[str, torch.Tensor]) -> State:
     """Return what `flatten_state` was given. Raises CommError for names that it does not make."""
-    state: dict[str, Any] = {}
+    state: State = {}
     for name, tensor in flat.items():
         *parents, last = name.split("/")
         leaf = _LEAF.fullmatch(last)

@@ -27,7 +27,7 @@ from ding_like.comm.flat_state import FlatState
 from ding_like.comm.weights.encode import from_bytes, to_bytes
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.types import Array
+from ding_like.types import Array, Json
 
 GLOO, GLOO_AND_NCCL = "gloo", "cpu:gloo,cuda:nccl"
 _LOOPBACK = ("lo", "lo0")
@@ -217,12 +217,12 @@ class LearnerGroup:
     @classmethod
     def over_tcp(
         cls, host: str, port: int, *, rank: int, world_size: int, hosts_store: bool, listener: int | None = None,
-        join_s: float = 120.0, called: str = "learner rank", **others: Any,
+        join_s: float = 120.0, called: str = "learner rank", place: Place | None = None,
+        timeout_s: float = 60.0, children: StartedRanks | None = None,
     ) -> LearnerGroup:  # fmt: skip
         """Join the ranks whose store is at a port; `hosts_store`: this process keeps it, on the socket `listener`.
 
-        A listener (None: a socket at all addresses) is a file descriptor, which the store closes. `others` are
-        arguments of the class.
+        A listener (None: a socket at all addresses) is a file descriptor, which the store closes.
         """
         if host in _LOCAL_HOSTS:
             use_loopback()
@@ -239,7 +239,10 @@ class LearnerGroup:
             raise CommError(
                 f"{called} {rank} of {world_size} cannot reach the store of all at {host}:{port}: {_first_line(error)}"
             ) from error
-        return cls((own, beats), rank=rank, world_size=world_size, join_s=join_s, called=called, **others)
+        return cls(
+            (own, beats), rank=rank, world_size=world_size, place=place, timeout_s=timeout_s, join_s=join_s,
+            children=children, called=called,
+        )  # fmt: skip
 
     def _places(self, own: Place, join_s: float) -> list[Place]:
         """Return where all ranks stand, once they are here."""
@@ -323,7 +326,7 @@ class LearnerGroup:
             self._call(dist.broadcast, torch.from_numpy(body), source)
         return body.tobytes()
 
-    def broadcast_json(self, value: Any = None, *, source: int = 0) -> Any:  # Any: of JSON
+    def broadcast_json(self, value: Json = None, *, source: int = 0) -> Json:
         """Return a JSON-like value of the learner `source`, whatever the others give; they wait as for bytes."""
         own = json.dumps(value).encode() if self.rank == source else None
         return json.loads(self.broadcast_bytes(own, source=source))

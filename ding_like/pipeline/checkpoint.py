@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.record import versions
 from ding_like.pipeline.statistics import SharedStatistics
-from ding_like.types import State
+from ding_like.types import Config, State
 from ding_like.utils.resume import ResumeStore, Saved
 from ding_like.utils.seeding import global_rng_state, set_global_rng_state
 
@@ -32,10 +32,10 @@ class Checkpointer:
 
     def __init__(
         self,
-        cfg: Any,
+        cfg: FrozenConfig,
         parts: Components,
         *,
-        arguments: Mapping[str, Any],  # JSON-like: what the run was started with, for `ding --resume`
+        arguments: Config,  # JSON-like: what the run was started with, for `ding --resume`
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cfg = cfg.resume

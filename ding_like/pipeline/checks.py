@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ding_like.config import FrozenConfig
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
-from ding_like.types import SampleUnit
+from ding_like.types import Config, SampleUnit
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.worker.replay_buffer.buffer import check_sample_unit, get_buffer_cls
@@ -16,12 +17,12 @@ from ding_like.worker.replay_buffer.buffer import check_sample_unit, get_buffer_
 _LIMITS = ("fraction_workers", "fraction_samples")
 
 
-def is_game(cfg: Any) -> bool:
+def is_game(cfg: FrozenConfig) -> bool:
     """Tell whether the env of a compiled config is played by several players."""
     return bool(cfg.env.manager.type == "game")
 
 
-def has_league(cfg: Any) -> bool:
+def has_league(cfg: FrozenConfig) -> bool:
     """Tell whether a compiled config names a league. Raises ConfigError for one without games."""
     league = cfg.policy.other.get("league")
     if not league or "type" not in league:
@@ -93,7 +94,7 @@ def _faults_of_limits(limits: Mapping[str, float], col_execution: str, col_commu
 
 
 def faults_of_workers(
-    cfg: Any, *, mode: str, collect: Mapping[str, Any], gradient_workers: int, section: str = "system.ray.collect"
+    cfg: FrozenConfig, *, mode: str, collect: Config, gradient_workers: int, section: str = "system.ray.collect"
 ) -> Iterator[Fault]:
     """Yield what a compiled config asks for that workers elsewhere cannot do.
 
@@ -160,7 +161,7 @@ def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any], sect
 
 
 def check_buffer(
-    policy_cfg: Any,  # the `policy` section of a config
+    policy_cfg: FrozenConfig,  # the `policy` section of a config
     *,
     pipeline: str = "mode serial",
     offered: tuple[SampleUnit, ...] = ("row", "window", "episode"),
@@ -183,20 +184,20 @@ def check_buffer(
         )
 
 
-def plays_episodes(policy_cfg: Any) -> bool:
+def plays_episodes(policy_cfg: FrozenConfig) -> bool:
     """Tell whether a config's collector plays whole episodes, and so is asked for a number of them."""
     collector = policy_cfg.collect.collector
     cls = SERIAL_COLLECTOR_REGISTRY.get(collector.type, collector.get("import_names") or ())
     return bool(getattr(cls, "unit", "rows") == "episodes")
 
 
-def steps_per_row(policy_cfg: Any) -> int:
+def steps_per_row(policy_cfg: FrozenConfig) -> int:
     """Return the env steps of one row of a policy: more than 1 where rows are sequences."""
     cls = get_policy_cls(policy_cfg) if policy_cfg.get("type") else Policy
     # A policy of DI-engine's style may be any class.
     return int(getattr(cls, "env_steps_per_row", Policy.env_steps_per_row)(policy_cfg))
 
 
-def warmup_steps(policy_cfg: Any) -> int:
+def warmup_steps(policy_cfg: FrozenConfig) -> int:
     """Return the env steps at whose begin collectors act at random: those of `random_collect_size` rows."""
     return int(policy_cfg.random_collect_size) * steps_per_row(policy_cfg)

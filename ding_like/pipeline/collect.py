@@ -30,9 +30,9 @@ from ding_like.pipeline.self_play import Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, CollectorStatistics, Statistics, adopt_statistics
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import random_collect_mode
-from ding_like.types import Array, Config, EnvManager, Setting
+from ding_like.types import Array, Config, EnvManager, Info, Setting
 from ding_like.worker import EpisodeSerialCollector, IBuffer, InteractionSerialEvaluator, SampleSerialCollector
-from ding_like.worker.collector.base import array_manager
+from ding_like.worker.collector.base import Samples, array_manager
 from ding_like.worker.collector.stop_rule import StopRule, whole_number
 
 _Worker = TypeVar("_Worker", bound="RolloutWorker")
@@ -224,7 +224,7 @@ class RolloutWorker:
         return float(self.collector.mean_return)
 
     @property
-    def obs(self) -> Any:
+    def obs(self) -> torch.Tensor | dict[str, torch.Tensor]:
         """Newest observations [E, O...], as a tensor or a dict of them."""
         return map_obs(torch.tensor, self.envs.obs)
 
@@ -269,13 +269,13 @@ def collect_at_random(cfg: FrozenConfig, parts: Components) -> None:
 
 
 def random_collect(
-    policy_cfg: Any,
+    policy_cfg: FrozenConfig,
     policy: Policy,
     collector: SampleSerialCollector,
     collector_env: EnvManager,
-    commander: Any,  # unused: random actions need no settings; a place of DI-engine's signature
+    commander: object,  # unused: random actions need no settings; a place of DI-engine's signature
     replay_buffer: IBuffer,
-    postprocess_data_fn: Callable[[Any], Any] | None = None,
+    postprocess_data_fn: Callable[[Samples], Samples] | None = None,
 ) -> None:
     """Fill the buffer with `policy_cfg.random_collect_size` samples made by random actions."""
     mode, num_lanes = adapt_collect_mode(policy.collect_mode), array_manager(collector_env).num_lanes
@@ -286,7 +286,7 @@ def random_collect(
     collector.reset_policy(mode)
 
 
-def _random_samples(collector: Any, num_samples: int, *, num_lanes: int) -> Iterator[Any]:
+def _random_samples(collector: SampleSerialCollector, num_samples: int, *, num_lanes: int) -> Iterator[Samples]:
     """Yield at least `num_samples` rows: exactly as many, or those of whole episodes where these are collected."""
     if not isinstance(collector, EpisodeSerialCollector):
         yield collector.collect(n_sample=num_samples, random_collect=True, record_random_collect=False)
@@ -297,7 +297,7 @@ def _random_samples(collector: Any, num_samples: int, *, num_lanes: int) -> Iter
         yield samples
 
 
-def segment_of(data: Any, info: Mapping[str, Any]) -> Segment:
+def segment_of(data: Any, info: Info) -> Segment:
     """Return the segment of the rows and the info that `CWorker.collect_data` returned.
 
     `data` are columns by name, or rows that do not stack. Read-only arrays are copied: policies make tensors of them.

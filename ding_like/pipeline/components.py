@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +30,7 @@ from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
-from ding_like.types import EnvManager, Reducer
+from ding_like.types import Config, EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state
 from ding_like.worker import (
@@ -329,7 +329,7 @@ def _named(name: str, rank: int) -> str:
 _MAX_STEPS = 100_000  # of all lanes, without a row that is ready
 
 
-def rows_schema(fitted: Mapping[str, Any], env: EnvManager, *, seed: int) -> Schema:
+def rows_schema(fitted: Config, env: EnvManager, *, seed: int) -> Schema:
     """Return the columns that collectors send: a policy of its own acts in `env` until its first row is ready.
 
     `fitted` is the policy section as `fit_policy_config` returns it. `env` is launched; its episodes go on. The global

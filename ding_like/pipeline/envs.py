@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +20,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.encoder import ONE_HOT
 from ding_like.pipeline.checks import is_game
 from ding_like.policy import Policy, create_policy, get_policy_cls
-from ding_like.types import Array, EnvManager
+from ding_like.types import Array, Config, EnvManager, Section
 from ding_like.utils.registries import POLICY_REGISTRY
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 
@@ -29,10 +29,10 @@ from ding_like.utils.seeding import make_rng, set_pkg_seed
 EnvSetting: TypeAlias = tuple[Callable[..., Any], Sequence[Any], Sequence[Any]]
 
 
-def check_env_setting(setting: Any) -> None:
+def check_env_setting(setting: object) -> None:
     """Raise ConfigError for what is no `EnvSetting`, an env say."""
-    is_three = isinstance(setting, (tuple, list)) and len(setting) == 3
-    if setting is not None and not (is_three and callable(setting[0])):
+    is_setting = isinstance(setting, (tuple, list)) and len(setting) == 3 and callable(setting[0])
+    if setting is not None and not is_setting:
         raise ConfigError(
             f"env_setting is {type(setting).__name__} {setting!r}"[:200] + ", expected (env_fn, collector env configs, "
             "evaluator env configs): env_fn makes an env of each config, as in env_setting=(lambda cfg: MyEnv(), "
@@ -120,7 +120,7 @@ ActionShape: TypeAlias = "int | list[int] | dict[str, int]"
 _FLATTEN = "flatten it in an env wrapper, such as env.wrappers=[dict(type='TransformAction', ...)]"
 
 
-def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
+def fit_policy_config(policy_cfg: Config, manager: EnvManager) -> Section:
     """Return the policy section with what the env's spaces say filled in.
 
     `model.obs_shape` says what `obs_shape` returns. Actions fill four keys:
@@ -161,7 +161,7 @@ def fit_policy_config(policy_cfg: Any, manager: EnvManager) -> dict[str, Any]:
 
 
 def build_policy(
-    fitted: Mapping[str, Any],
+    fitted: Config,
     *,
     seed: int | None = None,
     model: torch.nn.Module | None = None,

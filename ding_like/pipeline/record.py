@@ -21,11 +21,12 @@ import numpy as np
 import torch
 
 from ding_like import __version__
+from ding_like.config import FrozenConfig
 from ding_like.report.progress import Progress
 from ding_like.report.run_console import RunConsole
 from ding_like.report.summary import env_name, function_name
 from ding_like.report.text import measure
-from ding_like.types import State
+from ding_like.types import Factory, State
 from ding_like.utils.files import atomic_write
 
 BEST_CHECKPOINT = "ckpt/ckpt_best.pth.tar"
@@ -84,7 +85,7 @@ class Origin:
     versions: dict[str, str]
 
 
-def origin_of(cfg: Any, *, mode: str, source: str | Path = "", env_fn: Callable[..., Any] | None = None) -> Origin:
+def origin_of(cfg: FrozenConfig, *, mode: str, source: str | Path = "", env_fn: Factory | None = None) -> Origin:
     """Return where a run of a compiled config comes from.
 
     `source` is the config's file, if it has one: without it the script that runs is looked at. `env_fn` is that of an

@@ -13,7 +13,7 @@ from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.env_metrics import PREFIX, mean_metrics, of_stats
 from ding_like.pipeline.rows import RowQueue
-from ding_like.pipeline.statistics import MergedStatistics
+from ding_like.pipeline.statistics import MergedStatistics, Statistics
 from ding_like.types import Setting, State
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.timing import Interval
@@ -237,7 +237,7 @@ class RowReceiver:
         self.report.envstep = self._rows.env_step
         self.report.note_put(train_iter=self.newest().update, version=segment.version.update, age_s=age_s)
 
-    def statistics(self) -> Mapping[str, Any]:
+    def statistics(self) -> Statistics:
         """Return what the envs' wrappers have observed, by wrapper and field."""
         return {} if self._statistics is None else self._statistics.weights()
 

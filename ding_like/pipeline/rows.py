@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ding_like.comm.channels import Batch, CollectRequest, Segment, Version
 from ding_like.config import FrozenConfig
@@ -192,7 +192,7 @@ def warn_of_few_rows(batch_size: int) -> None:
     )
 
 
-def update_priorities(store: IBuffer, batch: Sequence[Any] | None, priority: Array | None) -> None:
+def update_priorities(store: IBuffer, batch: Batch | None, priority: Array | None) -> None:
     """Give a store the priorities of the rows, or windows, of a batch. Raises SchemaError if the policy gave none."""
     if priority is None:
         raise SchemaError(

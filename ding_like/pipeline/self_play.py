@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -21,7 +19,7 @@ from ding_like.league import BaseLeague, create_league
 from ding_like.pipeline.envs import build_policy, one_player_sees
 from ding_like.policy import Policy
 from ding_like.policy.random_policy import RandomActor
-from ding_like.types import Actor, EnvManager, State
+from ding_like.types import Actor, Config, EnvManager, State
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.files import atomic_write
 from ding_like.utils.metrics import MetricsSink
@@ -39,7 +37,7 @@ class Opponents:
     `fitted` is the policy section that `policy` was made from.
     """
 
-    def __init__(self, fitted: Mapping[str, Any], policy: Policy) -> None:
+    def __init__(self, fitted: Config, policy: Policy) -> None:
         self._fitted = fitted
         self._policy = policy
         self._twins: dict[str, Policy] = {}  # by mode, with the weights that are being trained
@@ -54,7 +52,7 @@ class Opponents:
         actor: Actor = getattr(self._twins[mode], f"{mode}_mode").actor
         return actor
 
-    def past_self(self, weights: Mapping[str, Any]) -> Actor:
+    def past_self(self, weights: Config) -> Actor:
         """Return an actor with weights of the model; the same one each time, so that there is one at a time."""
         if self._past is None:
             self._past = build_policy(self._fitted, modes=["collect"])
@@ -91,7 +89,7 @@ def evaluated_env(cfg: FrozenConfig, env: EnvManager, opponents: Opponents, *, s
     return seen
 
 
-def make_league(cfg: Any, *, seed: int, **kwargs: Any) -> BaseLeague:
+def make_league(cfg: FrozenConfig, *, seed: int, **kwargs: object) -> BaseLeague:
     """Build the league of a compiled config. Raises ConfigError unless exactly one player learns, and alone can."""
     league = create_league(
         {**cfg.policy.other.league, "path_policy": str(Path(cfg.exp_name, cfg.policy.other.league.path_policy))},
@@ -115,7 +113,14 @@ class LeaguePlay:
     """
 
     def __init__(
-        self, cfg: Any, *, seed: int, env: VersusManager, policy: Policy, opponents: Opponents, metrics: MetricsSink
+        self,
+        cfg: FrozenConfig,
+        *,
+        seed: int,
+        env: VersusManager,
+        policy: Policy,
+        opponents: Opponents,
+        metrics: MetricsSink,
     ) -> None:
         self._league = make_league(cfg, seed=seed, save_checkpoint=self._save)
         self._folder = Path(cfg.exp_name)

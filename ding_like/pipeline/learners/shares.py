@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -28,7 +28,7 @@ _NO_LIMIT = {"min": 0, "max": float("inf")}
 _STORED = (_BATCH_SIZE, "policy.other.replay_buffer.replay_buffer_size")
 
 
-def check_shares(policy: Any, world_size: int) -> None:
+def check_shares(policy: FrozenConfig, world_size: int) -> None:
     """Raise ConfigError where `world_size` learners cannot share the batches of a policy, a section of a config."""
     for fault in _faults_of_policy(policy):
         if fault.path == "policy.type":
@@ -49,7 +49,7 @@ def timeout_fault(timeout_s: float) -> str:
     return f"is {timeout_s:g}, give at most {MOST_TIMEOUT_S:.0f}, a year" if timeout_s > MOST_TIMEOUT_S else ""
 
 
-def takes_whole_batches(policy: Any) -> bool:
+def takes_whole_batches(policy: FrozenConfig) -> bool:
     """Tell whether each learner of a policy, a section of a config, is given whole batches."""
     return bool(getattr(get_policy_cls(policy), "takes_whole_batches", False))
 
@@ -137,7 +137,7 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
         yield Fault("policy.cuda", "is True, but torch finds no GPU here: set it to False to learn on the CPU")
 
 
-def _faults_of_policy(policy: Any) -> Iterator[Fault]:
+def _faults_of_policy(policy: FrozenConfig) -> Iterator[Fault]:
     is_whole = takes_whole_batches(policy)
     if callable(getattr(get_policy_cls(policy), "_forward_learn", None)):
         yield Fault(
