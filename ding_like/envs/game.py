@@ -70,8 +70,8 @@ class PairGame:
 
     def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
         step = BaseEnvTimestep(*self._env.step([actions[player] for player in range(self.num_players)]))
-        said: Any = step.info
-        info = list(said) if isinstance(said, (list, tuple)) else self._info_of_each(said)
+        given: Any = step.info
+        info = list(given) if isinstance(given, (list, tuple)) else self._info_of_each(given)
         done = bool(np.all(step.done))
         cut = done and any(each.get("TimeLimit.truncated", False) for each in info)
         over, is_cut = [done and not cut] * self.num_players, [cut] * self.num_players

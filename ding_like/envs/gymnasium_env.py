@@ -166,9 +166,9 @@ def make_id(cfg: Config) -> AnyEnv:
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
         raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {_missing(error)}") from error
     except TypeError as error:
-        said = str(error).partition(" was raised from the environment creator")[0]
+        message = str(error).partition(" was raised from the environment creator")[0]
         raise ConfigError(
-            f"env '{cfg['env_id']}' cannot be made with env.kwargs {kwargs}: {said}{_taken(spec, kwargs)}"
+            f"env '{cfg['env_id']}' cannot be made with env.kwargs {kwargs}: {message}{_taken(spec, kwargs)}"
         ) from error
     except gymnasium.error.DeprecatedEnv as error:
         raise ConfigError(_bad_id(cfg["env_id"], error)) from error
@@ -232,8 +232,8 @@ def _bad_id(env_id: str, error: Exception) -> str:
     close = list(dict.fromkeys([*same, *difflib.get_close_matches(name, list(gymnasium.registry), n=3)]))
     hint = f"; did you mean {' or '.join(repr(c) for c in close if c != name)}?" if close else "."
     # gymnasium's own guess, which may name another id than ours, is left out.
-    said = str(error).partition(" Did you mean")[0].rstrip(".")
-    text = f"env.env_id is '{env_id}', which gymnasium {gymnasium.__version__} cannot make: {said}{hint}"
+    message = str(error).partition(" Did you mean")[0].rstrip(".")
+    text = f"env.env_id is '{env_id}', which gymnasium {gymnasium.__version__} cannot make: {message}{hint}"
     if isinstance(error, gymnasium.error.DeprecatedEnv) or same or ":" in env_id:
         return text
     return (

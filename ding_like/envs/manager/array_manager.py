@@ -83,8 +83,8 @@ class ArrayEnvManager(Configurable, ABC):
         self.ended_games: list[int] = []
         self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
         self._check = check
-        said: Counter[str] = Counter()
-        self._lanes = [Lane(index, self._cfg, said=said, check=check) for index in range(num_lanes)]
+        logged: Counter[str] = Counter()
+        self._lanes = [Lane(index, self._cfg, logged=logged, check=check) for index in range(num_lanes)]
         self._all = list(range(num_lanes))
         self._ready = np.ones(num_lanes, bool)
         self._is_launched = False

@@ -96,18 +96,18 @@ class GymVectorEnvManager(ArrayEnvManager):
         return isinstance(self._vector, SyncVectorEnv)
 
     def _autoreset_mode(self) -> AutoresetMode:
-        said, asked = self._vector.metadata.get("autoreset_mode"), self._cfg["autoreset_mode"]
-        if said is None and asked is None:
+        declared, asked = self._vector.metadata.get("autoreset_mode"), self._cfg["autoreset_mode"]
+        if declared is None and asked is None:
             raise EnvError(
                 f"{self._vector} does not say in metadata['autoreset_mode'] how it resets ended lanes; set "
                 f"env.manager.autoreset_mode to one of {_MODES}."
             )
-        if said is not None and asked is not None and _parse_mode(said) is not _parse_mode(asked):
+        if declared is not None and asked is not None and _parse_mode(declared) is not _parse_mode(asked):
             raise ConfigError(
                 f"env.manager.autoreset_mode is '{asked}', but {self._vector} resets in mode "
-                f"'{_parse_mode(said).value}'; leave it at None."
+                f"'{_parse_mode(declared).value}'; leave it at None."
             )
-        return _parse_mode(said if asked is None else asked)
+        return _parse_mode(declared if asked is None else asked)
 
     @property
     def obs(self) -> Obs:

@@ -30,14 +30,14 @@ _SHOWN_ACTIONS = 5
 class CrashBudget:
     """Count of how often one env broke; ends the run if it is in a crash loop or restarts too often.
 
-    The envs of a manager share `said`: an exception from the same line of user code is logged once, and again after
+    The envs of a manager share `logged`: an exception from the same line of user code is logged once, and again after
     100, 1000, ... times. `check` is the command that looks into the env.
     """
 
-    def __init__(self, name: str, cfg: Config, *, said: Counter[str] | None = None, check: str = "") -> None:
+    def __init__(self, name: str, cfg: Config, *, logged: Counter[str] | None = None, check: str = "") -> None:
         self._name = name
         self._max_restarts = int(cfg["max_env_restarts"])
-        self._said: Counter[str] = Counter() if said is None else said
+        self._logged: Counter[str] = Counter() if logged is None else logged
         self._check = check
         self.restarts = 0
         self.in_a_row = 0  # since the last finished episode
@@ -63,8 +63,8 @@ class CrashBudget:
         raise EnvError(f"{story}. {why} {self._how()}".rstrip()) from error
 
     def _log(self, story: str, at: str) -> None:
-        self._said[at] += 1
-        times = self._said[at]
+        self._logged[at] += 1
+        times = self._logged[at]
         if not at or times == 1:
             logger.warning("%s; recreated, its open episode is dropped", story)
         elif times >= 100 and times == 10 ** (len(str(times)) - 1):
@@ -98,12 +98,12 @@ class Lane:
     once it holds more than `resume_replay_steps` actions, the open stretch cannot be played again.
     """
 
-    def __init__(self, index: int, cfg: Config, *, said: Counter[str], check: str = "") -> None:
+    def __init__(self, index: int, cfg: Config, *, logged: Counter[str], check: str = "") -> None:
         self.index = index
         self.reset_seed: int | None = None  # None: not reset yet
         self.options: dict[str, Any] | None = None  # handed to every reset of this lane's env
         self.wrappers: list[State] = []  # what the env's wrappers remembered just before the last seeded reset
-        self.crashes = CrashBudget(f"env {index}", cfg, said=said, check=check)
+        self.crashes = CrashBudget(f"env {index}", cfg, logged=logged, check=check)
         self._reseed_after = int(cfg["reseed_after"])
         self._replay_steps = int(cfg["resume_replay_steps"])
         # One more than either limit needs: a full journal has passed both.

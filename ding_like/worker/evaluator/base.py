@@ -132,6 +132,12 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         "stop_value": ANY_NUMBER,
     }
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"n_episode": (int,), "stop_value": (int, float)}
+    config: dict[str, Any] = dict(
+        # Episodes of an evaluation; None: env.n_evaluator_episode.
+        n_episode=None,
+        # Mean return of an evaluation that ends the run; None: env.stop_value.
+        stop_value=None,
+    )
 
     def __init__(
         self,

@@ -144,16 +144,13 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
     """
 
     config: dict[str, Any] = dict(
+        **EpisodeEvaluator.config,
         type="interaction",
         # Updates between two evaluations.
         eval_freq=1000,
         # Keys of DI-engine's configs: see `without_effect`.
         render=dict(render_freq=-1, mode="train_iter"),
         figure_path=None,
-        # Episodes of an evaluation; None: env.n_evaluator_episode.
-        n_episode=None,
-        # Mean return of an evaluation that ends the run; None: env.stop_value.
-        stop_value=None,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"render.render_freq": FINITE}
     config_types = {**EpisodeEvaluator.config_types, "figure_path": (str,)}
@@ -304,13 +301,10 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
     """
 
     config: dict[str, Any] = dict(
+        **EpisodeEvaluator.config,
         type="interaction_1v1",
         # Updates between two evaluations.
         eval_freq=50,
-        # Episodes of an evaluation; None: env.n_evaluator_episode.
-        n_episode=None,
-        # Mean return of an evaluation that ends the run; None: env.stop_value.
-        stop_value=None,
     )
     _policies: Sequence[EvalMode] = ()
 

@@ -125,29 +125,29 @@ class GoalRules:
         self._check_is_vectorised("compute_reward", self._compute_reward, both, wanted)
         if self._compute_terminated is not None:
             self._check_is_vectorised("compute_terminated", self._compute_terminated, both, wanted)
-        said = self.reward(achieved, desired)
-        wrong = np.flatnonzero(~np.isclose(said, rewards, rtol=1e-4, atol=1e-5))
+        computed = self.reward(achieved, desired)
+        wrong = np.flatnonzero(~np.isclose(computed, rewards, rtol=1e-4, atol=1e-5))
         if len(wrong):
             raise ConfigError(
                 f"replay_buffer.type 'her' computes rewards by the env's compute_reward, but {len(wrong)} of "
                 f"{len(rewards)} steps of {self._env} were rewarded otherwise: the first with {rewards[wrong[0]]:g}, "
-                f"where compute_reward gives {said[wrong[0]]:g}. Take out the env.wrappers that change rewards or "
+                f"where compute_reward gives {computed[wrong[0]]:g}. Take out the env.wrappers that change rewards or "
                 "goals, or mend compute_reward."
             )
         self._check_ends(achieved, desired, ended)
 
     def _check_ends(self, achieved: Array, desired: Array, ended: Array) -> None:
         """Raise ConfigError where `compute_terminated` disagrees with the ends of steps, bool [N]."""
-        said = self.terminated(achieved, desired)
-        if said is None and ended.any():
+        computed = self.terminated(achieved, desired)
+        if computed is None and ended.any():
             raise ConfigError(
                 f"replay_buffer.type 'her' gives rows other goals, but {self._env} terminates episodes and does not "
                 "say by which goals: give it compute_terminated(achieved_goal, desired_goal, info) "
                 "(docs/algorithms/her.md)."
             )
-        if said is not None and (said & ~ended).any():
+        if computed is not None and (computed & ~ended).any():
             raise ConfigError(
-                f"{int((said & ~ended).sum())} of {len(ended)} steps of {self._env} went on where its "
+                f"{int((computed & ~ended).sum())} of {len(ended)} steps of {self._env} went on where its "
                 "compute_terminated says that they end: make both agree."
             )
 
