@@ -70,7 +70,7 @@ class LedgerCollector(FlaskFileSystemCollector):
     def send_metadata(self, metadata: m.SegmentInfo) -> CollectRequest:
         waiting = [*self.deal_with_collector_data(), metadata]
         order = super().send_metadata(metadata)
-        task = self._sink.task
+        task, _ = self._link.job
         for each in waiting:
             self._note_down(
                 kind="ack", name=each.name, rows=each.rows, task=task.task_id, attempt=task.attempt,
@@ -80,7 +80,7 @@ class LedgerCollector(FlaskFileSystemCollector):
 
     def newest(self, policy_id: str, *, newer_than: Version | None = None, timeout_s: float = 0.0) -> Weights | None:
         found = super().newest(policy_id, newer_than=newer_than, timeout_s=timeout_s)
-        if found is not None and self._sink.task.kind == "collect":
+        if found is not None and self._link.job[0].kind == "collect":
             self._note_down(kind="weights", version=list(found.version), worker=self.collector_uid)
         return found
 
@@ -132,8 +132,7 @@ class LedgerLearner(FlaskFileSystemLearner):
         self._link.coordinator = cast(Any, _CountingCoordinator(self._link.coordinator, self._note_sample))
 
     def get_data(self, batch_size: int) -> Callable[[], TransitionBatch | None]:
-        task, training = self._begun()
-        learner = training.learner
+        task, learner = self.task, self.learner
         if self._ledger is not None:
             self._note_down("left")  # the attempt before
         done, now = self._counts, learner.train_iter
@@ -172,7 +171,7 @@ class LedgerLearner(FlaskFileSystemLearner):
     def _look_at(self, batch: TransitionBatch) -> None:
         found = recognise({name: np.asarray(batch[name]) for name in ("obs", "next_obs", "action", "reward")})
         counts = self._counts
-        counts.iter = self._begun()[1].learner.train_iter
+        counts.iter = self.learner.train_iter
         counts.batches += 1
         counts.drawn += 1
         counts.torn += found.torn
