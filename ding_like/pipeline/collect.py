@@ -18,9 +18,8 @@ from ding_like.comm.weights.encode import Kind, check_alike, decode, kinds_of
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.env_metrics import as_stats
 from ding_like.data.obs import map_obs
-from ding_like.data.records import EvalResult
+from ding_like.data.records import EvalResult, as_stats
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError
 from ding_like.pipeline.checks import steps_per_row, warmup_steps

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.env_metrics import PREFIX, mean_metrics, of_stats
+from ding_like.data.records import PREFIX, mean_metrics, of_stats
 from ding_like.pipeline.rows import RowQueue
 from ding_like.pipeline.statistics import MergedStatistics, Statistics
 from ding_like.types import Setting, State

@@ -14,7 +14,7 @@ from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.comm.weights.files import read_weights
 from ding_like.config import FrozenConfig
-from ding_like.data.env_metrics import PREFIX
+from ding_like.data.records import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult

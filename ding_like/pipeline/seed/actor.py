@@ -28,8 +28,8 @@ from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.rows import ZmqRowSink
 from ding_like.config import FrozenConfig
-from ding_like.data.env_metrics import as_stats, metric_names
 from ding_like.data.modes import CollectMode
+from ding_like.data.records import as_stats, metric_names
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline.statistics import CollectorStatistics
 from ding_like.policy.random_policy import random_collect_mode

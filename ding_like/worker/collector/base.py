@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.modes import CollectMode
-from ding_like.data.records import CollectStats, EpisodeRecord
+from ding_like.data.records import CollectStats, EpisodeRecord, mean_metrics
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import ConfigError
 from ding_like.types import Array, Config, EnvManager, PolicyLike, Setting, State

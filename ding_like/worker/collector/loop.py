@@ -13,9 +13,8 @@ from typing import Protocol, TypeVar, cast
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.env_metrics import ALWAYS, EpisodeMetrics
 from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
-from ding_like.data.records import EpisodeRecord
+from ding_like.data.records import ALWAYS, EpisodeMetrics, EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import INFO_COLUMN, timestep_infos
 from ding_like.data.schema import Schema, can_hold

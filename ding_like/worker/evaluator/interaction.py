@@ -10,9 +10,8 @@ from typing import Any, ClassVar, SupportsFloat, cast
 import numpy as np
 import numpy.typing as npt
 
-from ding_like.data.env_metrics import mean_metrics
 from ding_like.data.modes import EvalMode
-from ding_like.data.records import EvalResult
+from ding_like.data.records import EvalResult, mean_metrics
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.errors import ConfigError
 from ding_like.types import Array, EnvManager, Info, Setting

@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 
-from ding_like.data.env_metrics import EpisodeMetrics, as_stats, mean_metrics, metric_names, of_stats
+from ding_like.data.records import EpisodeMetrics, as_stats, mean_metrics, metric_names, of_stats
 from ding_like.errors import ConfigError
 
 
