@@ -7,22 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from ding_like.entry.cli import main
+from ding_like.entry import cli
+from tests.entry.typed import status_of as run
 from tests.report.run_folder import RESULT, training_and_evaluation, write_run
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
-
-
-def run(*arguments: str) -> int:
-    """Return the exit status of `ding ARGUMENTS`."""
-    try:
-        main(list(arguments))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def test_serial_mode_trains_and_overrides_apply(tmp_path):
@@ -173,7 +165,7 @@ def test_debug_shows_the_traceback():
     from ding_like.errors import ConfigError
 
     with pytest.raises(ConfigError):
-        main(["-m", "serial", "--debug"])
+        cli.main(["-m", "serial", "--debug"])
 
 
 def test_query_lists_name_class_and_place(capsys):
@@ -202,3 +194,22 @@ def test_help_and_import_load_no_torch():
 
     assert done.returncode == 0, done.stderr
     assert "ding -m serial -c" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mode", "policy", "words"),
+    [
+        ("serial", "dqn", "collect     in 8 envs"),
+        ("serial_onpolicy", "ppo", "collect     in 8 envs"),
+        ("parallel", "dqn", "1 learner, 2 collectors of 8 envs"),
+        ("ranks", "dqn", "0 learns, 1 to 2 collect"),
+    ],
+)
+def test_a_dry_run_shows_the_run_and_writes_nothing(
+    in_tmp: Path, capsys: pytest.CaptureFixture[str], mode: str, policy: str, words: str
+) -> None:
+    options = ["-m", mode, "-e", "cartpole", "-p", policy, "--env-step", "1000", "--exp-name", "exp", "--dry-run"]
+    assert run(*options) == 0
+
+    shown = capsys.readouterr().out
+    assert words in shown and "exp/" in shown and "1,000 env steps" in shown and list(in_tmp.iterdir()) == []

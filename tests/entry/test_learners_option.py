@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from ding_like.entry import cli, learners
+from ding_like.entry import learners
 from ding_like.entry.learners import joined, number_of_learners
 from ding_like.entry.plan import Plan, RunArguments
 from ding_like.errors import ConfigError
+from tests.entry.typed import status_of
 from tests.pipeline.learners.test_shares import compiled
 
 CARTPOLE = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
@@ -46,16 +47,8 @@ def test_half_of_torchruns_variables_are_refused(monkeypatch: pytest.MonkeyPatch
         number_of_learners(None)
 
 
-def status_of(arguments: list[str]) -> int:
-    try:
-        cli.main(arguments)
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
-
-
 def test_torchruns_learners_are_of_one_seed(below_torchrun: None, capsys: Any) -> None:
-    assert status_of(["-m", "serial", "-c", str(CARTPOLE), "-s", "0", "-s", "1"]) == 1
+    assert status_of("-m", "serial", "-c", str(CARTPOLE), "-s", "0", "-s", "1") == 1
     assert "2 seeds are given: give one -s" in capsys.readouterr().err
 
 
@@ -66,7 +59,7 @@ def test_more_learners_than_cores_are_refused(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(learners, "num_cores", lambda: 2)
 
-    assert status_of(["-m", mode, "-c", str(CARTPOLE), "--learners", "8"]) == 1
+    assert status_of("-m", mode, "-c", str(CARTPOLE), "--learners", "8") == 1
     said = capsys.readouterr().err
     assert "--learners is 8, and this machine has 2 CPU cores" in said and "Give --learners from 1 to 2" in said
     assert list(tmp_path.iterdir()) == []
@@ -77,7 +70,7 @@ def test_a_parallel_run_is_told_how_many_share_its_batches(tmp_path: Path, monke
     plans: list[Any] = []
     monkeypatch.setattr("ding_like.entry.parallel_entry.ParallelRun.run", lambda run: plans.append(run))
 
-    assert status_of(["-m", "parallel", "-c", str(CARTPOLE), "--learners", "2"]) == 0
+    assert status_of("-m", "parallel", "-c", str(CARTPOLE), "--learners", "2") == 0
 
     assert plans[0].system.num_learners == 2
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.entry.cli import main
 from ding_like.utils.checkpoint import load_state
+from tests.entry.typed import status_of
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 PPO = CONFIG.with_name("cartpole_ppo_config.py")
@@ -113,15 +113,6 @@ def test_what_breaks_a_worker_is_said_on_the_users_terminal(tmp_path: Path) -> N
     assert run.returncode == 1
     assert "the motor is on fire" in run.stderr and "Traceback" not in run.stderr
     assert processes_in(tmp_path) == []
-
-
-def status_of(*arguments: str) -> int:
-    """Return the exit status of `ding ARGUMENTS`, run in this process."""
-    try:
-        main(list(arguments))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 URL = ["--coordinator", "http://127.0.0.1:9", "--retry-s", "0.3"]

@@ -20,6 +20,7 @@ from ding_like.entry.ray_entry import RayMode
 from ding_like.entry.training import clear_errors
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
+from tests.entry.typed import status_of
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -28,14 +29,6 @@ CONFIG = CARTPOLE / "cartpole_dqn_config.py"
 
 
 pytestmark = pytest.mark.usefixtures("in_tmp")
-
-
-def status_of(*arguments: str) -> int:
-    try:
-        cli.main(list(arguments))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def result_of(folder: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import torch
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.config import compile_config, read_config, to_plain
-from ding_like.entry import cli, resume_pipeline, seed_entry, seed_pipeline
+from ding_like.entry import resume_pipeline, seed_entry, seed_pipeline
 from ding_like.entry.plan import RunArguments
 from ding_like.entry.seed_entry import SeedMode
 from ding_like.entry.seed_trainer import Trainer
@@ -27,6 +27,7 @@ from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.seed.settings import Config
 from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.utils.checkpoint import load_state
+from tests.entry.typed import status_of
 from tests.pipeline.ray import runs
 
 ROOT = Path(__file__).parents[2]
@@ -46,14 +47,6 @@ pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seed_entry, "seed_runner", partial(seed_entry.seed_runner, run_as=ChildThread))
-
-
-def status_of(*arguments: str) -> int:
-    try:
-        cli.main(list(arguments))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def result_of(folder: str) -> dict[str, Any]:

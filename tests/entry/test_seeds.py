@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from ding_like.config.tree import block
-from ding_like.entry.cli import main
 from ding_like.entry.options import checked_seeds, describe_seeds, parse_seeds
 from ding_like.entry.seeds import checked_jobs, resume_seeds, run_seeds
 from ding_like.errors import ConfigError, TrainingError
@@ -21,6 +20,7 @@ from ding_like.pipeline.checkpoint import resume_store
 from ding_like.report.experiment import read_experiment, read_plan
 from ding_like.utils.files import retry
 from ding_like.utils.run_folder import FolderLock
+from tests.entry.typed import status_of
 from tests.pipeline.test_serial import make_configs
 from tests.report.run_folder import write_seeds
 
@@ -34,14 +34,6 @@ def write_config(name: str = "my_config.py", *, more: str = "", **resume: Any) -
     main["resume"] = dict(resume)
     Path(name).write_text(f"{more}main_config = {block(main)}\ncreate_config = {block(create)}\n")
     return name
-
-
-def status_of(*arguments: str) -> int:
-    try:
-        main(list(arguments))
-    except SystemExit as stop:
-        return int(stop.code or 0)
-    return 0
 
 
 def metrics(folder: Path) -> list[dict[str, Any]]:
