@@ -48,7 +48,7 @@ def die_when_half_has_come(body: torch.Tensor) -> None:
 
 
 class HalfWay:
-    """Stand for `torch` in the receiver's module: its empty buffers are zeros, and are watched."""
+    """Stand-in for `torch` in the receiver's module: its empty buffers are zeros, and are watched."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)

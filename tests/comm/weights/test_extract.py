@@ -15,7 +15,7 @@ from ding_like.errors import CommError
 
 
 class TensorDictLike:
-    """Have the methods that the documentation of TensorDictBase names; nested entries are of the same class."""
+    """Object with the methods that the documentation of TensorDictBase names; nested entries are of the same class."""
 
     def __init__(self, entries: dict[str, Any]) -> None:
         self.entries = {key: TensorDictLike(each) if isinstance(each, dict) else each for key, each in entries.items()}
@@ -52,7 +52,7 @@ def tensordict_of(model: nn.Module) -> TensorDictLike:
 
 
 class Mode:
-    """Be a source as a policy's collect mode is one."""
+    """Source like a policy's collect mode."""
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {"model": module().state_dict(), "returns": {"count": 3}}

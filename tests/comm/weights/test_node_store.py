@@ -90,7 +90,7 @@ def test_a_store_whose_holder_has_ended_is_lost() -> None:
 
 
 class NoWait:
-    """Have set, get and delete_key alone."""
+    """Store with set, get and delete_key alone."""
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}

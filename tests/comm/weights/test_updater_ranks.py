@@ -34,7 +34,7 @@ def tcp_store() -> dist.TCPStore:
 
 
 class Rank:
-    """Hold a rank's process; it says "ready" first."""
+    """Process of a rank, which prints "ready" first."""
 
     def __init__(self, role: str, port: int, rank: int, *more: int) -> None:
         arguments = [sys.executable, "-m", "tests.comm.weights.rank_process", role, *map(str, (port, rank, *more))]
@@ -265,7 +265,7 @@ def test_a_worker_whose_trainer_is_killed_half_way_keeps_its_weights_and_hears_t
 
 
 class KillsHalfWay:
-    """Stand for `torch` in the receiver's module: kill the sender when the first numbers have come."""
+    """Stand-in for `torch` in the receiver's module, which kills the sender when the first numbers have come."""
 
     def __init__(self, sender: Rank) -> None:
         self.sender = sender

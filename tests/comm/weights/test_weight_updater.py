@@ -441,7 +441,7 @@ def test_a_collector_is_not_kept_alive_and_skipped_when_it_is_gone() -> None:
 
 
 class Local(WeightUpdaterBase):
-    """Be an updater as a user writes one, without a call of __init__."""
+    """Updater as a user writes one, without a call of __init__."""
 
     def __init__(self) -> None:
         self.done: list[tuple[Any, Any]] = []

@@ -104,7 +104,7 @@ if __name__ == "__main__":
     child = Scripted("wait")
     child.start()
     print(child.wait_ready(timeout_s=30.0)["pid"], flush=True)
-    if sys.argv[1] == "inherited":  # somebody else holds the parent's end of the pipe
+    if sys.argv[1] == "inherited":  # another process holds the parent's end of the pipe
         if os.fork() == 0:
             os.close(1)
             os.read(0, 1)

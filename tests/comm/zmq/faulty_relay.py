@@ -15,7 +15,7 @@ _JOIN_S = 10.0
 
 
 class FaultyRelay:
-    """Pass messages on between those who connect to `endpoint` and the router at `target`, with faults.
+    """Relay between the sockets that connect to `endpoint` and the router at `target`, with faults.
 
     `faults` are chances: `lost`, `repeated`, `late` (others overtake it) of messages in both directions, and `garbled`
     of those to the target. `counts` says how often each came true. `heal` ends the faults.
@@ -90,7 +90,7 @@ class FaultyRelay:
         return True
 
     def _garbled(self, frames: Sequence[bytes]) -> list[bytes]:
-        """Return a message as nobody sends it: cut, with a frame too many or too few, or with a torn head."""
+        """Return a message that no socket of ours sends: cut, with a frame too many or too few, or with a torn head."""
         head, *rest = frames
         return self._rng.choice(
             [

@@ -27,7 +27,7 @@ SEVENTH = Version(1, 7)
 
 
 class Servers:
-    """Stand for the proxy and all servers: a router that the test plays."""
+    """Stand-in for the proxy and all servers: a router that the test plays."""
 
     def __init__(self, opened: ExitStack) -> None:
         self._opened = opened

@@ -1,4 +1,4 @@
-"""Who has a listed key may connect, nobody else; key files are their owner's alone and can be renewed."""
+"""Only clients with a listed key may connect; key files are their owner's alone and can be renewed."""
 
 from __future__ import annotations
 

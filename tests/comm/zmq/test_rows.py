@@ -107,7 +107,7 @@ def test_a_source_that_joins_receives_the_welcome(serve: Any, connect: Any) -> N
 
 def test_a_driver_that_does_not_answer_is_an_error_at_the_source(connect: Any, tmp_path: Path) -> None:
     with pytest.raises(CommError, match=r"has not answered actor1 .* for 0\.2 s: it has ended"):
-        connect(f"ipc://{tmp_path}/nobody", patience_s=0.2).join()
+        connect(f"ipc://{tmp_path}/absent", patience_s=0.2).join()
 
 
 def test_a_second_process_needs_a_later_run_id(serve: Any, connect: Any) -> None:
@@ -484,7 +484,7 @@ def test_rows_that_a_driver_of_before_ordered_are_dropped(serve: Any, connect: A
 
 
 class Storm:
-    """Let actors put segments through a relay with faults while a driver stores them."""
+    """Actors that put segments through a relay with faults while a driver stores them."""
 
     def __init__(self, server: RowServer, endpoint: str, *, num_actors: int, segments: int, timeout_s: float) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""Weights over ZeroMQ: the newest arrives whole, at once, wherever a reader joins and whoever publishes."""
+"""Weights over ZeroMQ: the newest arrives whole, at once, wherever a reader joins, from any publisher."""
 
 from __future__ import annotations
 

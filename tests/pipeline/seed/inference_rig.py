@@ -25,7 +25,7 @@ FIRST = Version(0, 1)
 
 
 class Factories:
-    """Stand for SchemeFactories: make a policy that acts."""
+    """Stand-in for SchemeFactories, which makes a policy that acts."""
 
     def __init__(self, make: Callable[[], Policy]) -> None:
         self._make = make

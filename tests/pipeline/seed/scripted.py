@@ -14,7 +14,7 @@ from tests.support import Clock
 
 
 class ScriptedRows:
-    """Be a RowServer: actors answer orders when `bring` says so, or at once where they are `eager`."""
+    """Stand-in for a RowServer: actors answer orders at `bring`, or at once where they are `eager`."""
 
     def __init__(self, clock: Clock, *actors: str, credit: int = 2, eager: bool = True) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class ScriptedRows:
         self.eager = eager
         self.states = {name: Source(name, "actor", 1, heard_s=clock.now) for name in actors}
         self.given: list[tuple[str, int, int, Version | None, dict[str, Any]]] = []
-        self.orders: dict[int, tuple[str, int]] = {}  # that nobody has answered: (actor, rows)
+        self.orders: dict[int, tuple[str, int]] = {}  # without an answer: (actor, rows)
         self.arrived: list[Arrived] = []
         self.acknowledged: list[int] = []
         self.numbers: dict[str, dict[str, Any]] = {}
@@ -88,7 +88,7 @@ class ScriptedRows:
 
 
 class Published:
-    """Be a Broadcaster on a clock."""
+    """Stand-in for a Broadcaster, on a clock."""
 
     def __init__(self, clock: Clock, period: float) -> None:
         self.versions: list[Version] = []
@@ -107,7 +107,7 @@ class Published:
 
 
 class Workers:
-    """Be the processes of a run, of which `lost` says why they cannot go on; `strangers` are none of them."""
+    """Stand-in for the processes of a run; `lost` is why they cannot go on, `strangers` are other machines' actors."""
 
     lost: Exception | None = None
     strangers: tuple[str, ...] = ()

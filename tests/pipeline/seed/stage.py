@@ -38,7 +38,7 @@ def scripted_factories(
 
 
 class Stage:
-    """Be the driver of a few actors: give orders, take rows."""
+    """Driver of a few actors, which gives orders and takes rows."""
 
     def __init__(self, factories: SchemeFactories, rows: RowServer, weights: Broadcaster) -> None:
         self.factories, self.rows, self.weights = factories, rows, weights
@@ -76,7 +76,7 @@ class Stage:
 
 @contextmanager
 def stage(factories: SchemeFactories, *, serves: bool = True) -> Iterator[Stage]:
-    """Open a stage; without `serves` nobody answers requests for actions."""
+    """Open a stage; without `serves` requests for actions are not answered."""
     with ExitStack() as opened:
         names = opened.enter_context(EndpointFolder())
         proxy = opened.enter_context(InferenceProxy(names.endpoint("clients"), names.endpoint("servers")))

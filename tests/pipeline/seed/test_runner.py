@@ -26,7 +26,7 @@ from tests.support import Clock
 
 
 class Run:
-    """Hold the runner of a small DQN run: 4 updates for every 8 rows."""
+    """Runner of a small DQN run: 4 updates for every 8 rows."""
 
     def __init__(self, parts: Components, cfg: Any, rows: ScriptedRows, clock: Clock, **settings: Any) -> None:
         chosen = SeedSettings(**{"segment_rows": 8, **settings} if settings.get("comm") != "sync" else settings)
@@ -282,7 +282,7 @@ def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> Non
     assert run.stored == 4
     run.rows.eager = True
     run.runner.step()
-    assert run.rows.given[-1][:2] == ("actor1", 8), "the next round is shared by those who are there"
+    assert run.rows.given[-1][:2] == ("actor1", 8), "the next round is shared by the actors that are left"
 
 
 def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
@@ -356,7 +356,7 @@ def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
         while True:
             run.runner.step()
 
-    assert 120 < run.clock.now - began_s < 122, "whoever supervises them has its chance before"
+    assert 120 < run.clock.now - began_s < 122, "the supervisor may replace them before"
 
 
 @pytest.mark.parametrize("comm", ["async", "sync"])
@@ -391,7 +391,7 @@ def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixt
     assert "actor7: no space left" in caplog.text
 
 
-# --- what is said
+# --- reports
 
 
 def test_the_panel_and_the_metrics_have_the_numbers_of_inference_and_actors(make: Make) -> None:

@@ -30,7 +30,7 @@ from tests.support import wait_until
 
 
 class Run(Stage):
-    """Be the driver of a run's own processes."""
+    """Driver of a run's own processes."""
 
     def __init__(self, factories: SchemeFactories, opened: ExitStack, *, run_as: Any, **settings: Any) -> None:
         names = opened.enter_context(EndpointFolder())

@@ -21,7 +21,7 @@ Frames = list[bytes]
 
 @dataclass
 class Stranger:
-    """Hold what a stranger calls itself, and what it was told: some of its messages are believed for longer by that."""
+    """Name and numbers of a stranger, by which some of its messages are checked to a later point."""
 
     name: str
     run_id: int = 1

@@ -42,14 +42,14 @@ def memory_mib() -> float:
 
 
 class Factories:
-    """Stand for SchemeFactories: make a policy that acts."""
+    """Stand-in for SchemeFactories, which makes a policy that acts."""
 
     def actor(self, device: str) -> Policy:
         return make(ACTING["drqn"], seed=1)
 
 
 class Stage:
-    """Hold the bound sockets of a run; `check` sees whether the honest ones are served as if they were alone."""
+    """Bound sockets of a run; `check` asserts that the honest peers are served as if they were alone."""
 
     def __init__(self, keys: SeedKeys | None = None) -> None:
         here = tcp_endpoint("127.0.0.1")
@@ -156,7 +156,7 @@ class Strangers:
     ) -> None:
         self._endpoints = endpoints
         self._keys = keys
-        self._wait_s = wait_s  # for room in a queue: whoever is kept out has none at last
+        self._wait_s = wait_s  # for room in a queue: a peer that is kept out has none at last
         self._random = random.Random(seed)
         self._sockets: dict[str, Socket] = {}
         self._last: dict[str, list[bytes]] = {}

@@ -13,7 +13,7 @@ from tests.comm.zmq.hostile.stage import Stage, Strangers
 
 
 def state_of(stage: Stage) -> object:
-    """Return what a message might change, whoever sent it."""
+    """Return what a message of any sender might change."""
     rows = stage.rows
     return (
         {name: state.run_id for name, state in rows.sources().items()},
