@@ -23,6 +23,7 @@ from typing import Any
 logger = logging.getLogger(__name__)
 
 _KILL_S = 5.0  # for a process that was killed to be gone
+_TAIL = 2_000  # bytes of an output file in which its last line is
 _MARK = "DING_PARENT_HOLDS_STDIN"
 _is_finalisation_skipped = threading.Event()
 
@@ -65,6 +66,17 @@ def describe_status(status: int) -> str:
         return f"was killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"was killed by signal {-status}"
+
+
+def last_line(output: Path) -> str:
+    """Return the last line that a process has written into a file, "" where there is none."""
+    try:
+        with output.open("rb") as file:
+            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+            lines = file.read().decode(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].strip() if lines else ""
 
 
 def end_processes(processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:

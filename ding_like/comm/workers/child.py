@@ -27,10 +27,9 @@ import ding_like.errors
 from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.types import Json, State
-from ding_like.utils.processes import describe_status
+from ding_like.utils.processes import describe_status, last_line
 
 _MAX_TEXT = 8_000  # characters of an error, or of a traceback, that are reported: the pipe holds several of them
-_TAIL = 2_000  # bytes of an output file that are looked at for last words
 _PARENT_S = 1.0  # between two looks at who the parent is
 _KILL_S = 5.0  # for a process that was killed to be gone
 _environment = threading.Lock()  # while a child inherits a changed one
@@ -175,7 +174,7 @@ class ChildProcess(SpawnProcess):
     def how_it_ended(self) -> str:
         """Describe how a process ended, with the last line that it printed if that went to a file."""
         assert self.exitcode is not None, "it has not ended"
-        words = last_words(self._output) if self.exitcode != 0 and self._output is not None else ""
+        words = last_line(self._output) if self.exitcode != 0 and self._output is not None else ""
         return describe_status(self.exitcode) + (f" ({words})" if words else "")
 
     def kill(self) -> None:
@@ -299,17 +298,6 @@ def error_of(worker: str, failure: Mapping[str, Json]) -> Exception:
         error = TrainingError(f"{worker}: {failure['type']}: {failure['text']}")
     error.__cause__ = WorkerTracebackError(f"in worker {worker!r}:\n{failure['trace']}")
     return error
-
-
-def last_words(output: Path) -> str:
-    """Return the last line of a file, "" where there is none."""
-    try:
-        with open(output, "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1].strip() if lines else ""
 
 
 @contextmanager

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ding_like.comm.learner_group import LearnerGroup
-from ding_like.utils.processes import describe_status, end_processes, make_own_folder, start_child
+from ding_like.utils.processes import describe_status, end_processes, last_line, make_own_folder, start_child
 
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 5.0  # for the thread of a process that has ended to end
-_TAIL = 2000  # characters of a learner's last words that are looked at
 
 # Return how to start the learner of a rank that joins by a store: the arguments of its process.
 Command = Callable[[int, Path], Sequence[str]]
@@ -96,13 +95,9 @@ class LearnerProcesses:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close(own_s=10.0 if error is None else 0.0)
 
-    def _last_words(self, rank: int) -> str:
-        text = self.log_file(rank).read_text(errors="replace")[-_TAIL:].strip()
-        return text.splitlines()[-1] if text else "it said nothing"
-
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         status = process.wait()
-        words = f" ({self._last_words(rank)})" if status > 0 else ""
+        words = f" ({last_line(self.log_file(rank)) or 'it printed nothing'})" if status > 0 else ""
         how = f"{describe_status(status)}{words}; its output is in {self.log_file(rank)}"
         with self._noted:
             self._ended[rank] = how

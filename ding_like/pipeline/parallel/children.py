@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ding_like.errors import TrainingError
-from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
+from ding_like.utils.processes import describe_status, end_processes, forget_child, last_line, start_child
 
 logger = logging.getLogger(__name__)
-
-_TAIL = 2000  # characters of a worker's last words that are shown
 
 # Take the tasks of a dead process back, given (pid, why); return whether it had done anything.
 Lost = Callable[[int, str], bool]
@@ -77,7 +75,7 @@ class Children:
         child.fruitless = 0 if has_worked else child.fruitless + 1
         # A process that was killed may fare better next time; one that gave up by itself, with nothing done, will not.
         if child.fruitless > self._max_restarts or (status > 0 and not has_worked):
-            raise TrainingError(f"{how}: {self._last_words(name)}")
+            raise TrainingError(f"{how}: {last_line(self._folder / f'{name}.txt') or 'it printed nothing'}")
         forget_child(child.process)
         child.process = self._launch(name, child.arguments)
         return f"{how} and is started again"
@@ -89,7 +87,3 @@ class Children:
         """Let the workers end by themselves for half of the grace, not at all after an error; then end them."""
         own_s = self._grace_s / 2 if error is None else 0.0
         end_processes([child.process for child in self._children.values()], own_s=own_s, asked_s=self._grace_s - own_s)
-
-    def _last_words(self, name: str) -> str:
-        text = (self._folder / f"{name}.txt").read_text(errors="replace")[-_TAIL:].strip()
-        return text.splitlines()[-1] if text else "it said nothing"

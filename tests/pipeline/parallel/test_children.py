@@ -69,7 +69,7 @@ def test_one_that_keeps_dying_with_nothing_done_ends_the_run(tmp_path: Path) -> 
     with workshop(tmp_path, False, max_restarts=2) as children:
         children.start("collector0", ["import os; os.kill(os.getpid(), 9)"])
 
-        with pytest.raises(TrainingError, match="collector0 was killed by SIGKILL: it said nothing"):
+        with pytest.raises(TrainingError, match="collector0 was killed by SIGKILL: it printed nothing"):
             until(children, lambda said: len(said) > 2)
 
 
