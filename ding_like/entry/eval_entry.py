@@ -23,8 +23,7 @@ from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_en
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import origin_of
 from ding_like.pipeline.statistics import load_agent
-from ding_like.report.scores import bootstrap_interval
-from ding_like.report.text import interval
+from ding_like.report.scores import bootstrap_interval, interval
 from ding_like.types import EnvManager, State
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.files import atomic_write

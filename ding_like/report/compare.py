@@ -14,12 +14,14 @@ from ding_like.report.scores import (
     RESAMPLES,
     Estimate,
     bootstrap_interval,
+    clock,
     estimate,
     improvement,
     interquartile_mean,
+    interval,
     mean,
+    measure,
 )
-from ding_like.report.text import clock, interval, measure
 from ding_like.types import Config, Json
 from ding_like.utils.files import write_text
 

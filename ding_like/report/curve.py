@@ -9,8 +9,7 @@ import numpy as np
 
 from ding_like.report.experiment import Experiment, names_of
 from ding_like.report.runs import Run
-from ding_like.report.scores import bootstrap_interval, student_interval
-from ding_like.report.text import interval, measure
+from ding_like.report.scores import bootstrap_interval, interval, measure, student_interval
 from ding_like.types import Array, Config
 
 # Colours that colour-blind people tell apart (Okabe and Ito 2008).

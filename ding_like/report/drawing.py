@@ -10,8 +10,7 @@ from typing import Any
 
 from ding_like.errors import ConfigError, escape_controls
 from ding_like.report.curve import Curve, Plot, colour_of
-from ding_like.report.scores import Estimate
-from ding_like.report.text import measure, short
+from ding_like.report.scores import Estimate, measure, short
 from ding_like.types import Config
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import pip_line

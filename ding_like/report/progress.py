@@ -10,8 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ding_like.report.scores import bootstrap_interval
-from ding_like.report.text import clock, interval, measure
+from ding_like.report.scores import bootstrap_interval, clock, interval, measure
 from ding_like.types import Config
 
 # From here on a limit is none: DI-engine's defaults are 1e10.

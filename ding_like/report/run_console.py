@@ -21,7 +21,7 @@ from rich.text import Text
 
 from ding_like.errors import escape_controls
 from ding_like.report.progress import Limits, Progress, Speed, describe_line, describe_rows
-from ding_like.report.text import clock as clock_text
+from ding_like.report.scores import clock as clock_text
 from ding_like.utils.log import PACKAGE_LOGGER, REPEATS
 
 logger = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from ding_like.envs.di_engine_style import BaseEnv
 from ding_like.envs.factory import env_class
 from ding_like.report.progress import Limits
 from ding_like.report.runs import read_result, read_settings
-from ding_like.report.scores import bootstrap_interval
-from ding_like.report.text import interval, measure, short
+from ding_like.report.scores import bootstrap_interval, interval, measure, short
 from ding_like.types import Config, EnvManager
 
 _MAX_LISTED = 3  # overrides that are named; of more only the number is shown

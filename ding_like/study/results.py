@@ -17,7 +17,7 @@ from ding_like.config.tree import literal
 from ding_like.errors import ConfigError
 from ding_like.report.compare import aligned, markdown_table
 from ding_like.report.curve import COLOURS
-from ding_like.report.text import measure
+from ding_like.report.scores import measure
 from ding_like.study.plan import Param, StudyPlan, trial_folder
 from ding_like.study.trials import FAILED, PRUNED_AT
 from ding_like.utils.files import atomic_write, write_text

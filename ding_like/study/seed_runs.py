@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from ding_like.report.experiment import SeedsPlan, seed_folder, seed_log
 from ding_like.report.progress import Limits
 from ding_like.report.run_console import log_terminal
 from ding_like.report.runs import METRICS_FILE, last_lines, read_result
-from ding_like.report.text import measure
+from ding_like.report.scores import measure
 from ding_like.study.child_runs import ChildRuns, Ended, has_point, set_aside, text_hash, wait_until_free
-from ding_like.study.seeds_view import SeedsStatus, SeedStatus, SeedsView, State
+from ding_like.study.seeds_view import SeedsStatus, SeedStatus, SeedsView
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +50,11 @@ class SeedRuns:
         *,
         jobs: int,
         reopens: bool = False,  # whether those that have ended go on too, to other limits of the plan
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
         self._plan = plan
         self._jobs = jobs
         self._reopens = reopens
-        self._clock = clock
         self.failures: list[Failure] = []
 
     def run(self, signals: StopSignal) -> None:
@@ -70,14 +68,12 @@ class SeedRuns:
             self._reopen(ended)
             ended = set()
         limits = Limits(plan.max_env_step, plan.max_train_iter)
-        status = SeedsStatus(
-            plan.seeds, lambda seed: seed_folder(folder, seed) / METRICS_FILE, limits, clock=self._clock
-        )
+        status = SeedsStatus(plan.seeds, lambda seed: seed_folder(folder, seed) / METRICS_FILE, limits)
         wait_until_free([seed_folder(folder, seed) for seed in plan.seeds if seed not in ended], signals)
         with ChildRuns(self._jobs) as children:
             for seed in plan.seeds:
                 if seed in ended:
-                    self._settle(status.seeds[seed], "ended", _ending(folder, seed))
+                    status.seeds[seed].settle("ended", _ending(folder, seed))
                 else:
                     children.start(str(seed), partial(self._command, seed), log=seed_log(folder, seed))
             self._watch(children, status, signals)
@@ -93,22 +89,25 @@ class SeedRuns:
 
     def _watch(self, children: ChildRuns, status: SeedsStatus, signals: StopSignal) -> None:
         view = SeedsView(log_terminal(logger), str(self._folder))
-        shown_s = self._clock()
+        shown_s = time.monotonic()
 
         def look() -> None:
             nonlocal shown_s
             for name in children.running:
                 status.seeds[int(name)].state = "runs"
             status.look()
-            if self._clock() - shown_s >= view.every_s:
+            if time.monotonic() - shown_s >= view.every_s:
                 view.show(status)
-                shown_s = self._clock()
-
-        def end(ended: Ended, is_leaving: bool) -> None:
-            self._end(ended, status.seeds[int(ended.name)], is_leaving=is_leaving)
+                shown_s = time.monotonic()
 
         try:
-            children.supervise(signals, what="seeds", end=end, look=look, every_s=min(_LOOK_S, view.every_s))
+            children.supervise(
+                signals,
+                what="seeds",
+                end=lambda ended, is_leaving: self._end(ended, status.seeds[int(ended.name)], is_leaving=is_leaving),
+                look=look,
+                every_s=_LOOK_S,
+            )
             view.show(status)
         finally:
             view.close()
@@ -118,22 +117,17 @@ class SeedRuns:
         seed = status.seed
         status.tail.read()
         if ended.status == 0 and read_result(seed_folder(self._folder, seed)):
-            self._settle(status, "ended", _ending(self._folder, seed))
+            status.settle("ended", _ending(self._folder, seed))
             logger.info("seed %d ended: %s", seed, status.note)
             return
         if is_leaving and (ended.was_asked or ended.status == 0):
-            has_saved = has_point(seed_folder(self._folder, seed))
-            self._settle(status, "stopped", "saved" if has_saved else "")
+            status.settle("stopped", "saved" if has_point(seed_folder(self._folder, seed)) else "")
             return
         log = seed_log(self._folder, seed)
         lines = tuple(last_lines(log, _LAST_LINES))
         self.failures.append(Failure(seed, ended.how, log, lines))
-        self._settle(status, "failed", lines[-1] if lines else ended.how)
+        status.settle("failed", lines[-1] if lines else ended.how)
         logger.error("seed %d %s; the others go on. Its output is in %s", seed, ended.how, log)
-
-    @staticmethod
-    def _settle(status: SeedStatus, state: State, note: str) -> None:
-        status.state, status.note = state, note
 
     def _command(self, seed: int) -> list[str]:
         """Return the arguments of `ding` by which a seed begins, or goes on where it has saved a point."""
@@ -143,7 +137,7 @@ class SeedRuns:
             return ["--resume", str(folder), *_limits_of(plan)]
         set_aside(folder)
         begin = ["-m", plan.mode, "-c", plan.config, "-s", str(seed), "--exp-name", str(folder), *plan.arguments]
-        if _is_unchanged(plan):
+        if os.path.isfile(plan.config) and text_hash(plan.config) == plan.config_sha256:
             return [*begin, *plan.overrides]
         if plan.mode not in _SERIAL:
             logger.warning("%s is not what it was when the experiment began: seed %d may differ", plan.config, seed)
@@ -159,10 +153,6 @@ def _limits_of(plan: SeedsPlan) -> list[str]:
     words = plan.arguments
     places = [words.index(flag) for flag in ("--env-step", "--train-iter") if flag in words]
     return [word for place in places for word in words[place : place + 2]]
-
-
-def _is_unchanged(plan: SeedsPlan) -> bool:
-    return os.path.isfile(plan.config) and text_hash(plan.config) == plan.config_sha256
 
 
 def _ending(folder: Path, seed: int) -> str:

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from ding_like.report.progress import Limits, Progress, Speed
 from ding_like.report.run_console import LivePanel
-from ding_like.report.text import clock as clock_text
-from ding_like.report.text import measure
+from ding_like.report.scores import clock as clock_text
+from ding_like.report.scores import measure
 from ding_like.study.child_runs import MetricsTail
 
 logger = logging.getLogger(__name__)
@@ -46,6 +46,10 @@ class SeedStatus:
     speed: Speed
     state: State = "waits"
     note: str = ""  # how it ended
+
+    def settle(self, state: State, note: str) -> None:
+        """Record how the seed ended."""
+        self.state, self.note = state, note
 
     @property
     def returns(self) -> str:

@@ -19,7 +19,7 @@ from ding_like.errors import TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import seed_folder
 from ding_like.report.runs import METRICS_FILE, PLAN_FILE, last_lines, read_result
-from ding_like.report.text import measure
+from ding_like.report.scores import measure
 from ding_like.study.child_runs import (
     ChildRuns,
     Ended,
@@ -81,14 +81,16 @@ class TrialRuns:
             )
 
     def _is_settled(self, trial: optuna.Trial) -> bool:
-        """Record how a trial ended while no process of the study ran; return False if it is to be resumed."""
-        if PRUNED_AT in trial.user_attrs:
-            self._study.tell(trial, state=TrialState.PRUNED)
-            return True
+        """Record how a trial ended; return False if it has neither a result nor was ended early."""
         value = self._value(trial.number)
         if value is not None:
-            self._complete(trial, value)
-        return value is not None
+            self._study.tell(trial, value)
+            logger.info("trial %d ended: %s%s", trial.number, measure(value), self._so_far())
+        elif PRUNED_AT in trial.user_attrs:
+            self._study.tell(trial, state=TrialState.PRUNED)
+            at = trial.user_attrs[PRUNED_AT]
+            logger.info("trial %d ended early, at %s %d, behind the others%s", trial.number, *at, self._so_far())
+        return value is not None or PRUNED_AT in trial.user_attrs
 
     def _fill(self, children: ChildRuns) -> None:
         """Start trials while there is room."""
@@ -126,25 +128,15 @@ class TrialRuns:
     def _end(self, ended: Ended, children: ChildRuns, *, is_leaving: bool) -> None:
         """Record how a trial's process ended."""
         trial = self._trials.pop(ended.name)
-        value = self._value(trial.number)
-        if value is not None:
-            self._complete(trial, value)
-        elif PRUNED_AT in trial.user_attrs:
-            self._study.tell(trial, state=TrialState.PRUNED)
-            at = trial.user_attrs[PRUNED_AT]
-            logger.info("trial %d ended early, at %s %d, behind the others%s", trial.number, *at, self._so_far())
-        elif is_leaving:
-            pass  # it goes on when the study is resumed
-        elif (ended.status < 0 or ended.was_asked) and self._restarts.get(ended.name, 0) < _MAX_RESTARTS:
-            self._restarts[ended.name] = self._restarts.get(ended.name, 0) + 1
+        if self._is_settled(trial) or is_leaving:  # one that leaves goes on when the study is resumed
+            return
+        restarts = self._restarts.get(ended.name, 0)
+        if (ended.status < 0 or ended.was_asked) and restarts < _MAX_RESTARTS:
+            self._restarts[ended.name] = restarts + 1
             logger.warning("trial %d %s and is started again", trial.number, ended.how)
             self._start(trial, children)
         else:
             self._fail(trial, ended)
-
-    def _complete(self, trial: optuna.Trial, value: float) -> None:
-        self._study.tell(trial, value)
-        logger.info("trial %d ended: %s%s", trial.number, measure(value), self._so_far())
 
     def _fail(self, trial: optuna.Trial, ended: Ended) -> None:
         log = trial_log(self._folder, trial.number)

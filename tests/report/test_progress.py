@@ -3,7 +3,7 @@ import math
 import pytest
 
 from ding_like.report.progress import Limits, Progress, Speed, describe_line, describe_rows
-from ding_like.report.text import clock, measure, short
+from ding_like.report.scores import clock, measure, short
 
 
 def make_progress(**changes) -> Progress:

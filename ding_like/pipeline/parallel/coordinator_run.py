@@ -21,7 +21,7 @@ from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunRes
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.report.progress import Progress
 from ding_like.report.run_console import RunConsole
-from ding_like.report.text import measure
+from ding_like.report.scores import measure
 from ding_like.types import Json
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full, when_there_is_room
