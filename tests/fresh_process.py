@@ -20,7 +20,7 @@ _END_S = 10.0
 
 
 class Fresh(NamedTuple):
-    """Hold a process that runs a function, and the pipe to it."""
+    """Process that runs a function, and the pipe to it."""
 
     process: BaseProcess
     pipe: Connection

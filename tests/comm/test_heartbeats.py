@@ -1,4 +1,4 @@
-"""Hearts of a group: an old beat is silence, and who hears how a rank has ended tells the others."""
+"""Heartbeats of a group: an old beat is silence, and how a rank has ended is reported to the others."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ Begin = Callable[[int], Heartbeats]
 
 @pytest.fixture
 def begin() -> Iterator[Begin]:
-    """Give what begins the heart of a rank of three, in a store of all."""
+    """Return a function that starts the heartbeats of a rank of three, in one store."""
     store = HashStore()
     with ExitStack() as stack:
 
         def begin_one(rank: int) -> Heartbeats:
-            hearts = Heartbeats(store, rank=rank, world_size=3, every_s=EVERY_S)
-            stack.callback(hearts.close)
-            return hearts
+            heartbeats = Heartbeats(store, rank=rank, world_size=3, every_s=EVERY_S)
+            stack.callback(heartbeats.close)
+            return heartbeats
 
         yield begin_one
 
 
-def seen_of(hearts: Heartbeats, rank: int, until: Callable[[Seen], bool]) -> Seen:
-    """Return what a heart knows of a rank once it is as wanted, or after many looks."""
+def seen_of(heartbeats: Heartbeats, rank: int, until: Callable[[Seen], bool]) -> Seen:
+    """Return what is known of a rank once it is as wanted, or after many looks."""
     for _ in range(200):
-        if until(found := hearts.seen()[rank]):
+        if until(found := heartbeats.seen()[rank]):
             break
-        hearts.wait_for_look(1.0)
+        heartbeats.wait_for_look(1.0)
     return found
 
 
@@ -48,7 +48,7 @@ def test_an_old_beat_is_silence(begin: Begin) -> None:
     assert seen_of(first, 1, lambda seen: seen.silent_s > 10 * EVERY_S).silent_s > 10 * EVERY_S
 
 
-def test_what_one_is_told_of_a_rank_the_others_hear(begin: Begin) -> None:
+def test_the_end_of_a_rank_is_reported_to_the_others(begin: Begin) -> None:
     first, second = begin(0), begin(1)
 
     first.note_ended(2, "was killed by SIGKILL")
@@ -57,7 +57,7 @@ def test_what_one_is_told_of_a_rank_the_others_hear(begin: Begin) -> None:
     assert seen_of(second, 2, lambda seen: seen.ended is not None).ended == "was killed by SIGKILL"
 
 
-def test_a_rank_says_why_it_leaves(begin: Begin) -> None:
+def test_a_rank_reports_why_it_leaves(begin: Begin) -> None:
     first, second = begin(0), begin(1)
 
     second.close("ValueError: no such env")

@@ -12,7 +12,7 @@ MASK = "action_mask"
 
 
 class Happened(NamedTuple):
-    """Hold a transition as the env saw it."""
+    """Transition as the env saw it."""
 
     obs: Any
     action: Any

@@ -1,4 +1,4 @@
-"""Roles that share a policy know which weights it acts with."""
+"""Versions of the weights that a policy acts with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ding_like.pipeline.collect import UNTRAINED, PolicyWeights
 
 
 class Reader:
-    """Give the weights that it is told to, as a reader does."""
+    """Reader of the weights that a test sets."""
 
     def __init__(self) -> None:
         self.weights: Weights | None = None

@@ -74,7 +74,7 @@ def test_tic_tac_toe_logs_the_moves_that_were_played(pushed: Any, monkeypatch: p
         for lane, obs, mask, action in zip(
             batch["lane"], batch["obs/observation"], batch["obs/action_mask"], batch["action"], strict=True
         ):
-            assert mask[action] == 1, "nobody can have played this"
+            assert mask[action] == 1, "this action was not played"
             logged[int(lane)].append((bytes(obs.astype(np.uint8)), int(action)))
     assert sum(map(len, logged.values())) > 400 and len(logged) == 16
     for lane, moves in logged.items():

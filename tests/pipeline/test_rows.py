@@ -96,7 +96,7 @@ def test_updates_follow_rows_where_segments_are_of_different_sizes() -> None:
         rows.put(segment(size))
         made.append(num_updates(rows))
 
-    assert made == [2, 0, 1, 1, 3, 1], "2 for each 4 rows, whoever brings them"
+    assert made == [2, 0, 1, 1, 3, 1], "2 for each 4 rows, in segments of any size"
     assert sum(made) == 2 * 16 // 4
 
 

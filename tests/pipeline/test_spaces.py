@@ -113,7 +113,7 @@ def test_a_policy_takes_discrete_actions_unless_it_says_otherwise():
 def test_a_class_that_declares_nothing_takes_every_space():
     @POLICY_REGISTRY.register("declares_nothing")
     class DeclaresNothing:
-        """Be no Policy: another way to write one."""
+        """Policy that is written without the base class."""
 
     assert fit(spaces.MultiBinary(3), type="declares_nothing")["action_space"] == "discrete"
 

@@ -1,4 +1,4 @@
-"""What learners are told of one that is lost, and where the run can go on."""
+"""Errors of the other learners when one is lost, and from where the run can be resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learners that are started end with whoever started them, and how each ended is told."""
+"""Processes of learners end with the process that started them, and their ends are reported."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ CONFIGS = {
 
 
 class Found(NamedTuple):
-    """Say how far two learners are from one, and how far that one has come."""
+    """Distance of two learners from one, and how far that one has moved."""
 
     largest_difference: float  # of parameters, targets and moments
     largest_priority_difference: float
