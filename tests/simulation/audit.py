@@ -329,3 +329,5 @@ class Audit:
             return
         if self.granted[last] != self.received[last]:
             self.fail("updates_lost", f"{last} was granted {self.granted[last]}, and {self.received[last]} have come")
+        if core.book.bad_rows:
+            self.fail("files_lost", f"{core.book.bad_rows} rows could not be read: files were deleted too early")
