@@ -201,7 +201,7 @@ class LearnerSide:
         came, self._came = self._came, []
         return self.receiver.put_random(came)
 
-    def count_remote(self, infos: Iterable[Info]) -> Mapping[str, Any]:
+    def count_remote(self, infos: Iterable[Info]) -> Mapping[str, object]:
         """Count the segments of other gradient workers; return the statistics of the envs' wrappers."""
         for info in infos:
             self.receiver.count_elsewhere(info["Worker"], info["Segment"], age_s=info["data_age_s"])
@@ -209,10 +209,10 @@ class LearnerSide:
 
     # --- batches out
 
-    def generate_batches(self, num_mini_batch: int, mini_batch_size: int, num_epochs: int) -> Iterator[Any]:
+    def generate_batches(self, num_mini_batch: int, mini_batch_size: int, num_epochs: int) -> Iterator[object]:
         """Yield minibatches of the batches that are allowed by now, and None after the last one of each batch.
 
-        The policy's config says how large they are.
+        Their sizes are those of the policy's config.
         """
         learner = self.parts.learner
         while (batch := self.rows.next()) is not None:
@@ -222,7 +222,7 @@ class LearnerSide:
 
     # --- weights and reports
 
-    def acting(self, statistics: Mapping[str, Any] | None = None) -> Weights:
+    def acting(self, statistics: Mapping[str, object] | None = None) -> Weights:
         """Return all that an actor needs: the collect mode's state, and `statistics` that its envs normalise by.
 
         They are by default those that the run's workers have sent. The tensors are the learner's own.
@@ -284,7 +284,7 @@ class SchemeFactories:
         cls, cfg: FrozenConfig, *, seed: int, env_setting: EnvSetting | None = None,
         model: torch.nn.Module | None = None, dynamic_seed: bool = True, fitted: Config | None = None,
     ) -> SchemeFactories:  # fmt: skip
-        """Return the factories of a config; one env is opened to look at its spaces unless `fitted` says them.
+        """Return the factories of a config; without `fitted` one env is opened to read its spaces.
 
         `env_setting` and `model` stand in place of the config's envs and the policy's model, `dynamic_seed` is as in a
         serial run. Raises ConfigError for a policy that does not fit the envs.
@@ -428,7 +428,7 @@ class Algorithm:
 
     @property
     def mini_batch_size(self) -> int:
-        """Return the rows of a minibatch."""
+        """Number of rows of a minibatch."""
         return int(self.policy.cfg.learn.batch_size or self.update_every)
 
     @mini_batch_size.setter
@@ -437,7 +437,7 @@ class Algorithm:
 
     @property
     def num_mini_batch(self) -> int:
-        """Return the minibatches of an epoch, on-policy, or the updates for each collection."""
+        """Number of minibatches of an epoch, on-policy, or of updates for each collection."""
         if self._on_policy:
             return max(1, round(self.update_every / self.mini_batch_size))
         return int(self.policy.cfg.learn.update_per_collect)
@@ -452,7 +452,7 @@ class Algorithm:
 
     @property
     def num_epochs(self) -> int:
-        """Return how often each row of a collection is learned from, where the config says that."""
+        """Number of times that each row of a collection is learned from, where the config has one."""
         return int(self.policy.cfg.learn.epoch_per_collect)
 
     @num_epochs.setter
@@ -463,12 +463,12 @@ class Algorithm:
 
     @property
     def updates_per_iter(self) -> int:
-        """Return the updates for each collection."""
+        """Number of updates for each collection."""
         return self.num_mini_batch * (self.num_epochs if self._on_policy and hasattr(self, "num_epochs") else 1)
 
     @property
     def gamma(self) -> float:
-        """Return the discount of rewards."""
+        """Discount of rewards."""
         gamma: float = self.policy.get_attribute("gamma")
         return gamma
 
@@ -480,7 +480,7 @@ class Algorithm:
 
     @property
     def lr(self) -> float:
-        """Return the learning rate of the policy's first optimizer; a policy that does not learn here has none."""
+        """Learning rate of the policy's first optimizer; a policy that does not learn here has none."""
         learns = "learn" in self.policy.get_attribute("enabled")
         for optimizer in self.policy.get_attribute("optimizers")() if learns else ():
             return float(optimizer.learning_rate)
@@ -559,7 +559,7 @@ class Algorithm:
         learner = self.side.parts.learner
         learner.last_iter.update(max(learner.train_iter, value))
 
-    def compute_gradients(self, minibatch: Any) -> tuple[State | None, Info]:  # Any: of whatever the policy learns from
+    def compute_gradients(self, minibatch: object) -> tuple[State | None, Info]:
         """Return (gradient, what the policy reports) of a minibatch; the run's own policy keeps its gradient."""
         info = self.side.parts.learner.compute_gradients(minibatch)
         return None if self.keeps_parts else self.policy.gradient(), info
@@ -576,7 +576,7 @@ class Algorithm:
         """Return gradients that count a share `factor`."""
         return weaken(self.policy, gradients, factor)
 
-    def acting_weights(self, version: int, statistics: Mapping[str, Any]) -> Encoded:
+    def acting_weights(self, version: int, statistics: Mapping[str, object]) -> Encoded:
         """Return what collectors act with, and what their envs normalise by: `statistics`, or those known here."""
         return encode(self.side.acting(statistics or None))
 

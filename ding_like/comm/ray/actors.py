@@ -13,7 +13,8 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, TypeAlias
 
 from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.errors import CommError, ConfigError, TrainingError
@@ -21,7 +22,10 @@ from ding_like.utils.imports import pip_line
 
 logger = logging.getLogger(__name__)
 
-_LONGEST = 300  # characters of what Ray says
+ActorHandle: TypeAlias = Any  # Ray's own, which need not be installed
+Ref: TypeAlias = Any  # ray.ObjectRef
+
+_LONGEST = 300  # characters of a message of Ray's
 _SLICE_S = 0.5  # of a wait: the loss of a cluster ends no call, so that it is looked at
 
 # What Ray reads when it is imported or started. What the user has set is left alone.
@@ -33,7 +37,7 @@ ENVIRONMENT = {
 }
 
 
-def load_ray() -> Any:  # Any: a package that need not be installed
+def load_ray() -> ModuleType:
     """Import Ray. Raises ConfigError with the command that installs it where it is missing."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -90,7 +94,7 @@ class ActorShell:
         self._make, self._prepare = make, prepare
         self._worker: object = None
 
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:  # Any: of whatever method
+    def call(self, method: str, /, *args: object, **kwargs: object) -> object:
         """Call a method of the worker; return what it returns, or what it raises as Raised."""
         try:
             if self._worker is None:
@@ -103,7 +107,7 @@ class ActorShell:
         except Exception as error:  # a user's code may raise anything; the caller raises it
             return _raised(error, error)
 
-    def remake(self) -> Any:
+    def remake(self) -> object:
         """Stop the worker and make it anew; return what its `ready` returns, or Raised."""
         stopped = None if self._worker is None else self.call("stop")
         if isinstance(stopped, Raised):
@@ -111,7 +115,7 @@ class ActorShell:
         self._worker = None
         return self.call("ready")
 
-    def control(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+    def control(self, method: str, /, *args: object, **kwargs: object) -> object:
         """Call a method beside the call under way; None where the worker is not made yet."""
         return None if self._worker is None else self.call(method, *args, **kwargs)
 
@@ -126,7 +130,7 @@ def _raised(error: BaseException, origin: BaseException) -> Raised:
 
 def start_actor(
     make: Callable[[], object], *, options: Mapping[str, object], prepare: Callable[[], None] | None
-) -> Any:  # Any: Ray's own handle
+) -> ActorHandle:
     """Start a worker as an actor with Ray's `options`, which Ray restarts whenever its process dies; return its handle.
 
     Raises CommError where `make` cannot be sent.
@@ -142,7 +146,7 @@ def start_actor(
         raise CommError(f"a worker cannot be started: {_brief(error)}") from error
 
 
-def wait_first(refs: list[Any], *, timeout_s: float) -> list[Any]:  # Any: ray.ObjectRef
+def wait_first(refs: list[Ref], *, timeout_s: float) -> list[Ref]:
     """Return the references whose calls are done; wait for the first, for at most `timeout_s` and half a second."""
     ray = check_cluster()
     try:
@@ -154,7 +158,7 @@ def wait_first(refs: list[Any], *, timeout_s: float) -> list[Any]:  # Any: ray.O
     return list(ready)
 
 
-def value_of(ref: Any) -> Any:  # Any: whatever the method returns
+def value_of(ref: Ref) -> object:
     """Return the value of a call that is done; Raised for what it raised. Raises WorkerDiedError if the worker died."""
     ray = check_cluster()
     try:
@@ -167,7 +171,7 @@ class WorkerDiedError(CommError):
     """Death of a worker's process during a call."""
 
 
-def check_cluster() -> Any:  # Any: the module ray
+def check_cluster() -> ModuleType:
     """Return the module ray. Raises CommError where this process has no connection to a cluster, or has lost it."""
     ray = load_ray()
     if ClusterLoss.why is not None:
@@ -188,7 +192,7 @@ class ClusterLoss:
         cls.why = cls.why or why
 
 
-def kill_actors(actors: list[Any], *, restarts: bool, timeout_s: float = 5.0) -> None:
+def kill_actors(actors: list[ActorHandle], *, restarts: bool, timeout_s: float = 5.0) -> None:
     """End actors' processes, which Ray starts again if `restarts`.
 
     A thread asks Ray: a cluster whose head has died does not answer.
@@ -212,11 +216,11 @@ def _kill(actors: list[Any], restarts: bool) -> None:
 
 
 def _brief(error: Exception) -> str:
-    """Return what an exception of Ray's says has happened, out of a page that lists what may have."""
+    """Return the cause out of the page of text of an exception of Ray's."""
     text = " ".join(str(error).split())
-    exit_told = re.search(r"Worker exit type: (\w+) Worker exit detail: (.*?)(?= Some common causes|$)", text)
-    if exit_told:
-        return f"its process has died ({exit_told[1]}: {exit_told[2]})."
+    exit_text = re.search(r"Worker exit type: (\w+) Worker exit detail: (.*?)(?= Some common causes|$)", text)
+    if exit_text:
+        return f"its process has died ({exit_text[1]}: {exit_text[2]})."
     if "is unavailable" in text:
         return "its connection broke, as its process ended"
     unsent = re.search(r"serialization: (?:\x1b\S+)?(.*?)(?= Inspecting| Detected|$)", text)

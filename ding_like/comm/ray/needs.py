@@ -147,7 +147,7 @@ def plan_here(needs: Sequence[Need]) -> Plan:
     """Return the plan for a cluster of its own on this machine, starting nothing.
 
     CPUs are a count that Ray keeps, and workers may share this machine's: the plan has as many as are asked for, and
-    its table says so. GPUs and memory are those of the machine; a worker that asks for no memory counts as a small one.
+    its table has a remark. GPUs and memory are the machine's; a worker that asks for no memory counts as a small one.
     """
     here, wanted = num_cores(), sum(need.number * need.each.num_cpus for need in needs)
     memory = available_bytes() - object_store_bytes()

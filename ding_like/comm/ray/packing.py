@@ -31,7 +31,7 @@ def unpack_rows(frame: bytes) -> TransitionBatch:
     return TransitionBatch({name: columns[name].copy() for name in header["names"]})
 
 
-def pack_state(state: Mapping[str, Any], *, compress: bool = False) -> Array:
+def pack_state(state: Mapping[str, object], *, compress: bool = False) -> Array:
     """Return a copy of a nested state as bytes, uint8 [N]. Raises CommError, naming the place, for other values."""
     flat = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in flatten_state(state).items()}
     data: bytes = save(flat)

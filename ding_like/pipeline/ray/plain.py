@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -21,15 +21,23 @@ from ding_like.worker.collector.stop_rule import StopRule, episode_shares, whole
 _RECENT = 100  # episodes whose returns are averaged
 
 
+class PlainActor(Protocol):
+    """Actor of a user's own."""
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> object: ...
+
+
 class PlainWeights:
     """Weights of a plain actor, set by any thread, and loaded while the actor is not in use."""
 
-    def __init__(self, actor: Any) -> None:  # Any: has `state_dict` and `load_state_dict`
+    def __init__(self, actor: PlainActor) -> None:
         self.version = Version(0, 0)
         self._actor, self._busy = actor, threading.Lock()
         self._newest: tuple[Version, Mapping[str, Any]] | None = None
 
-    def put(self, given: Any) -> None:
+    def put(self, given: object) -> None:
         """Take {"version": int, "weights": state dict} unless it is older.
 
         Raises CommError for anything else, and for names or shapes that the actor does not have.
@@ -52,7 +60,7 @@ class PlainWeights:
             finally:
                 self._busy.release()
 
-    def use_policy(self, actor: Any) -> None:
+    def use_policy(self, actor: PlainActor) -> None:
         """Set the weights of another actor, which has had none yet."""
         self._actor, self.version, self._newest = actor, Version(0, 0), None
 

@@ -51,7 +51,7 @@ _SETTLE_S = 600.0  # for the batch under way
 _SYNC, _ASYNC = "synchronous", "asynchronous"
 
 
-class UpdaterThread(ProducerThread):
+class UpdaterThread(ProducerThread[Info]):
     """Thread, or synchronous stepper, that turns gradients into updates of the local gradient worker.
 
     Asynchronous central updates run in this thread, which is one update ahead of the caller. The info of an update has
@@ -90,7 +90,7 @@ class UpdaterThread(ProducerThread):
         while (found := self.next_result()) is None:
             pass
         self._hold(False)  # there is room for another one
-        return dict(found)
+        return found
 
     def produce(self) -> Info | None:
         """Return the info of an update; None after a second in which there was none to make."""

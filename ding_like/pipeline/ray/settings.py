@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from ding_like.comm.ray.needs import Need, Resources
 from ding_like.comm.workers.failures import FailurePolicy
+from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.config.report import Fault
 from ding_like.config.system import (
@@ -25,6 +26,7 @@ from ding_like.config.system import (
 )
 from ding_like.pipeline import ray as schemes
 from ding_like.pipeline.checks import faults_of_workers
+from ding_like.types import Config
 
 PATH = "system.ray"
 COMMUNICATION = {"sync": "synchronous", "async": "asynchronous"}
@@ -97,7 +99,7 @@ class RaySettings:
 
 
 def read_ray(
-    system: Mapping[str, Any], cfg: Any, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
+    system: Config, cfg: FrozenConfig, *, source: str = "the config", overrides: Mapping[str, Override] | None = None
 ) -> RaySettings:
     """Return the settings of a `system_config` for a compiled config. Raises ConfigError with every fault of it."""
     values, faults = check_mode(RaySettings, system, "ray", overrides)
@@ -170,7 +172,7 @@ def _idle(values: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], str]]:
         yield ("address", "failure"), "there are no workers elsewhere"
 
 
-def worker_class(kind: str, settings: RaySettings) -> Any:  # Any: a class of the kind's module
+def worker_class(kind: str, settings: RaySettings) -> type:
     """Return the class of a kind of workers, "c_worker" say. Raises ConfigError for what is no subclass of it."""
     name = getattr(settings, kind)["type"]
     return subclass_at(f"{PATH}.{kind}.type", name, getattr(schemes, _CLASSES[kind]))

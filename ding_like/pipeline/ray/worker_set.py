@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 
@@ -41,6 +41,8 @@ from ding_like.pipeline.process import prepare_worker
 from ding_like.types import Config, Factory, Info
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")  # results of a thread
 
 LOOK_S = 1.0  # between two looks at whether a thread is to end, or has
 _LEAVE_S = 5.0  # for calls under way when a run is to end
@@ -107,7 +109,7 @@ class RemoteWorker:
     is_healthy: bool = False
     is_killed: bool = False  # as it hung: its call under way fails next
     info: Any = None  # what its `ready` returned
-    outbox: dict[str, tuple[str, tuple[Any, ...]]] = field(default_factory=dict)  # the newest of each kind
+    outbox: dict[str, tuple[str, tuple[object, ...]]] = field(default_factory=dict)  # the newest of each kind
     sent: list[Any] = field(default_factory=list)  # calls of the outbox, done before `pending`
     pending: Any = None  # reference of the call under way
     begun_s: float = 0.0
@@ -154,7 +156,7 @@ class WorkerSet:
         self._budget = RestartBudget(self.policy.restarts_per_10min)
         self._workers: list[RemoteWorker] = []
         self._guard = threading.Lock()  # of what follows, and the outboxes
-        self._latest: dict[str, tuple[str, tuple[Any, ...]]] = {}  # what was broadcast, by kind
+        self._latest: dict[str, tuple[str, tuple[object, ...]]] = {}  # what was broadcast, by kind
         self._cluster: RayCluster | None = None
         self._local: Any = None  # of `worker_class`
         self.serving: Any = None  # the worker that is called where there is no remote one
@@ -229,9 +231,9 @@ class WorkerSet:
     # --- calls
 
     def call(
-        self, method: str, *args: Any, quorum: float = 1.0, on_quorum: Callable[[], None] | None = None,
+        self, method: str, *args: object, quorum: float = 1.0, on_quorum: Callable[[], None] | None = None,
         least: int = 1, timeout_s: float | None = None,
-        each: Callable[[int, int], Mapping[str, Any] | None] | None = None, **kwargs: Any,
+        each: Callable[[int, int], Config | None] | None = None, **kwargs: object,
     ) -> list[Reply]:  # fmt: skip
         """Call a method of all healthy workers and return their replies in order; failed workers are left out.
 
@@ -240,8 +242,8 @@ class WorkerSet:
         `each(place, number)` returns further keyword arguments of a worker, None to leave it out.
         """
         if not self._workers:
-            return [Reply(None, self._call_local(method, args, {**kwargs, **((each and each(0, 1)) or {})}))]
-        present, replies, is_told = self._present(), {}, False
+            return [Reply(None, getattr(self.serving, method)(*args, **kwargs, **((each and each(0, 1)) or {})))]
+        present, replies, is_signalled = self._present(), {}, False
         for place, worker in enumerate(present):
             own = each(place, len(present)) if each else {}
             if own is not None:
@@ -254,17 +256,17 @@ class WorkerSet:
             if self.is_leaving():
                 leave_s = min(leave_s, time.monotonic() + _LEAVE_S)
             goes_on = any(worker.pending is not None for worker in asked)
-            if on_quorum and goes_on and not is_told and (len(replies) >= needed or leave_s < math.inf):
-                is_told = True
+            if on_quorum and goes_on and not is_signalled and (len(replies) >= needed or leave_s < math.inf):
+                is_signalled = True
                 on_quorum()
             if timeout_s is not None and time.monotonic() - begun_s > timeout_s and len(replies) >= least:
                 break
         return [replies[index] for index in sorted(replies)]
 
-    def next_ready(self, method: str, *args: Any, timeout_s: float, **kwargs: Any) -> Reply | None:
+    def next_ready(self, method: str, *args: object, timeout_s: float, **kwargs: object) -> Reply | None:
         """Keep one call under way in each healthy worker, and return the first reply; None: none came in time."""
         if not self._workers:
-            return Reply(None, self._call_local(method, args, kwargs))
+            return Reply(None, getattr(self.serving, method)(*args, **kwargs))
         end_s = time.monotonic() + timeout_s
         while True:
             self._done([w for w in self._workers if not w.is_healthy and w.pending is not None], wait=False)
@@ -276,17 +278,17 @@ class WorkerSet:
             if time.monotonic() >= end_s or self.is_leaving():
                 return None
 
-    def broadcast(self, method: str, *args: Any) -> None:
+    def broadcast(self, method: str, *args: object) -> None:
         """Have a method of every worker called before its next call; of several of a kind only the newest.
 
         Restarted workers get it, too. A kind is a method, with its first argument if that is a name.
         """
         self.send(None, method, *args)
 
-    def send(self, worker: RemoteWorker | None, method: str, *args: Any) -> None:
+    def send(self, worker: RemoteWorker | None, method: str, *args: object) -> None:
         """Do what `broadcast` does for one worker, and for others once they are restarted."""
         if not self._workers:
-            self._call_local(method, args, {})
+            getattr(self.serving, method)(*args)
             return
         # Arrays are stored once for all readers.
         args = tuple(check_cluster().put(arg) if isinstance(arg, tuple | dict) else arg for arg in args)
@@ -296,22 +298,19 @@ class WorkerSet:
             for each in self._workers if worker is None else [worker]:
                 each.outbox[key] = method, args
 
-    def call_everywhere(self, method: str, *args: Any) -> bool:
+    def call_everywhere(self, method: str, *args: object) -> bool:
         """Call a method of the local worker, and broadcast it to all others; return what the local worker returned."""
         result = bool(getattr(self._local, method)(*args))
         if self._workers or self.serving is not self._local:
             self.broadcast(method, *args)
         return result
 
-    def control(self, method: str, *args: Any) -> None:
+    def control(self, method: str, *args: object) -> None:
         """Call a method beside the calls under way; no answer is waited for."""
         if not self._workers:
-            self._call_local(method, args, {})
+            getattr(self.serving, method)(*args)
         for worker in self._workers:
             worker.actor.control.remote(method, *args)
-
-    def _call_local(self, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        return getattr(self.serving, method)(*args, **kwargs)
 
     # --- health
 
@@ -324,12 +323,11 @@ class WorkerSet:
                 return present
             self._done(self._workers)
 
-    def _begin(self, worker: RemoteWorker, method: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _begin(self, worker: RemoteWorker, method: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         with self._guard:
             outbox, worker.outbox = worker.outbox, {}
         worker.sent = [worker.actor.call.remote(name, *given) for name, given in outbox.values()]
-        order = kwargs.get("order")
-        worker.rows, worker.begun_s = 0 if order is None else order.rows, time.monotonic()
+        worker.rows, worker.begun_s = getattr(kwargs.get("order"), "rows", 0), time.monotonic()
         worker.pending = worker.actor.call.remote(method, *args, **kwargs)
 
     def _done(
@@ -409,7 +407,7 @@ class WorkerSet:
             self.log.amend(failure, replaced_by=worker.name, replaced_ms=round(took_ms, 1))
 
 
-class ProducerThread(threading.Thread):
+class ProducerThread(threading.Thread, Generic[T]):
     """Thread that makes results ahead of a caller, as many as `outqueue` holds (0: any number); an error is the last.
 
     A subclass defines `produce`.
@@ -418,9 +416,9 @@ class ProducerThread(threading.Thread):
     def __init__(self, name: str, *, max_queue_size: int = 0) -> None:
         super().__init__(name=name, daemon=True)
         self.stopped = False
-        self.outqueue: queue.Queue[object] = queue.Queue(max_queue_size)
+        self.outqueue: queue.Queue[T | BaseException] = queue.Queue(max_queue_size)
 
-    def produce(self) -> object | None:
+    def produce(self) -> T | None:
         """Return the next result; None where there is none after a second, so that the thread may end."""
         raise NotImplementedError
 
@@ -435,14 +433,14 @@ class ProducerThread(threading.Thread):
         except BaseException as error:  # raised in the thread that waits for results
             self._put(error)
 
-    def _put(self, found: object) -> None:
+    def _put(self, found: T | BaseException) -> None:
         while not self.stopped:
             try:
                 return self.outqueue.put(found, timeout=LOOK_S)
             except queue.Full:
                 continue  # results are as far ahead as they may be
 
-    def next_result(self) -> Any:  # Any: what `produce` returned
+    def next_result(self) -> T | None:
         """Return the next result, None if none came within a second.
 
         Raises what `produce` raised, and CommError once the thread has ended.

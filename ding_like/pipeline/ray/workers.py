@@ -62,7 +62,7 @@ class CWorker(Worker):
     """Worker that collects rows with an actor in envs of its own, and evaluates it; without envs it holds parameters.
 
     `set_weights` and `stop_collecting` may be called while it collects. `algo`, `actor`, `storage`, `envs_train` and
-    `envs_test` are as their factories made them; docs/ray.md says what is called on each. Source: PyTorchRL's CWorker.
+    `envs_test` are as their factories made them; docs/ray.md lists the members of each. Source: PyTorchRL's CWorker.
     """
 
     # Any, here and below: a part is of any class that has what is called on it.
@@ -102,7 +102,7 @@ class CWorker(Worker):
             raise
 
     def _use_envs(self, envs: Any) -> None:
-        """Collect in these envs, from their first episodes on, in place of those before; None: nowhere."""
+        """Collect in these envs, from their first episodes on, in place of those before; None: in none."""
         before, self._collector, self.envs_train = self._collector, None, envs
         if before is not None:
             before.close()
@@ -132,7 +132,7 @@ class CWorker(Worker):
 
     def collect_data(
         self, listen_to: Signals = (), data_to_cpu: bool = True, *, order: CollectRequest | None = None
-    ) -> tuple[Any, Info]:
+    ) -> tuple[object, Info]:
         """Collect what `order` asks for, by default `update_every` rows; return (rows, info).
 
         Rows are columns by name, with `compress_data_to_send` one frame, or a list of rows that do not stack.
@@ -244,12 +244,12 @@ class CWorker(Worker):
         return found
 
     @property
-    def obs(self) -> Any:
+    def obs(self) -> torch.Tensor | dict[str, torch.Tensor] | None:
         """Newest observation of each train env [E, O...], a tensor or a dict of them; None without envs."""
         return None if self._collector is None else self._collector.obs
 
     @property
-    def rhs(self) -> Any:
+    def rhs(self) -> object:
         """Recurrent state of the actor by name [E, S...], empty for one without; None without train envs."""
         return None if self._collector is None else self._collector.recurrent_state
 
@@ -349,7 +349,7 @@ class Collected(NamedTuple):
     info: Info
 
 
-class CollectorThread(ProducerThread):
+class CollectorThread(ProducerThread[Collected]):
     """Thread, or synchronous stepper, that has the collectors of a gradient worker collect.
 
     Synchronous, `step` has all of them collect their shares of an order; once `col_fraction_workers` of them have
@@ -652,7 +652,7 @@ class GWorker(Worker):
             return {**super().ready(), "port": int(probe.getsockname()[1])}
 
     def join_ranks(self, host: str, port: int, rank: int, world_size: int, timeout_s: float) -> None:
-        """Join the other gradient workers at the first rank's address. Raises CommError if they do not come in time."""
+        """Join the other gradient workers at the first rank's address. Raises CommError if they do not join in time."""
         place = dict(RANK=rank, WORLD_SIZE=world_size, MASTER_ADDR=host, MASTER_PORT=port)
         place |= dict(LOCAL_RANK=0, LOCAL_WORLD_SIZE=1)  # a worker sees only its own GPUs
         os.environ.update({name: str(value) for name, value in place.items()})

@@ -1,4 +1,4 @@
-"""A cluster of this process's own: nobody else can use or read it, and nothing is left of it, however it ends."""
+"""A cluster of this process's own: no other user can use or read it, and nothing is left of it, however it ends."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_cluster_is_this_programs_alone_and_leaves_nothing() -> None:
     assert not any(os.path.exists(f"/proc/{pid}") for pid in during["pids"])
     assert not during["default"]
     assert during["mode"] == "token" and after["changed"] == [] and after["threads"] == ["MainThread"]
-    assert (during["top"], during["token"], during["readable"]) == (0o700, 0o600, []), "nobody else can read a file"
+    assert (during["top"], during["token"], during["readable"]) == (0o700, 0o600, []), "no other user can read a file"
     assert during["worker"]["nice"] == os.nice(0)
     assert during["heard"] == 1, "a handler of SIGTERM is kept"
 

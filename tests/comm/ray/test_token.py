@@ -1,4 +1,4 @@
-"""A token is made so that only its owner can read it, and one that cannot be used is told of before Ray is."""
+"""Only the owner can read a new token; an unusable one is reported before Ray reports it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _ENV_STEP = re.compile(r"at env step ([\d,]+), iteration ([\d,]+): saved")
 
 
 class Kill(NamedTuple):
-    """Hold what came of one kill."""
+    """Record of what came of one kill."""
 
     at_s: float  # after the head was there
     end_s: float  # from the kill until the run had ended; NaN: it did not by itself
@@ -53,7 +53,7 @@ class Kill(NamedTuple):
 
 
 class Run:
-    """Hold a `ding` process of a run on Ray."""
+    """Record of a `ding` process of a run on Ray."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self._said = folder / "said.txt"

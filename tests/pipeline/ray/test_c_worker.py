@@ -1,4 +1,4 @@
-"""A collect worker gives a serial collector's rows, stops where it is told to, and lets its parts be changed."""
+"""A collect worker gives a serial collector's rows, stops on a signal, and has parts that can be replaced."""
 
 from __future__ import annotations
 

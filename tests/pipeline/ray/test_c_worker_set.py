@@ -51,7 +51,7 @@ def results(workers: CWorkerSet, method: str, **kwargs: Any) -> list[Any]:
     ("number", "parent", "parents", "num_remote", "local_collects"),
     [
         (2, 0, 0, 2, False),
-        (0, 0, 0, 0, True),  # nobody else does
+        (0, 0, 0, 0, True),  # no other worker does
         (2, 0, 3, 0, False),  # the local gradient worker of several holds parameters
         (2, 1, 3, 2, False),  # each of the others has collectors
         (0, 1, 3, 0, True),  # or collects by itself
