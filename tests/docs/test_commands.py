@@ -25,7 +25,7 @@ CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 PLACEHOLDERS = {
     **{"CONFIG": str(CARTPOLE), "EXP": "exp", "my_exp": "exp", "cartpole_dqn_seed0": "exp", "ID": "CartPole-v1"},
     **{"H": "127.0.0.1", "P": "7000", "K": "keys.json", "HOST": "127.0.0.1", "FILE": "out", "STUDY": "study"},
-    "OTHER": "other",
+    **{"OTHER": "other", "MODE": "serial"},
 }
 # What a mode calls: from here on it trains, serves or works.
 CALLED = {
