@@ -19,7 +19,6 @@ from typing import Any
 from ding_like.comm.ray.actors import ClusterLoss, load_ray, start_actor, value_of, wait_first
 from ding_like.comm.ray.cluster import ClusterWatch, RayCluster
 from ding_like.comm.ray.leftovers import find_processes
-from ding_like.comm.ray.needs import Resources
 from ding_like.errors import DingError
 from tests.support import wait_until
 
@@ -53,7 +52,7 @@ def daemons(folder: Path | None) -> dict[str, int]:
 
 
 def start_worker() -> dict[str, Any]:
-    actor = start_actor(Worker, resources=Resources(), prepare=None)
+    actor = start_actor(Worker, options={"num_cpus": 1}, prepare=None)
     ref = actor.call.remote("describe")
     kept.extend([actor, ref])  # Ray ends an actor without a handle
     while not wait_first([ref], timeout_s=60.0):
