@@ -59,7 +59,7 @@ class StreamedFiles(SharedFiles):
     ) -> None:
         """Make the folder: below `folder`, else in memory where the system has such a place.
 
-        With `asks_for_delta` the coordinator is told which version of weights is here, and may answer with what has
+        With `asks_for_delta` requests name the version of weights that is here, and the coordinator may answer with what has
         changed since.
         """
         self._client = client

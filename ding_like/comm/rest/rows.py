@@ -358,7 +358,7 @@ class RestBatchSource:
             self._changed.notify_all()
 
     def _update(self) -> m.Update:
-        """Return what is told: numbers of the learner, with how many batches came and how many were learned from."""
+        """Return the next report: numbers of the learner, with how many batches came and how many were learned from."""
         counts = {"received_updates": self.num_received, "learned_updates": self.num_learned}
         info = {**self._info, **counts}
         fields: dict[str, Json] = {}

@@ -126,7 +126,7 @@ class WorkerAgent:
         self._thread.start()
 
     def run(self, do: Callable[[m.Task, TaskHandle], Info]) -> None:
-        """Do tasks until the run is over. Raises what a task raised, after the coordinator was told."""
+        """Do tasks until the run is over. Raises what a task raised, after it was reported to the coordinator."""
         while not self._stopped.is_set():
             task = self._claim()
             if task is None:
