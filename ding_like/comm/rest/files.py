@@ -59,8 +59,8 @@ class StreamedFiles(SharedFiles):
     ) -> None:
         """Make the folder: below `folder`, else in memory where the system has such a place.
 
-        With `asks_for_delta` requests name the version of weights that is here, and the coordinator may answer with what has
-        changed since.
+        With `asks_for_delta` requests name the version of weights that is here, and the coordinator may answer with
+        what has changed since.
         """
         self._client = client
         self._asks_for_delta = asks_for_delta
