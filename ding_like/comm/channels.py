@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 from ding_like.data.batch import SequenceBatch, TransitionBatch
+from ding_like.errors import CommError
 from ding_like.types import Array, Config
 
 if TYPE_CHECKING:  # processes that step envs import this module, and need no torch
@@ -134,3 +135,64 @@ class BatchSource(Protocol):
 
     def close(self) -> None:
         """Report what is left and release resources; may be called again."""
+
+
+MAX_NUMBER = 2**53  # JSON's numbers hold all whole numbers below
+MAX_TEXT = 4_000  # characters
+
+Head = Mapping[str, Any]  # Any: of JSON
+
+
+def is_count(value: object) -> TypeGuard[int]:
+    """Tell whether a value is a whole number, 0 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MAX_NUMBER
+
+
+def short(value: object) -> str:
+    """Return a value as an error shows it, cut to 80 characters."""
+    return repr(value)[:80]
+
+
+def count_of(head: Head, key: str) -> int:
+    """Return a whole number, 0 or more, in a head."""
+    value = head.get(key)
+    if not is_count(value):
+        raise CommError(f"'{key}' is {short(value)}; expected a whole number, 0 or more.")
+    return value
+
+
+def text_of(head: Head, key: str) -> str:
+    """Return a text in a head, cut to MAX_TEXT characters."""
+    value = head.get(key)
+    if not isinstance(value, str):
+        raise CommError(f"'{key}' is {short(value)}; expected a text.")
+    return value[:MAX_TEXT]
+
+
+def name_of(head: Head, key: str, *, most: int, may_be_empty: bool = False) -> str:
+    """Return a name of up to `most` characters in a head."""
+    value = head.get(key)
+    if not isinstance(value, str) or len(value) > most or not (value or may_be_empty):
+        raise CommError(f"'{key}' is {short(value)}; expected up to {most} characters.")
+    return value
+
+
+def plain_of(head: Head, key: str) -> dict[str, Any]:
+    """Return a JSON object in a head."""
+    value = head.get(key)
+    if not isinstance(value, dict):
+        raise CommError(f"'{key}' is {short(value)}; expected a JSON object.")
+    return value
+
+
+def is_version(value: object) -> TypeGuard[Sequence[int]]:
+    """Tell whether a value is [attempt, update], the two counts that a `Version` has."""
+    return isinstance(value, (list, tuple)) and len(value) == 2 and all(map(is_count, value))
+
+
+def version_of(head: Head, key: str) -> Version:
+    """Return the version of weights in a head."""
+    value = head.get(key)
+    if not is_version(value):
+        raise CommError(f"'{key}' is {short(value)}; expected [attempt, update], two counts.")
+    return Version(*value)

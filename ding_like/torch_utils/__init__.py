@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ding_like.utils.imports import lazy_exports
 
-_CONVERT = "ding_like.data.convert"
+_CONVERT = "ding_like.utils.data"
 _HOMES = {
     "Adam": "ding_like.torch_utils.optimizer_helper",
     "to_device": _CONVERT,

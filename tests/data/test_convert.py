@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from ding_like.data.convert import to_device, to_dtype, to_list, to_ndarray, to_tensor
+from ding_like.utils.data import to_device, to_dtype, to_list, to_ndarray, to_tensor
 
 
 class Pair(NamedTuple):

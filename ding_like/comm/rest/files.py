@@ -13,7 +13,7 @@ import numpy as np
 
 from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.wire import RefusedError, check_id
-from ding_like.comm.weights.delta import apply_delta, is_delta
+from ding_like.comm.weights.encode import apply_delta, is_delta
 from ding_like.comm.weights.files import WeightsGoneError
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError

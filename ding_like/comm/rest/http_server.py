@@ -35,7 +35,7 @@ from ding_like.comm.rest.auth import (
     steady_clock,
 )
 from ding_like.comm.rest.wire import RefusedError, check_id, decode, encode
-from ding_like.comm.weights.delta import delta
+from ding_like.comm.weights.encode import delta
 from ding_like.types import Json
 from ding_like.utils.files import atomic_write, is_full, read_regular_file
 from ding_like.utils.machine import is_loopback

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ding_like.comm.json_fields import Head, is_count, short
+from ding_like.comm.channels import Head, is_count, short
 from ding_like.errors import CommError
 from ding_like.types import Array, Json
 

@@ -18,8 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from ding_like.comm.channels import Version
-from ding_like.comm.json_fields import count_of, is_count, name_of, version_of
+from ding_like.comm.channels import Version, count_of, is_count, name_of, version_of
 from ding_like.comm.zmq.frames import Frame, decode, encode
 from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.sockets import Poller, Wake, open_socket

@@ -19,8 +19,19 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
-from ding_like.comm.channels import CollectRequest, Segment, Version
-from ding_like.comm.json_fields import MAX_TEXT, Head, count_of, name_of, plain_of, short, text_of, version_of
+from ding_like.comm.channels import (
+    MAX_TEXT,
+    CollectRequest,
+    Head,
+    Segment,
+    Version,
+    count_of,
+    name_of,
+    plain_of,
+    short,
+    text_of,
+    version_of,
+)
 from ding_like.comm.workers.failures import RestartBudget
 from ding_like.comm.zmq.frames import Frame, Message, decode, encode
 from ding_like.comm.zmq.keys import SeedKeys

@@ -10,8 +10,7 @@ import logging
 import threading
 import time
 
-from ding_like.comm.channels import Version, Weights
-from ding_like.comm.json_fields import version_of
+from ding_like.comm.channels import Version, Weights, version_of
 from ding_like.comm.weights.encode import MAX_NBYTES, Encoded, encode
 from ding_like.comm.weights.encode import decode as decode_weights
 from ding_like.comm.weights.extract import state_of

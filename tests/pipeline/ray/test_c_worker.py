@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from ding_like.comm.channels import CollectRequest, Version, Weights
+from ding_like.comm.column_bytes import unpack_rows
 from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.ray.packing import unpack_rows
 from ding_like.comm.weights.encode import encode
 from ding_like.config import FrozenConfig, compile_config
 from ding_like.data.batch import TransitionBatch
