@@ -16,7 +16,7 @@ from tests.chaos.counting_env import num_doubled, recognise
 
 
 class Audit(NamedTuple):
-    """Hold what there is and what is wrong with it."""
+    """Numbers of segments and rows of a run, and of the faults among them."""
 
     segments: int
     rows: int

@@ -142,7 +142,7 @@ def _learn(
         while len(looked_at) < segments or not (all_told() or time.monotonic() > deadline):
             started = time.monotonic()
             batch = source.next(timeout_s=_NEXT_S if len(looked_at) < segments else _REPORT_S)
-            if batch is None:  # all updates are made, and what was late is told with the next report
+            if batch is None:  # all updates are made; late priorities are sent with the next report
                 assert len(looked_at) == segments, f"no batch in {_NEXT_S:g} s, {len(looked_at)} segments looked at"
                 source.feedback(iteration, priority=None, info=dict)
                 continue

@@ -13,7 +13,7 @@ _LOOK_S = 0.05
 
 
 class JumpingClock:
-    """Give the time of day, moved by what the file says."""
+    """Clock that returns the time of day, moved by the seconds in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -34,7 +34,7 @@ _PACKAGE = ding_like.__version__
 
 
 class Coordinator:
-    """Hold a coordinator process that can be killed and started again on the same port and folder."""
+    """Coordinator process that can be killed and started again on the same port and folder."""
 
     def __init__(self, folder: Path, key_file: Path) -> None:
         self._folder = folder
@@ -76,7 +76,7 @@ class Coordinator:
 
 
 class Fake(threading.Thread):
-    """Be a collector, or a learner, that only talks; `acks` are its (time, name, rows) that were acknowledged."""
+    """Collector or learner that sends messages and does no work; `acks` are its acknowledged (time, name, rows)."""
 
     def __init__(self, url: str, keys: Keys, role: str, number: int, *, every_s: float, rows: int = _ROWS) -> None:
         super().__init__(name=f"fake-{role}{number}", daemon=True)
@@ -87,7 +87,7 @@ class Fake(threading.Thread):
         self._sent = 0
         self.most = 10**9  # segments to send
         self.acks: list[tuple[float, str, int]] = []
-        self.names: dict[int, str] = {}  # serial -> segment, as a learner was told
+        self.names: dict[int, str] = {}  # serial -> segment, as the learner received them
         self.faults: list[str] = []
         self.stopped = threading.Event()
 
@@ -131,7 +131,7 @@ class Fake(threading.Thread):
 
     def _send(self, task: m.Task) -> None:
         name = f"{self._worker}.{self._sent:08d}"
-        # One env step for all rows: nobody could have taken as many in the time.
+        # One env step for all rows: no collector could have taken as many in the time.
         info = m.SegmentInfo(name, self._rows, "x", 1, 0, env_steps=1)
         reply = self._client.send_data(self._worker, task.task_id, m.SendData(task.attempt, (info,)))
         assert name in (*reply.accepted, *reply.duplicate), reply

@@ -56,7 +56,7 @@ class CountingEnv(gymnasium.Env[Any, Any]):
 
 
 class Found(NamedTuple):
-    """Hold what transitions say of themselves."""
+    """Keys of transitions, and the number of torn ones."""
 
     keys: Array  # [B], void: who made each
     torn: int  # rows whose numbers do not belong together

@@ -34,7 +34,7 @@ def marks_of(columns: Mapping[str, Any]) -> Array:
 
 
 class Applied:
-    """Hold the gradients that were applied in this process."""
+    """Gradients that were applied in this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -82,7 +82,7 @@ def _lock(run: LiveRun, seconds: float) -> None:
 
 
 def _look_at_what_is_left(run: LiveRun, report: Report, data: Path, policy: str) -> None:
-    """Look, before the run is told to end, whether it says that it is over, and whether its files are there."""
+    """Check, before the run is asked to end, that it is not saved as over, and that its files are there."""
     state = run.place / "run/coordinator.sqlite"
     report.at_most("runs saved as over before they were", int(saved_run(state)["is_over"]), 0)
     if policy != "dqn":

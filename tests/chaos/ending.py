@@ -1,4 +1,4 @@
-"""A commander that ends a run when a file says so, as an env-step limit would: what is granted is learned first."""
+"""A commander that ends a run once a file exists, as an env-step limit would: granted updates are made first."""
 
 from __future__ import annotations
 

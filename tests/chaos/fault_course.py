@@ -24,7 +24,7 @@ _CONFIGS = {"dqn": DQN, "ppo": PPO}
 
 
 class FaultCourse:
-    """Hold a run that goes on, and what was done to it."""
+    """Running run, and the faults that were injected into it."""
 
     def __init__(self, run: LiveRun, report: Report) -> None:
         self.run = run

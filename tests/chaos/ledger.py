@@ -103,7 +103,7 @@ class _CountingCoordinator:
 
 @dataclass
 class _Counts:
-    """Hold what a learner writes down; all but the first six begin anew with each attempt."""
+    """Counters that a learner records; all but the first six are reset with each attempt."""
 
     batches: int = 0
     torn: int = 0

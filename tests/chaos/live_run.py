@@ -54,7 +54,7 @@ class Tail:
 
 
 class LiveRun:
-    """Hold the processes of one run: `ding -m dist` with coordinator, learner and collectors, or `ding -m parallel`.
+    """Processes of one run: `ding -m dist` with coordinator, learner and collectors, or `ding -m parallel`.
 
     Use it with `with`. Those of mode parallel are 'launcher', which is the coordinator, and its children. `place` is
     where the coordinator has its folder; `system` goes into `system_config`.
@@ -252,7 +252,7 @@ def _environment(pid: int) -> bytes:
 
 
 def _write_config(folder: Path, config: Path, collectors: int, system: Mapping[str, Any]) -> Path:
-    """Write a config with short leases, shared folders, and a commander that ends the run when it is told to."""
+    """Write a config with short leases, shared folders, and a commander that ends the run once END's file exists."""
     given = {
         "num_collectors": collectors,
         "path_data": str(folder / "data"),

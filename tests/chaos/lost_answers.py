@@ -6,7 +6,7 @@ from tests.chaos.fault_course import course
 from tests.chaos.proxy import LostAnswers
 from tests.chaos.report import Report
 
-# Those that a run sends; files travel through the coordinator. 'fail' is sent by nobody.
+# Requests of a run whose files travel through the coordinator. No worker sends 'fail'.
 ROUTES = (
     "POST workers", "POST workers/*/heartbeat", "DELETE workers/*", "POST tasks/claim", "POST tasks/*/data",
     "POST tasks/*/info", "POST tasks/*/finish", "POST buffers/*/sample", "POST buffers/*/update", "POST policies/*",

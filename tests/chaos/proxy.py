@@ -155,7 +155,7 @@ class LostAnswers(FaultyProxy):
 
 
 class HeldAnswer(FaultyProxy):
-    """Hold back one answer of a route, for a coordinator that is killed between taking a message and answering it."""
+    """Proxy that holds back one reply of a route, for a coordinator killed between taking a message and the reply."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port, {}, seed=0)

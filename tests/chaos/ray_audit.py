@@ -13,18 +13,18 @@ from tests.chaos.counting_env import num_doubled
 
 
 class Rows(NamedTuple):
-    """Hold what was found of the rows that workers handed over."""
+    """Numbers of the rows that workers handed over, and of the faults among them."""
 
     handed_over: int
     stored: int
     lost: int  # handed over before others that are stored, and not stored
     waiting: int  # handed over last, when the run had ended
     doubled: int  # stored more than once
-    unknown: int  # stored, and handed over by nobody
+    unknown: int  # stored, and handed over by no worker
 
 
 class Updates(NamedTuple):
-    """Hold what was found of the batches that were drawn."""
+    """Numbers of the batches that were drawn, and of the faults among them."""
 
     drawn: int
     applied: int
@@ -51,7 +51,7 @@ def audit_updates(drawn: Array, applied: Array) -> Updates:
 
 
 class Strike(NamedTuple):
-    """Hold what was done to a worker, and what came of it; seconds of the monotonic clock."""
+    """Fault injected into a worker, and its consequences; times in seconds of the monotonic clock."""
 
     worker: str
     what: str  # "killed" or "stopped"

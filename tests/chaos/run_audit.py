@@ -25,7 +25,7 @@ _GRACE_S = 2.0  # after a recovery, before the age of weights counts; and the ag
 
 
 class Quiet(NamedTuple):
-    """Hold a time without faults, in seconds of the monotonic clock: from a recovery to the next fault."""
+    """Interval without faults, from a recovery to the next fault, in seconds of the monotonic clock."""
 
     since: float
     until: float
@@ -116,7 +116,7 @@ class RunAudit:
             updates_allowed=allowed, updates_granted=book["granted_updates"], updates_received=received,
             updates_learned=last["learned"], attempts_of_the_learner=len(self._lives()),
         )  # fmt: skip
-        # What a collector sends after the learner was told to end is not learned from: a segment of each.
+        # Segments sent after the learner received its end are not learned from: at most one of each collector.
         most = len({line["worker"] for line in self._acks.values()}) * _SEGMENT_ROWS * updates // steps
         report.at_most("updates granted beyond what the env steps allow", book["granted_updates"] - allowed, 0)
         report.at_most("updates allowed and not granted", allowed - book["granted_updates"], most)

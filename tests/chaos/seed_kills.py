@@ -74,7 +74,7 @@ def _judge_rows(report: Report, found: dict[str, Any], result: dict[str, Any]) -
     report.at_least("rows acknowledged", rows["handed_over"], 1000)
     # Rows are acknowledged once they are stored: unlike elsewhere, none may be under way when the run has ended.
     report.at_most("rows acknowledged and not in the buffer", rows["lost"] + rows["waiting"], 0)
-    report.at_most("rows doubled, or acknowledged to nobody", rows["doubled"] + rows["unknown"], 0)
+    report.at_most("rows doubled, or stored and never sent", rows["doubled"] + rows["unknown"], 0)
     report.at_most("rows torn or mixed", found["torn"], 0)
     report.at_most("segments out of order", found["out_of_order"], 0)
     report.at_most("segments refused, messages garbled", found["counts"]["refused"] + found["counts"]["garbled"], 0)

@@ -86,7 +86,7 @@ def _rows(core: Any) -> list[IndexRow]:
 
 
 def _publish(url: str, keys: Keys) -> None:
-    """Be the learner: without published weights nobody is given credit."""
+    """Publish weights as the learner does: without them collectors get no credit."""
     client = HttpCoordinator(url, role="learner", key=keys["learner"], retry_s=60.0)
     client.hello()
     worker = client.register(m.Register("learner", "host", 1, PACKAGE, "scripted")).worker_id

@@ -260,7 +260,7 @@ class Audit:
             here = unique_ids // m.ROWS_PER_SEGMENT == serial
             name = self.names.get(int(serial))
             if name is None:
-                self.fail("wrong_row", f"a batch has rows of segment {serial}, which nobody has seen")
+                self.fail("wrong_row", f"a batch has rows of segment {serial}, which no collector has sent")
                 return
             worker_id, _, number = name.rpartition(".")
             rows = unique_ids[here] % m.ROWS_PER_SEGMENT
@@ -325,7 +325,7 @@ class Audit:
         self.check_books(core)
         last = max((attempt for attempt in self.owners if attempt[0].startswith("learn")), default=None)
         if last is None:
-            self.fail("no_learner", "the run is over, and nobody learned")
+            self.fail("no_learner", "the run is over, and no learner has learned")
             return
         if self.granted[last] != self.received[last]:
             self.fail("updates_lost", f"{last} was granted {self.granted[last]}, and {self.received[last]} have come")

@@ -38,7 +38,7 @@ def forget_answers(patches: Patches) -> None:
 
 
 def trust_the_version_alone(patches: Patches) -> None:
-    """Take rows for fresh, on-policy, by the version of the weights that acted, whoever published it."""
+    """Take rows for fresh, on-policy, by the version of the weights that acted, of any attempt."""
 
     def is_wanted(book: OnPolicyLedger, entry: Any, weights: tuple[int, int], newest: Any) -> bool:
         is_newest = newest is not None and weights[1] == newest.version

@@ -17,7 +17,7 @@ _LOCK_WAIT_S = 5.0  # that SQLite waits for another process's lock
 
 
 class Disks:
-    """Hold what is wrong with the disks, and what is to happen to the coordinator at its next commit."""
+    """Faults of the disks, and of the coordinator at its next commit."""
 
     def __init__(self, world: World, count: Callable[[str], None]) -> None:
         self.world = world
@@ -84,7 +84,7 @@ class Disks:
 
 
 class Connection:
-    """Be a connection to SQLite whose writes may fail, and at whose commits the process may die."""
+    """SQLite connection whose writes may fail, and at whose commits the process may die."""
 
     def __init__(self, disks: Disks, path: Any, real: sqlite3.Connection, process: Process) -> None:
         self._disks = disks

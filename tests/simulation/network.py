@@ -18,14 +18,14 @@ _THREADS = 16  # of the server
 
 
 class Weather:
-    """Hold how bad the network is: chances for each request."""
+    """Probabilities of network faults, for each request."""
 
     CALM: Mapping[str, float] = {"lost": 0.0, "answer_lost": 0.0, "reset": 0.0, "copied": 0.0, "late": 0.0}
     ROUGH: Mapping[str, float] = {"lost": 0.04, "answer_lost": 0.08, "reset": 0.05, "copied": 0.08, "late": 0.15}
 
 
 class _Call:
-    """Hold one request on its way."""
+    """Request that is under way."""
 
     def __init__(self, process: Process, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> None:
         self.process = process
@@ -39,7 +39,7 @@ class _Call:
 
 
 class Response:
-    """Be requests.Response."""
+    """Simulated `requests.Response`."""
 
     def __init__(self, status_code: int, content: bytes, headers: Mapping[str, str]) -> None:
         self.status_code = status_code
@@ -66,7 +66,7 @@ class Response:
 
 
 class _Raw(io.BytesIO):
-    """Be the stream below a response."""
+    """Stream below a response."""
 
     def read1(self, size: int | None = -1, /, decode_content: bool = False) -> bytes:
         return super().read1(-1 if size is None else size)
@@ -110,7 +110,7 @@ class Network:
         network = self
 
         class Session:
-            """Be requests.Session; connections cost nothing here."""
+            """Simulated `requests.Session`; connections cost nothing here."""
 
             trust_env = True
 

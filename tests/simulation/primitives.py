@@ -14,7 +14,7 @@ from tests.simulation.scheduler import SimThread, World
 
 
 class Lock:
-    """Be threading.Lock, or, re-entrant, threading.RLock."""
+    """Simulated `threading.Lock` or, re-entrant, `threading.RLock`."""
 
     def __init__(self, world: World, *, is_reentrant: bool) -> None:
         self._world = world
@@ -49,7 +49,7 @@ class Lock:
     def release(self) -> None:
         self._world.check_alive()
         if self._owner is None:
-            raise RuntimeError("release of a lock that nobody has")
+            raise RuntimeError("release of a lock that no thread holds")
         self._depth -= 1
         if self._depth == 0:
             self._owner = None
@@ -85,7 +85,7 @@ class Lock:
 
 
 class Condition:
-    """Be threading.Condition."""
+    """Simulated `threading.Condition`."""
 
     def __init__(self, world: World, lock: Lock | None = None) -> None:
         self._world = world
@@ -136,7 +136,7 @@ class Condition:
 
 
 class Event:
-    """Be threading.Event."""
+    """Simulated `threading.Event`."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -164,7 +164,7 @@ class Event:
 
 
 class Thread:
-    """Be threading.Thread."""
+    """Simulated `threading.Thread`."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class Thread:
 
 
 class Local:
-    """Be threading.local."""
+    """Simulated `threading.local`."""
 
     def __init__(self, world: World) -> None:
         object.__setattr__(self, "_world", world)

@@ -28,7 +28,7 @@ class KilledError(BaseException):
 
 
 class SimulationFailure(AssertionError):  # noqa: N818 - what a test sees of it is a failed assertion
-    """Say which invariant does not hold, and how to see it again."""
+    """Violated invariant of a simulation; `kind` is its name."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -36,7 +36,7 @@ class SimulationFailure(AssertionError):  # noqa: N818 - what a test sees of it 
 
 
 class Process:
-    """Hold what one operating system process has: threads, a wall clock, whether it lives and whether it runs."""
+    """Simulated operating system process: its threads, its clocks, and whether it is alive and runs."""
 
     def __init__(self, world: World, name: str, role: str, number: int) -> None:
         self.world = world
@@ -64,7 +64,7 @@ class Process:
 
 
 class SimThread:
-    """Be one thread of a process."""
+    """Thread of a simulated process."""
 
     def __init__(self, process: Process, target: Callable[[], None], name: str) -> None:
         self.process = process
@@ -96,7 +96,7 @@ class SimThread:
 
 
 class World:
-    """Hold virtual time, the threads that can run, timers, the trace, and what went wrong first."""
+    """Scheduler of a simulation: virtual time, the threads that can run, timers, the trace, and the first failure."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

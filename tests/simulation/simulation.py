@@ -41,7 +41,7 @@ FAULTS = tuple(KINDS)
 
 @dataclass(frozen=True)
 class Plan:
-    """Say what run a seed stands for."""
+    """Settings of the run that a seed selects."""
 
     kind: str  # off_policy, priority or on_policy
     num_collectors: int
@@ -72,7 +72,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Report:
-    """Say what a simulation did."""
+    """Result of a simulation."""
 
     seed: int
     plan: Plan
@@ -87,7 +87,7 @@ OPERATIONS = ("request", "copy_arrived", "file_write", "update", *FAULTS)
 
 
 class Simulation:
-    """Hold one run."""
+    """Simulation of one run."""
 
     def __init__(
         self, seed: int, *, operations: int, faults: tuple[str, ...] = FAULTS, kind: str | None = None
@@ -295,7 +295,7 @@ class Simulation:
         if core.failure is not None:
             self.world.fail("run_failed", core.failure)
         elif made.commander.learn_result is None:
-            self.world.fail("run_failed", "the run is over, and nobody has judged its last model")
+            self.world.fail("run_failed", "the run is over, and its last model was not evaluated")
         self.audit.check_end(core)
         self.world.note(f"the run is over at env step {core.env_step}, {core.book.granted_updates} updates granted")
         self.is_over, self._over_s = True, self.world.now_s

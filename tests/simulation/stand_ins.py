@@ -113,7 +113,7 @@ def updates_of(state: Mapping[str, Any]) -> float:
 
 
 class Envs:
-    """Be the envs that a collector or a judge would launch."""
+    """Envs that a collector or an evaluation would launch."""
 
     num_lanes = num_envs = 1
     observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float32)
@@ -143,7 +143,7 @@ def rows(number: int, process: int, segment: int, acted: tuple[int, int]) -> dic
 
 
 class ScriptedCollector:
-    """Make rows that say whose they are, at the update ratio of a plan."""
+    """Collector whose rows name their process, at the update ratio of a plan."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -170,7 +170,7 @@ class ScriptedCollector:
 
 
 class ScriptedEvaluator:
-    """Say that a policy is as good as the simulation wants it to be."""
+    """Evaluator that reports the returns that the simulation has chosen."""
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
@@ -206,7 +206,7 @@ class ScriptedJudge:
 
 
 class SilentLogger:
-    """Be a text log that keeps nothing."""
+    """Text log that keeps nothing."""
 
     handlers: tuple[Any, ...] = ()
 
@@ -216,7 +216,7 @@ class SilentLogger:
 
 
 class SilentMetrics:
-    """Be a place for metrics that keeps nothing."""
+    """Metrics sink that keeps nothing."""
 
     def write(self, *_: Any, **__: Any) -> None: ...
 
