@@ -117,7 +117,7 @@ def read(files: SharedFiles, segment: m.NewSegment) -> dict[str, Array]:
 
 
 class FreshSink:
-    """Say of rows that the newest weights acted, as a collector's rows are on-policy."""
+    """Sink that marks rows as made with the newest weights, as the rows of an on-policy collector are."""
 
     def __init__(self, sink: RestRowSink) -> None:
         self._sink = sink

@@ -25,7 +25,7 @@ SIZE = 7
 
 @dataclass(frozen=True)
 class Case:
-    """Say how to make one buffer, and how a row stands for a number in it."""
+    """Constructor of one buffer, and of rows that encode numbers in it."""
 
     name: str
     make: Callable[[str, int], IBuffer]  # (folder, seed)
@@ -147,7 +147,7 @@ CASES = [
 
 
 class BufferMachine(RuleBasedStateMachine):
-    """Do the same to a buffer and to a list of numbers, oldest first."""
+    """State machine that does the same to a buffer and to a list of numbers, oldest first."""
 
     case: Case
 

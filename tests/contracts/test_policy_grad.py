@@ -132,7 +132,7 @@ def test_a_loss_that_is_not_finite_is_known_where_the_gradient_is_applied() -> N
     worker.grad(batch.with_columns(reward=reward))
     gradient = worker.gradient()
     for vector in gradient["vectors"].values():
-        vector[:-1] = 1.0  # the loss alone says so
+        vector[:-1] = 1.0  # the loss alone is not finite
     owner.load_gradient(gradient)
     owner.apply()
 

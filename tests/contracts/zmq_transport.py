@@ -20,7 +20,7 @@ _PATIENCE_S = 10.0
 
 
 class ZmqSource:
-    """Be the driver: put into `rows` what comes, acknowledge it, and order what these want."""
+    """Driver that puts received segments into `rows`, acknowledges them, and requests what `rows` has room for."""
 
     def __init__(self, server: RowServer, rows: RowQueue) -> None:
         self._server = server

@@ -1,4 +1,4 @@
-"""`--learners` and torchrun: how many learners a run has, and what says so."""
+"""`--learners` and torchrun: how many learners a run has, and which setting decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module that is run by `python -m` and lacks a package says so in one line, with what installs it."""
+"""A module that is run by `python -m` and lacks a package names it in one line, with the command that installs it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def ip(*arguments: str) -> None:
 
 
 class Net:
-    """Hold namespaces that a switch in one more of them connects; each host has one address and no other net."""
+    """Network namespaces connected by a switch in one more of them; each host has one address and no other net."""
 
     def __init__(self) -> None:
         self.prefix = f"ding{os.getpid() % 100000}"

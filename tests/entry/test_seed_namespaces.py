@@ -41,7 +41,7 @@ print("sent")
 
 
 class Run:
-    """Hold a run over three hosts, in a folder; `said` is what each has printed."""
+    """Run over three hosts, in a folder; `said` is the output of each."""
 
     def __init__(self, net: Net, folder: Path) -> None:
         self._net, self._folder = net, folder

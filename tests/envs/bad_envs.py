@@ -117,7 +117,7 @@ class StartsAtOne(ActionsFromOne):
 
 
 class Steered(GoodEnv):
-    """Take a Box."""
+    """Valid env with actions of a Box."""
 
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
 
@@ -273,7 +273,7 @@ class RendersFloats(GoodEnv):
 
 
 class OneNumber(GoodEnv):
-    """Keep the rules, with an observation without an axis."""
+    """Valid env with an observation without an axis."""
 
     observation_space = spaces.Box(-10.0, 10.0, (), np.float32)
 

@@ -92,7 +92,7 @@ class ProbeEnv(gymnasium.Env[Any, Any]):
 
 
 class GateEnv(gymnasium.Env[Any, Any]):
-    """Wait in every step until somebody writes to the FIFO at `gate`; without one, step at once. Observes its steps."""
+    """Env whose steps wait for a byte of the FIFO at `gate`; without one they return at once. Observes its steps."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = spaces.Discrete(2)

@@ -58,7 +58,7 @@ class DiEngineStyleWalk(BaseEnv):
 
 
 class DiEngineStyleCounted(DiEngineStyleWalk):
-    """Say how many envs there are, in DI-engine's way."""
+    """Env of DI-engine's style whose class makes a config for each env."""
 
     @staticmethod
     def create_collector_env_cfg(cfg: dict[str, Any]) -> list[dict[str, Any]]:
@@ -66,7 +66,7 @@ class DiEngineStyleCounted(DiEngineStyleWalk):
 
 
 class ShoutingEnv(ScriptedEnv):
-    """Take a keyword argument."""
+    """Scripted env with a keyword argument."""
 
     def __init__(self, loudness: int = 1) -> None:
         super().__init__(loudness)

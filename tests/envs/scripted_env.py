@@ -87,7 +87,7 @@ class ScriptedEnv(gymnasium.Env[Any, Any]):
 
 
 class Transition(NamedTuple):
-    """Hold one transition in plain numbers, so that lists of them compare."""
+    """Transition in plain numbers, so that lists of them compare."""
 
     obs: tuple[float, ...]
     action: int

@@ -19,7 +19,7 @@ from tests.envs.scripted_env import Recorder, ScriptedEnv
 
 
 class Kept:
-    """Make scripted envs and keep all that were made."""
+    """Factory of scripted envs that records those it has made."""
 
     def __init__(self, **kwargs: Any) -> None:
         self.envs: list[ScriptedEnv] = []

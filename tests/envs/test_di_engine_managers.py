@@ -314,7 +314,7 @@ def test_reset_of_some_envs_leaves_the_others() -> None:
 
 
 class Resets:
-    """Make envs that tell how they were reset."""
+    """Manager over envs that record how they were reset."""
 
     def __init__(self, num: int) -> None:
         self.envs = [ScriptedEnv(lane) for lane in range(num)]

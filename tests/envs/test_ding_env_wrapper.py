@@ -23,7 +23,7 @@ CARTPOLE = dict(env_id="CartPole-v1", collector_env_num=3, evaluator_env_num=2)
 
 
 class Optional(ScriptedEnv):
-    """Keep the options of its last reset."""
+    """Scripted env that records the options of its last reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.options = options

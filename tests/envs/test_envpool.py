@@ -24,7 +24,7 @@ needs_envpool = pytest.mark.skipif(not IS_HERE, reason="needs envpool")
 
 
 class StandInPool(CartPoleVectorEnv):
-    """Do what envpool does: seeds when made, next-step autoreset with dummy steps of reward 0."""
+    """Vector env that behaves as envpool's do: seeds when made, next-step autoreset with dummy steps of reward 0."""
 
     made: list[dict[str, Any]] = []
 

@@ -18,7 +18,7 @@ CARTPOLE = dict(type="gymnasium", env_id="CartPole-v1")
 
 
 class SilentVectorEnv(CartPoleVectorEnv):
-    """Do not say how ended lanes are reset."""
+    """Vector env without metadata on how ended lanes are reset."""
 
     metadata: dict[str, Any] = {"render_modes": []}
 

@@ -201,7 +201,7 @@ def test_wrappers_that_learn_are_no_fault() -> None:
 
 
 class Forgetful(gymnasium.ObservationWrapper[Any, Any, Any]):
-    """Learn a mean that nobody can save."""
+    """Wrapper that keeps a running mean and has no `state_dict`."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)

@@ -126,7 +126,7 @@ def test_a_manager_of_one_player_refuses_a_game() -> None:
 
 
 class DiEnginePair:
-    """Be an env of two players in DI-engine's style."""
+    """Env of two players in DI-engine's style."""
 
     observation_space = spaces.Box(0, 9, (1,), np.float32)
     action_space = spaces.Discrete(2)

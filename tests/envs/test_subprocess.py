@@ -87,7 +87,7 @@ def play(manager: Any, steps: int) -> list[Any]:
     return found
 
 
-# Faults that end the process, and what is said about them.
+# Faults that end the process, and their messages.
 FATAL = {
     "segfault": "its process died of SIGSEGV",
     "exit": "its process ended with exit code 3",

@@ -21,7 +21,7 @@ LENGTHS = (3, 5, 2, 4)
 
 
 class ScriptedOpponent(ScriptedActor):
-    """Be asked with the lanes of all players in place of those of games."""
+    """Scripted actor that gets lanes of all players in place of those of games."""
 
     def act(self, obs: Any, *, lanes: Any, is_first: Any, rng: Any, **setting: Any) -> dict[str, Any]:
         return super().act(obs, lanes=lanes // 2, is_first=is_first, rng=rng, **setting)
@@ -129,7 +129,7 @@ def test_a_saved_state_goes_on_with_the_same_sides_and_moves() -> None:
 
 
 class Opponent(ScriptedActor):
-    """Be asked with the numbers of players in place of those of games."""
+    """Scripted actor that gets numbers of players in place of those of games."""
 
     def act(self, obs: Any, *, lanes: Any, is_first: Any, rng: Any, **setting: Any) -> dict[str, Any]:
         assert (obs[:, 1] == lanes).all(), "an observation of another player"

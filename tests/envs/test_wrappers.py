@@ -21,7 +21,7 @@ needs_pillow = pytest.mark.skipif(importlib.util.find_spec("PIL") is None, reaso
 
 
 class Film:
-    """Hold what a GIF is made of."""
+    """Size and frames of a GIF."""
 
     def __init__(self, path: Any) -> None:
         from PIL import Image, ImageSequence
@@ -36,7 +36,7 @@ PENDULUM = dict(type="gymnasium", env_id="Pendulum-v1")
 
 
 class Told(gymnasium.Env[Any, Any]):
-    """Observe and reward what it is told, by turns; an episode has `length` steps."""
+    """Env whose observations and rewards are a list's numbers, by turns; an episode has `length` steps."""
 
     def __init__(self, rewards: list[float], *, length: int = 3, shape: tuple[int, ...] = (2,)) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)

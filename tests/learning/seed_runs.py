@@ -2,7 +2,7 @@
 
 python -m tests.learning.seed_runs --out docs/reports/seed_runs.json [--only pong] [--steps 20000]
 
-Pong needs the extra `atari`. It is seen to run: within 20,000 steps nobody learns to play it.
+Pong needs the extra `atari`. It only has to run: no algorithm learns to play it within 20,000 steps.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _median(lines: Sequence[dict[str, Any]], name: str) -> float:
-    """Return the median over a run of what was told of collecting. Raises ValueError where nothing was."""
+    """Return the median over a run of a metric of collecting. Raises ValueError if no line has it."""
     values = [float(line[name]) for line in lines if line["source"] == "collector" and name in line]
     if not values:
         raise ValueError(f"no line of metrics.jsonl tells {name}")

@@ -147,7 +147,7 @@ def test_actors_play_what_is_expected_of_the_distributions(name: str) -> None:
 
 
 class Bare(nn.Module):
-    """Say nothing of its output."""
+    """Model without attributes that describe its output."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -159,7 +159,7 @@ def defaults_of(name: str) -> dict[str, Any]:
 
 
 def without_effect(name: str) -> Mapping[str, str]:
-    """Return the keys of DI-engine's configs of which a user is told that they change nothing."""
+    """Return the keys of DI-engine's configs that change nothing, with the reasons that a user gets."""
     reasons: Mapping[str, str] = getattr(
         get_policy_cls({"type": CASES[name].policy, "import_names": list(CASES[name].import_names)}),
         "without_effect",

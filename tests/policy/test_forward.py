@@ -19,7 +19,7 @@ ACTIONS = 3
 
 
 class Recurrent:
-    """Be a `Forward` with memory: h' = h / 2 + obs, and the values of actions are h' itself."""
+    """`Forward` with memory: h' = h / 2 + obs, and the values of actions are h' itself."""
 
     initial_state: Mapping[str, Array] = {"h": np.array([1.0, 0.0, -1.0], np.float32)}
 

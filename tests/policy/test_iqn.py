@@ -237,7 +237,7 @@ def test_contradictions_are_named(name: str, changes: dict[str, Any], key: str) 
 
 
 class Unsaid(torch.nn.Module):
-    """Have what the policy calls, and not say how many quantiles there are."""
+    """Model with the methods that the policy calls, and without the number of quantiles."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def numbers(seed: int, *shape: int, scale: float = 2.0):
 
 
 class Draws:
-    """Stand in for a generator that draws given numbers."""
+    """Generator that draws given numbers."""
 
     def __init__(self, *draws):
         self._draws = np.array(draws)

@@ -252,7 +252,7 @@ def test_by_hand_loss_and_gradient_are_those_of_autograd(kappa: float, weighted:
 
 
 class Model:
-    """Say fixed quantiles: of action a at a fraction t, 10 a + t."""
+    """Model with fixed quantiles: of action a at a fraction t, 10 a + t."""
 
     def midpoints(self) -> Tensor:
         return torch.tensor([[0.25, 0.75]])

@@ -21,7 +21,7 @@ MOVES = 3
 
 
 class Duel(BaseEnv):
-    """Give player p the reward p + 1 a move; say who won in each player's info."""
+    """Game where player p gets the reward p + 1 a move; each player's info has the winner."""
 
     def __init__(self, cfg: Any = None) -> None:
         box = spaces.Box(-1e9, 1e9, (4,), np.float32)

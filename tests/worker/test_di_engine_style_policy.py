@@ -276,7 +276,7 @@ def test_whole_episodes_hold_what_can_be_stored_and_saved(policy: RecordingPolic
     for episode in episodes:
         assert len(episode) == LENGTH and episode[-1]["done"] and not episode[0]["done"]
         assert_is_nested(episode[0]["obs"])
-    assert policy.seen["transition"] == [], "what is made of episodes is up to whoever asked for them"
+    assert policy.seen["transition"] == [], "what is made of episodes is up to the caller"
 
 
 def test_whole_episodes_become_train_samples_where_that_is_asked_for(policy: RecordingPolicy) -> None:

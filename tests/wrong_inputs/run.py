@@ -115,7 +115,7 @@ def _in_folder(folder: Path) -> Iterator[None]:
     """Work in a folder, and forget its modules afterwards: others have modules of the same names."""
     before, path, modules = os.getcwd(), list(sys.path), set(sys.modules)
     os.chdir(folder)
-    # What other tests of this process have added is not there for a user, who is told where Python looked.
+    # Messages list sys.path; the folders that other tests of this process have added are not there for a user.
     sys.path[:] = [str(folder), *(place for place in path if not any(part in place for part in _OF_TESTS))]
     try:
         yield

@@ -1,4 +1,4 @@
-"""A worker stays right where answers are repeated, refused as old, or lost, and ends without waiting for nobody."""
+"""A worker survives replies that are repeated, refused as old or lost, and does not wait for a lost coordinator."""
 
 from __future__ import annotations
 

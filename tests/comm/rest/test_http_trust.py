@@ -326,7 +326,7 @@ def test_a_clock_that_jumps_all_the_same_is_measured_again(parts: Parts, side: s
 
 
 def test_a_hello_cannot_be_kept_and_said_later(parts: Parts) -> None:
-    """Its signature is for the nonce of who asked: a listener sets nobody's clock with an old one."""
+    """Its signature covers the client's nonce: a listener cannot set a client's clock with an old reply."""
     kept: list[Reply] = []
 
     def keep(path: str, reply: Reply) -> Reply:

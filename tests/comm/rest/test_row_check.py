@@ -1,4 +1,4 @@
-"""Rows that no env gives are not learned from, whoever sends them."""
+"""Rows that no env gives are not learned from, even if a trusted worker sends them."""
 
 from __future__ import annotations
 

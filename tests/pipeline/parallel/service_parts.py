@@ -106,5 +106,5 @@ def segment(folder: Path, worker: str, number: int, *, rows: int = 8, env_steps:
 
 
 def announced(worker: str, number: int, *, rows: int = 8) -> m.SegmentInfo:
-    """Return what is announced of a segment that nobody will read."""
+    """Return the announcement of a segment that no learner will read."""
     return m.SegmentInfo(f"{worker}.{number:08d}", rows, "0" * 64, 100, 0, rows)

@@ -279,7 +279,7 @@ def test_segments_that_cannot_be_read_are_never_drawn_again(tmp_path: Path) -> N
         core.send_data(collector, task.task_id, m.SendData(task.attempt, (announced(collector, number),)))
     bad = f"{collector}.00000001"
 
-    core.update(learner, "buffer", m.Update(learn.task_id, learn.attempt, 1, {}, bad_segments=(bad, "nobody.1")))
+    core.update(learner, "buffer", m.Update(learn.task_id, learn.attempt, 1, {}, bad_segments=(bad, "unknown.1")))
 
     for _ in range(2):
         reply = core.sample(learner, "buffer", m.Sample(learn.task_id, learn.attempt, 4, 1, 0, 4))
@@ -359,7 +359,7 @@ def test_rows_in_place_of_unreadable_ones_have_their_own_weights(prioritised: Re
 
     assert batches is not None
     assert (batches.unique_ids // m.ROWS_PER_SEGMENT > 5).all()
-    # Importance weights are 1/p up to a factor: p * w is one number, whoever was replaced.
+    # Importance weights are 1/p up to a factor: p * w is one number, whichever rows were replaced.
     priorities = np.linspace(0.1, 9.0, SIZE)[batches.places]
     products = priorities * np.asarray(batches.weights)
     assert products.max() / products.min() < 1.001

@@ -102,7 +102,7 @@ class Play:
         return True
 
     def run(self, turns: int, *, batch_size: int, restarts: bool = False) -> None:
-        """Take turns in random order; one in which nobody can do anything is the end for ever, and an error."""
+        """Take turns in random order; one in which no worker can act is a deadlock, and an error."""
         for turn in range(turns):
             if restarts and turn % 37 == 36:
                 self.restart()
@@ -154,7 +154,7 @@ def test_collectors_stay_within_the_lead_in_env_steps(tmp_path: Path) -> None:
     ratio = UpdateRatio(0, STEPS * 10, UPDATES, 400)
     play = Play(tmp_path, ratio, segment=lambda rows: (rows, rows * 10), segment_rows=SEGMENT, steps_per_row=10)
 
-    for _ in range(100):  # nobody learns
+    for _ in range(100):  # no learner is at work
         for worker in play.tasks:
             play.send(worker)
             play.ask(worker)

@@ -1,4 +1,4 @@
-"""On-policy, every row is learned from once, with the weights that it was collected with, and nobody waits for ever."""
+"""On-policy, each row is learned from once, by the weights that collected it, and no worker waits for ever."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def test_a_new_attempt_learns_nothing_of_the_dead_ones_weights(tmp_path: Path) -
     reply = run.core.sample(run.learner, "buffer", m.Sample(run.learn.task_id, 2, BATCH, 1, 0, 0))
     assert reply.batches is None
     run.ask(worker)
-    assert run.credit[worker] == 0, "nobody knows the weights of this attempt yet"
+    assert run.credit[worker] == 0, "this attempt has not published weights yet"
     run.credit[worker] = SEGMENT
     run.send(worker)  # what was on its way
     assert run.core.book.stale_rows == BATCH + SEGMENT

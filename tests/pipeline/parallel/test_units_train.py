@@ -34,7 +34,7 @@ def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path) -> None:
 
         plain = run.core.book.plain()
         segments = run.core.book.next_serial - 1
-        # Of each of two collectors, one segment may come after the learner was told that it has all.
+        # Of each of two collectors, one segment may arrive after the learner's last batch was granted.
         episodes = [(segments - plain["warmup_segments"] - late) * run.system.segment_episodes for late in range(3)]
         assert result["train_iter"] in [each * 5 // n_episode for each in episodes]
         assert result["train_iter"] == plain["granted_updates"] > 20

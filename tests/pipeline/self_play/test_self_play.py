@@ -81,7 +81,7 @@ def test_a_league_grows_and_a_resumed_run_goes_on_with_it() -> None:
 
 
 def test_the_opponent_of_evaluations_is_as_the_config_says() -> None:
-    for opponent in ("self", "nobody.pth.tar"):
+    for opponent in ("self", "missing.pth.tar"):
         main = deep_merge(MATRIX, dict(env=dict(manager=dict(opponent=opponent)), exp_name=opponent))
         if opponent == "self":
             serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
@@ -89,7 +89,7 @@ def test_the_opponent_of_evaluations_is_as_the_config_says() -> None:
             main["env"]["manager"]["opponent"] = str(next(Path("self/ckpt").glob("iteration_*")))
             serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
         else:
-            with pytest.raises(ConfigError, match=r"nobody.pth.tar.*'random', 'self'"):
+            with pytest.raises(ConfigError, match=r"missing.pth.tar.*'random', 'self'"):
                 serial_pipeline_onpolicy((main, MATRIX_CREATE), seed=0, max_env_step=64)
 
 

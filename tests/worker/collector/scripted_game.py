@@ -46,7 +46,7 @@ class ScriptedGame:
         assert sorted(actions) == sorted(self._to_move())
         episode, players = self._episode[0], range(self.num_players)
         for player, action in actions.items():
-            assert int(action) == action_of(self._game, player, episode, self._move), "an action of somebody else"
+            assert int(action) == action_of(self._game, player, episode, self._move), "an action of another lane"
         self._move += 1
         fault = self._faults.pop((self._game, episode, self._move), None)
         if fault == "raise":

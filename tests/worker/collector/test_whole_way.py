@@ -26,7 +26,7 @@ Key = tuple[int, int, int]
 
 
 class Book:
-    """Know what the manager played, and what each training row must hold."""
+    """Expected training rows, from the episodes that the manager plays."""
 
     def __init__(self, manager: ScriptedManager, nstep: int, broken: set[Key]) -> None:
         self._manager, self._nstep = manager, nstep

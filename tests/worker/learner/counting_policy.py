@@ -63,7 +63,7 @@ class CountingPolicy:
 
 
 class RecordingWriter:
-    """Take the place of MetricsSink and keep what is written."""
+    """Stand-in for `MetricsSink` that records the written metrics."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[str, dict[str, float], int, int]] = []

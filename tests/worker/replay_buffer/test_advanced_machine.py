@@ -18,7 +18,7 @@ PRIORITIES = st.floats(0, 10, width=32)
 
 
 class SlowModel:
-    """Keep rows as a list of dicts, oldest first; it says what a sample must be like, not which rows are in it."""
+    """Reference buffer, a list of dicts, oldest first; it checks the form of a sample, not which rows are in it."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []

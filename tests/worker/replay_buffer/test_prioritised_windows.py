@@ -50,7 +50,7 @@ def everything(buffer: PrioritisedSequenceReplayBuffer) -> dict[Key, float]:
 
 
 class SlowModel:
-    """Keep (lane, episode, step) of each lane's ring in lists, and a priority for each window there ever was."""
+    """Reference buffer: a list of (lane, episode, step) for each lane's ring, and a priority for each window so far."""
 
     def __init__(self, ring_size: int, length: int) -> None:
         self.rings: dict[int, list[Key]] = {}

@@ -17,7 +17,7 @@ from ding_like.worker import SequenceReplayBuffer
 
 
 class Lanes:
-    """Make rows of lanes whose episodes have recognisable numbers: obs is (lane, episode, step)."""
+    """Source of rows whose episodes have recognisable numbers: obs is (lane, episode, step)."""
 
     def __init__(self, num_lanes: int, seed: int = 0) -> None:
         self.rng = np.random.default_rng(seed)

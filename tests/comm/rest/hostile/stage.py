@@ -109,7 +109,7 @@ class Stage:
         headers: Mapping[str, str | None] | None = None,
         signed: Mapping[str, Any] | None = None,
     ) -> bytes:
-        """Return the head of a request that is right but for what is said.
+        """Return the head of a request that is valid except for the arguments.
 
         `headers` replace (None: leave out) those that belong; `signed` replaces what is signed: method, path, body, or
         what `sign` takes.

@@ -77,7 +77,7 @@ def test_a_request_with_a_wrong_head(stage: Stage) -> None:
         ({}, {"secret": ""}, 401),
         ({}, {"worker": ""}, 400),
         ({}, {"worker": "../etc"}, 400),
-        ({}, {"worker": "collector-nobody"}, 404),
+        ({}, {"worker": "collector-unknown"}, 404),
         ({}, {"turn": ""}, 400),
         ({}, {"turn": "stage:0"}, 400),
         ({}, {"turn": "stage:" + "9" * 16}, 400),
@@ -94,7 +94,7 @@ def test_a_request_with_a_wrong_head(stage: Stage) -> None:
         ({"Content-Type": "text/plain"}, {}, 415),
         ({"X-DL-Protocol": None}, {}, 426),
         ({"X-DL-Protocol": "1"}, {}, 426),
-        ({"X-DL-Worker": "collector-nobody"}, {}, 404),
+        ({"X-DL-Worker": "collector-unknown"}, {}, 404),
         ({"Content-Encoding": "gzip"}, {}, 415),
         ({"Content-Encoding": "identity"}, {}, 415),
         ({"X-Long": "x" * 20_000}, {}, 431),
@@ -167,7 +167,7 @@ def test_a_name_that_another_has(stage: Stage) -> None:
     ):
         body = b'{"reason": "x"}' if method == "DELETE" else b'{"state": "idle"}'
         assert stage.ask(method, path, body, signed={"secret": "f" * 64}) == 401
-        assert stage.ask(method, path, body, signed={"worker": "collector-nobody"}) == 404
+        assert stage.ask(method, path, body, signed={"worker": "collector-unknown"}) == 404
 
 
 def test_a_body_beyond_the_limit_is_not_read(stage: Stage) -> None:
