@@ -129,14 +129,14 @@ def _raised(error: BaseException, origin: BaseException) -> Raised:
 
 
 def start_actor(
-    make: Callable[[], object], *, options: Mapping[str, object], prepare: Callable[[], None] | None
+    make: Callable[[], object], *, title: str, options: Mapping[str, object], prepare: Callable[[], None] | None
 ) -> ActorHandle:
     """Start a worker as an actor with Ray's `options`, which Ray restarts whenever its process dies; return its handle.
 
-    Raises CommError where `make` cannot be sent.
+    Its process is listed as `ray::{title}` (`ps`, `ray list actors`). Raises CommError where `make` cannot be sent.
     """
     ray = check_cluster()
-    shell = type("Shell", (ActorShell,), {})
+    shell = type(title, (ActorShell,), {})
     for method, group in dict(call="work", remake="work", control="control").items():
         setattr(shell, method, ray.method(concurrency_group=group)(getattr(ActorShell, method)))
     actor = ray.remote(concurrency_groups={"work": 1, "control": 1}, max_restarts=-1, max_task_retries=0)(shell)

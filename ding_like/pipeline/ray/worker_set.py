@@ -167,7 +167,8 @@ class WorkerSet:
             self._local = self.serving = worker_class(index_worker=0, **{**self.worker_params, **(local_params or {})})
             for index in range(1, num_workers + 1):
                 make = partial(worker_class, index_worker=index, **self.worker_params)
-                actor = start_actor(make, options=options_of(resources), prepare=prepare_worker)
+                options = options_of(resources)
+                actor = start_actor(make, title=worker_class.__name__, options=options, prepare=prepare_worker)
                 self._workers.append(RemoteWorker(f"{kind}{index}", index, actor))
             self._await_started()
         except BaseException:

@@ -52,7 +52,7 @@ def daemons(folder: Path | None) -> dict[str, int]:
 
 
 def start_worker() -> dict[str, Any]:
-    actor = start_actor(Worker, options={"num_cpus": 1}, prepare=None)
+    actor = start_actor(Worker, title="Worker", options={"num_cpus": 1}, prepare=None)
     ref = actor.call.remote("describe")
     kept.extend([actor, ref])  # Ray ends an actor without a handle
     while not wait_first([ref], timeout_s=60.0):
