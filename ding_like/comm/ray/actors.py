@@ -72,6 +72,10 @@ def _keep_pages_off_the_console(ray: Any) -> None:
     setattr(worker, show.__name__, show_others)
 
 
+class WorkerDiedError(CommError):
+    """Death of a worker's process, during a call or between two."""
+
+
 class Raised(NamedTuple):
     """Error of a worker's method, with its traceback as text."""
 
@@ -85,9 +89,10 @@ class Raised(NamedTuple):
 
 
 class ActorShell:
-    """Ray actor around a worker, which `make` makes at the first call after `prepare` has set the process up.
+    """Ray actor around a worker, which the call of `ready` makes after `prepare` has set the process up.
 
-    After a restart of the process the next call makes it anew.
+    After a restart of the process other calls are answered by WorkerDiedError until `ready` has made the worker anew,
+    so that no work is done by a worker that lacks its weights and what else it was sent.
     """
 
     def __init__(self, make: Callable[[], object], prepare: Callable[[], None] | None) -> None:
@@ -97,6 +102,8 @@ class ActorShell:
     def call(self, method: str, /, *args: object, **kwargs: object) -> object:
         """Call a method of the worker; return what it returns, or what it raises as Raised."""
         try:
+            if self._worker is None and method != "ready":
+                return Raised(WorkerDiedError("its process died between two calls"), "")
             if self._worker is None:
                 if self._prepare is not None:
                     self._prepare()
@@ -162,13 +169,12 @@ def value_of(ref: Ref) -> object:
     """Return the value of a call that is done; Raised for what it raised. Raises WorkerDiedError if the worker died."""
     ray = check_cluster()
     try:
-        return ray.get(ref, timeout=60.0)
+        value: object = ray.get(ref, timeout=60.0)
     except ray.exceptions.RayError as error:
         raise WorkerDiedError(_brief(error)) from error
-
-
-class WorkerDiedError(CommError):
-    """Death of a worker's process during a call."""
+    if isinstance(value, Raised) and isinstance(value.error, WorkerDiedError):
+        raise value.error
+    return value
 
 
 def check_cluster() -> ModuleType:

@@ -32,7 +32,7 @@ class Worker:
     def __init__(self) -> None:
         self._child = subprocess.Popen(["sleep", "300"])
 
-    def describe(self) -> dict[str, Any]:
+    def ready(self) -> dict[str, Any]:
         return {"pid": os.getpid(), "nice": os.nice(0), "child": self._child.pid}
 
 
@@ -53,7 +53,7 @@ def daemons(folder: Path | None) -> dict[str, int]:
 
 def start_worker() -> dict[str, Any]:
     actor = start_actor(Worker, title="Worker", options={"num_cpus": 1}, prepare=None)
-    ref = actor.call.remote("describe")
+    ref = actor.call.remote("ready")
     kept.extend([actor, ref])  # Ray ends an actor without a handle
     while not wait_first([ref], timeout_s=60.0):
         pass

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from ding_like.comm.ray.actors import WorkerDiedError, value_of
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.ray.worker_set import RemoteWorker, Worker, WorkerSet
@@ -142,6 +143,30 @@ class TestOnRay:
         assert values(workers, "state") == [(3, 0.5)] * 2
         (row,) = log.rows
         assert (row.worker, row.how, row.replaced_by) == ("worker1", "process died", "worker1")
+
+    def test_a_worker_that_ray_restarts_between_two_calls_does_no_work_without_its_weights(
+        self, make_set: MakeSet
+    ) -> None:
+        log = FailureLog()
+        workers = make_set(2, log=log)
+        workers.broadcast("set_weights", 5)
+        assert values(workers, "state") == [(5, 0.1)] * 2
+        first = workers.remote_workers()[0]
+
+        def is_restarted() -> bool:
+            try:
+                return value_of(first.actor.control.remote("state")) is None
+            except WorkerDiedError:
+                return False
+
+        kill(first)
+        wait_until(is_restarted, "the process that Ray restarts")
+
+        assert values(workers, "state") == [(5, 0.1)], "the round goes on without it"
+        wait_until(are_all_back(workers, 2), "the worker that is made anew")
+        assert values(workers, "state") == [(5, 0.1)] * 2
+        (row,) = log.rows
+        assert (row.worker, row.how, row.detail) == ("worker1", "process died", "its process died between two calls")
 
     def test_one_call_each_is_under_way_and_the_first_that_is_done_is_returned(self, make_set: MakeSet) -> None:
         workers = make_set(2)
