@@ -58,7 +58,7 @@ class Recorder:
         def look_at_rows(self: Any) -> Any:
             result = train(self)
             (kept,) = recorder._rows
-            recorder.stored = recognise(kept._store.state_dict()["data"]).keys
+            recorder.stored = recognise(kept._buffer.state_dict()["data"]).keys
             return result
 
         for owner, name, method in (
