@@ -17,7 +17,7 @@ from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryEr
 from ding_like.pipeline.envs import build_policy
 from ding_like.pipeline.record import BEST_CHECKPOINT
 from ding_like.pipeline.statistics import load_agent
-from ding_like.report.runs import refuse_seeds
+from ding_like.report.experiment import refuse_seeds
 from ding_like.types import State
 from ding_like.utils.checkpoint import load_state
 

@@ -29,7 +29,7 @@ from ding_like.pipeline.envs import EnvSetting, build_single_env
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy.random_policy import RandomActor
 from ding_like.report.curve import plot_run
-from ding_like.report.runs import read_run
+from ding_like.report.experiment import read_run
 from ding_like.report.scores import measure
 from ding_like.types import Array, Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write

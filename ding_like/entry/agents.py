@@ -68,12 +68,12 @@ def _film(
     import_names: Sequence[str] = (),
 ) -> tuple[Path, Filmed]:
     from ding_like.agent.checkpoints import find_checkpoint
-    from ding_like.agent.trust import allow_saved_config
+    from ding_like.agent.description import allow_saved_config
     from ding_like.agent.video import filmable, make_video
     from ding_like.config import compile_config
     from ding_like.envs import get_vec_env_setting
     from ding_like.pipeline.statistics import load_agent
-    from ding_like.report.runs import check_experiment
+    from ding_like.report.experiment import check_experiment
 
     folder = Path(exp_name)
     check_experiment(folder)

@@ -27,8 +27,7 @@ from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.pipeline.parallel.settings import read_system, serial_parts, system_with_coordinator
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import RunResult, origin_of
-from ding_like.report.progress import Limits
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, version_line
 from ding_like.utils.files import atomic_write, when_there_is_room
 from ding_like.utils.machine import OWN_HOST, check_known, is_loopback, reachable_url

@@ -228,7 +228,7 @@ def resume(options: Options) -> None:
     has_seeds = (folder / "experiment.json").is_file()
     if options["jobs"] is not None and not has_seeds:
         raise ConfigError(f"-j is of experiments of several seeds; '{folder}' has no experiment.json.")
-    from ding_like.report.runs import check_experiment
+    from ding_like.report.experiment import check_experiment
 
     check_experiment(folder)
     if options["dry_run"]:

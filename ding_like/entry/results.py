@@ -26,8 +26,7 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, me
     run, where no run has returns, and without matplotlib.
     """
     from ding_like.report.curve import plot_experiments, plot_metric, plot_run
-    from ding_like.report.experiment import joined, read_experiment
-    from ding_like.report.runs import NoReturnsError
+    from ding_like.report.experiment import NoReturnsError, joined, read_experiment
 
     if not experiments:
         raise ConfigError("there is nothing to draw: give plot the folder of an experiment, or several.")

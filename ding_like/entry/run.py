@@ -16,7 +16,7 @@ from ding_like.entry.results import plot
 from ding_like.entry.resume import resume_pipeline
 from ding_like.errors import ConfigError
 from ding_like.pipeline.record import RunResult
-from ding_like.report.runs import check_experiment
+from ding_like.report.experiment import check_experiment
 
 
 class Picture:

@@ -18,12 +18,11 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.compare import table_lines, write_scores
 from ding_like.report.curve import plot_experiments
-from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
-from ding_like.report.progress import Limits
-from ding_like.report.runs import PLAN_FILE
+from ding_like.report.experiment import PLAN_FILE, Experiment, SeedsPlan, read_experiment, read_plan
+from ding_like.report.run_console import Limits
 from ding_like.report.summary import version_line
 from ding_like.study.child_runs import command_line, text_hash
-from ding_like.study.seed_runs import Failure, SeedRuns
+from ding_like.study.seeds import Failure, SeedRuns
 from ding_like.types import Section
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import num_cores

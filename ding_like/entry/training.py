@@ -22,8 +22,7 @@ from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
 from ding_like.policy import Policy
-from ding_like.report.progress import Limits
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, opening_lines
 from ding_like.types import Section
 from ding_like.utils.run_folder import RunFolder

@@ -153,7 +153,7 @@ def _opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> l
 
 def _write(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
     """Write table, picture and the best config of what there is, and show the table."""
-    from ding_like.study import results
+    from ding_like.study import trials as results
 
     rows = results.table_rows(study, plan)
     if len(rows) == 1:

@@ -22,8 +22,7 @@ import torch
 
 from ding_like import __version__
 from ding_like.config import FrozenConfig
-from ding_like.report.progress import Progress
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
 from ding_like.report.summary import env_name, function_name
 from ding_like.types import Factory, State

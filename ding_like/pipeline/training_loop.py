@@ -22,8 +22,7 @@ from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import Origin, RunRecord, RunResult, forget_earlier_best, put_best_back, set_best_aside
 from ding_like.pipeline.rows import update_priorities, warn_of_few_rows
 from ding_like.pipeline.statistics import share_statistics
-from ding_like.report.progress import Limits, Progress
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Limits, Progress, RunConsole
 from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.resume import Saved

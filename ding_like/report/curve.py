@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ding_like.report.experiment import Experiment, names_of
-from ding_like.report.runs import Run
+from ding_like.report.experiment import Experiment, Run, names_of
 from ding_like.report.scores import bootstrap_interval, interval, measure, student_interval
 from ding_like.types import Array, Config
 

@@ -14,8 +14,7 @@ from ding_like import __version__
 from ding_like.errors import ConfigError, escape_controls
 from ding_like.report.compare import SEED_HEADER, estimate_text, seed_cells, summary_of
 from ding_like.report.curve import Plot, plot_experiments, plot_metric, plot_run
-from ding_like.report.experiment import Experiment, Member, seed_log
-from ding_like.report.runs import Run, env_metrics, last_lines
+from ding_like.report.experiment import Experiment, Member, Run, env_metrics, last_lines, seed_log
 from ding_like.report.scores import clock, interval, measure
 from ding_like.types import Config
 from ding_like.utils.files import write_text

@@ -16,8 +16,8 @@ import torch
 from ding_like import __version__
 from ding_like.envs.di_engine_style import BaseEnv
 from ding_like.envs.factory import env_class
-from ding_like.report.progress import Limits
-from ding_like.report.runs import read_result, read_settings
+from ding_like.report.experiment import read_result, read_settings
+from ding_like.report.run_console import Limits
 from ding_like.report.scores import bootstrap_interval, interval, measure, short
 from ding_like.types import Config, EnvManager
 

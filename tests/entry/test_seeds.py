@@ -299,7 +299,7 @@ def test_a_seed_that_died_before_it_saved_begins_again(caplog: pytest.LogCapture
 
 
 def test_seeds_that_failed_all_are_an_error_without_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ding_like.study.seed_runs import Failure
+    from ding_like.study.seeds import Failure
 
     def fail(self: Any, signals: Any) -> None:
         self.failures.append(Failure(0, "ended with status 1", Path("exp/log/seed0.txt"), ("words",)))

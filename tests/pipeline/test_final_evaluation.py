@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ding_like.entry import resume_pipeline, serial_pipeline
-from ding_like.report.runs import read_run
+from ding_like.report.experiment import read_run
 from ding_like.utils.checkpoint import load_state
 from ding_like.worker.evaluator.interaction import InteractionSerialEvaluator
 

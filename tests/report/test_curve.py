@@ -11,8 +11,7 @@ from ding_like.entry.results import report as entry_report
 from ding_like.errors import ConfigError
 from ding_like.report.curve import average, plot_experiments, plot_run, smooth, thin
 from ding_like.report.drawing import save_plot
-from ding_like.report.experiment import Experiment, Member, read_experiments
-from ding_like.report.runs import read_run
+from ding_like.report.experiment import Experiment, Member, read_experiments, read_run
 from tests.report.run_folder import RESULT, report, training_and_evaluation, write_run
 
 

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from ding_like.report.progress import Limits, Progress, Speed, describe_line, describe_rows
+from ding_like.report.run_console import Limits, Progress, Speed, describe_line, describe_rows
 from ding_like.report.scores import clock, measure, short
 
 

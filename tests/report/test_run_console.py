@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 from rich.logging import RichHandler
 
-from ding_like.report.progress import Limits, Progress
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Limits, Progress, RunConsole
 from ding_like.utils.log import PACKAGE_LOGGER
 from tests.support import Clock, wait_until
 

@@ -1,7 +1,7 @@
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.report.runs import read_run
+from ding_like.report.experiment import read_run
 from tests.report.run_folder import RESULT, report, write_run
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from easydict import EasyDict
 
-from ding_like.report.progress import Limits
+from ding_like.report.run_console import Limits
 from ding_like.report.summary import closing_lines, describe_space, opening_lines
 from tests.report.run_folder import RESULT, training_and_evaluation, write_run
 

@@ -16,7 +16,7 @@ from ding_like.pipeline.envs import build_policy, build_single_env, fit_policy_c
 from ding_like.policy import Policy
 from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
 from ding_like.serve.http_server import PolicyServer
-from ding_like.serve.messages import ActRequest
+from ding_like.serve.served import ActRequest
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import atomic_write
 from tests.contracts.policy_cases import ACTING, Case

@@ -18,7 +18,7 @@ from safetensors.numpy import load, save
 from ding_like.comm.keys import read_token
 from ding_like.errors import ConfigError
 from ding_like.serve.http_server import PolicyServer
-from ding_like.serve.messages import ActRequest, ActResponse
+from ding_like.serve.served import ActRequest, ActResponse
 from tests.serve.runs import Run, ask, serving
 
 SMALL = dict(model=dict(encoder_hidden_size_list=[8, 8]))

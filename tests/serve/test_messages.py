@@ -15,7 +15,7 @@ from safetensors.numpy import load, save
 
 from ding_like.agent.observations import ObservationReader
 from ding_like.comm.rest.wire import RefusedError
-from ding_like.serve.messages import JSON, SAFETENSORS, ActResponse, format_of, read_request, write_response
+from ding_like.serve.served import JSON, SAFETENSORS, ActResponse, format_of, read_request, write_response
 
 SPACE = spaces.Dict({"board": spaces.Box(-1, 1, (2, 2), np.float32), "room": spaces.Discrete(3)})
 READER = ObservationReader(SPACE, max_batch=4)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.report.runs import last_lines
+from ding_like.report.experiment import last_lines
 from ding_like.study.child_runs import ChildRuns, Ended, command_line
 from tests.support import wait_until
 

@@ -10,9 +10,9 @@ import pytest
 
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.experiment import SeedsPlan
-from ding_like.study import seed_runs as seeds_run
+from ding_like.study import seeds as seeds_run
 from ding_like.study.child_runs import ChildRuns, text_hash
-from ding_like.study.seed_runs import SeedRuns
+from ding_like.study.seeds import SeedRuns
 from ding_like.utils.resume import ResumeStore
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ding_like.report.progress import Limits
+from ding_like.report.run_console import Limits
 from ding_like.study.child_runs import MetricsTail
-from ding_like.study.seeds_view import SeedsStatus, SeedsView
+from ding_like.study.seeds import SeedsStatus, SeedsView
 from tests.report.run_folder import report
 from tests.support import Clock
 

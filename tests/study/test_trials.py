@@ -20,8 +20,8 @@ from ding_like.study.plan import StudyPlan, read_study_plan, trial_folder
 
 optuna = pytest.importorskip("optuna")
 
-from ding_like.study import results  # noqa: E402
 from ding_like.study import trials as module  # noqa: E402
+from ding_like.study import trials as results  # noqa: E402
 from ding_like.study.trials import ask, open_study  # noqa: E402
 
 ROOT = Path(__file__).parents[2]

@@ -19,8 +19,7 @@ from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
-from ding_like.report.progress import Progress
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
 from ding_like.types import Json
 from ding_like.utils.checkpoint import save_state

@@ -18,8 +18,7 @@ from ding_like.pipeline.ray.scheme import ray_runner
 from ding_like.pipeline.ray.settings import RaySettings, collects_here
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
-from ding_like.report.progress import Limits
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Limits, RunConsole
 
 
 def dqn(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,8 +17,7 @@ from ding_like.pipeline.seed.run import seed_runner
 from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
-from ding_like.report.progress import Limits
-from ding_like.report.run_console import RunConsole
+from ding_like.report.run_console import Limits, RunConsole
 from tests.pipeline.ray import runs
 
 
