@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ding_like.report.experiment import SeedsPlan
 
@@ -80,3 +81,29 @@ def write_seeds(
     command = f"ding -m serial -c my_config.py -s {','.join(map(str, seeds))}"
     SeedsPlan(seeds, "serial", command, "my_config.py", "00", (), ("--env-step", "8000"), 8000, 10**10).save(folder)
     return folder
+
+
+RECORDED: dict[str, Any] = json.loads(Path(__file__).with_name("recorded_runs.json").read_text())
+
+
+def scores_of(name: str) -> list[float]:
+    return [run["result"]["eval_value"] for run in RECORDED[name]["runs"]]
+
+
+def write_recorded(folder: Path, name: str) -> Path:
+    """Write the folder of `dqn` or `ppo` with its five seeds and return it."""
+    for run in RECORDED[name]["runs"]:
+        lines = [
+            {"source": "evaluator", **dict(zip(RECORDED["columns"], row, strict=True))} for row in run["evaluations"]
+        ]
+        write_run(
+            folder / name / f"seed{run['seed']}",
+            lines,
+            seed=run["seed"],
+            stop_value=1e9,
+            result=run["result"],
+            policy=name,
+        )
+    command = RECORDED[name]["command"]
+    SeedsPlan(tuple(range(5)), "serial", command, "c.py", "00", (), (), 8000, 10**10).save(folder / name)
+    return folder / name

@@ -12,8 +12,7 @@ from click.testing import CliRunner
 from ding_like.entry.results import report
 from ding_like.entry.results import report_command as command
 from ding_like.errors import ConfigError
-from tests.report.recorded import write_recorded
-from tests.report.run_folder import RESULT, training_and_evaluation, write_run, write_seeds
+from tests.report.run_folder import RESULT, training_and_evaluation, write_recorded, write_run, write_seeds
 
 _VOID = {"meta", "img"}
 

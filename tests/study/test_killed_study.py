@@ -16,7 +16,7 @@ from ding_like.entry.tune import resume_study
 from tests.support import wait_until
 
 pytest.importorskip("optuna")
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 CONFIG = Path(__file__).with_name("small_config.py")
 PARAMS = ["--param", "policy.learn.learning_rate=log:1e-5..1e-2", "--param", "policy.nstep=int:1..5"]
 
