@@ -27,8 +27,8 @@ from tests.docs.walk import own_modules
 
 # tests/serve/test_page.py runs serve.md, test_walked_pages.py runs use.md, others are run here.
 WITH_PYTHON = (
-    "README.md buffers.md environments.md first_minute.md ranks.md ray.md resume.md seed.md seeds.md self_play.md "
-    "serve.md trackers.md use.md weights.md"
+    "README.md buffers.md environments.md first_minute.md ranks.md ray_parts.md resume.md seed_agent.md seeds.md "
+    "self_play.md serve.md trackers.md use.md weights.md"
 ).split()
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 # The env that docs/environments.md checks.
@@ -141,7 +141,7 @@ def test_the_pair_of_the_resume_page_saves_and_loads() -> None:
 
 @pytest.mark.slow
 def test_the_example_of_the_seeds_page_is_an_experiment(here: Path) -> None:
-    (block,) = blocks("seed.md", "seeds.md")
+    (block,) = blocks("seeds.md")
     names: dict[str, Any] = {}
 
     exec(block, names)

@@ -1,4 +1,4 @@
-"""A trainer takes any object with a network and a training step: the example of docs/seed.md, in plain torch."""
+"""A trainer takes any object with a network and a training step: the example of docs/seed_agent.md, in plain torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 def example() -> dict[str, Any]:
     """Return what the example of the page defines, without its last lines, which train."""
-    text = (ROOT / "docs/seed.md").read_text()
+    text = (ROOT / "docs/seed_agent.md").read_text()
     (code,) = (each for each in re.findall(r"```python\n(.*?)```", text, re.S) if "class PlainAgent" in each)
     found: dict[str, Any] = {}
     exec(code.partition('if __name__ == "__main__":')[0], found)

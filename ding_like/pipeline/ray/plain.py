@@ -1,4 +1,4 @@
-"""Collection and gradients with a user's own actors, algorithms, storages and envs, by the protocol of docs/ray.md."""
+"""Collection and gradients with actors, algorithms, storages and envs of a user (docs/ray_parts.md)."""
 
 from __future__ import annotations
 

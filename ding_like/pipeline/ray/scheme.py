@@ -368,9 +368,10 @@ class Scheme:
     """Workers of a training scheme: `update_worker`, a UWorker over GWorkers over CWorkers.
 
     The factories are CWorker's: those of `SchemeFactories`, whose policies learn with the buffer and the learner of
-    their config, or plain ones (docs/ray.md). `actor_factory` makes actors that learn, `col_actor_factory` may make the
-    collectors'. With 0 `num_col_workers` each gradient worker collects by itself; with up to 1 `num_grad_workers` this
-    process computes gradients. `settings` has the rest, and `side` the learner's side of a run. Raises ConfigError,
+    their config, or plain ones (docs/ray_parts.md). `actor_factory` makes actors that learn,
+    `col_actor_factory` may make the collectors'. With 0 `num_col_workers` each gradient worker collects by itself; with
+    up to 1 `num_grad_workers` this process
+    computes gradients. `settings` has the rest, and `side` the learner's side of a run. Raises ConfigError,
     with the reasons, for patterns that exclude each other. Source: PyTorchRL's Scheme.
     """
 

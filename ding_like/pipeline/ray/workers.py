@@ -62,7 +62,8 @@ class CWorker(Worker):
     """Worker that collects rows with an actor in envs of its own, and evaluates it; without envs it holds parameters.
 
     `set_weights` and `stop_collecting` may be called while it collects. `algo`, `actor`, `storage`, `envs_train` and
-    `envs_test` are as their factories made them; docs/ray.md lists the members of each. Source: PyTorchRL's CWorker.
+    `envs_test` are as their factories made them; docs/ray_parts.md lists the members of each. Source: PyTorchRL's
+    CWorker.
     """
 
     # Any, here and below: a part is of any class that has what is called on it.

@@ -1,4 +1,4 @@
-"""The program of docs/ray.md, whose parts are plain torch, collects, learns and updates."""
+"""The program of docs/ray_parts.md, whose parts are plain torch, collects, learns and updates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.ray import CWorker, CWorkerSet, GWorkerSet, Scheme, UWorker
 
-PAGE = Path(__file__).parents[3] / "docs" / "ray.md"
+PAGE = Path(__file__).parents[3] / "docs" / "ray_parts.md"
 
 
 @pytest.fixture(scope="module")
