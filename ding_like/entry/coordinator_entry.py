@@ -21,9 +21,8 @@ from ding_like.entry.plan import NO_LIMIT, SystemInput, check_limits, check_nste
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError, TrainingError
 from ding_like.pipeline.checks import is_game
-from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
-from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
+from ding_like.pipeline.parallel.coordinator_run import Children, CoordinatorRun
 from ding_like.pipeline.parallel.settings import read_system, serial_parts, system_with_coordinator
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import RunResult, origin_of

@@ -18,8 +18,8 @@ from ding_like.config import FrozenConfig, deep_merge
 from ding_like.entry.plan import Plan
 from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.learners.processes import LearnerProcesses
 from ding_like.pipeline.learners.shares import share_config
+from ding_like.pipeline.learners.synced import LearnerProcesses
 from ding_like.utils.log import log_to_file
 from ding_like.utils.machine import num_cores
 

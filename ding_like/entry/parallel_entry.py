@@ -17,10 +17,10 @@ from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatedR
 from ding_like.entry.learners import check_cores, number_of_learners
 from ding_like.entry.plan import NO_LIMIT, RunArguments, SystemInput, refuse_to_resume
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.children import Children
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
 from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
 from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.coordinator_run import Children
 from ding_like.pipeline.parallel.core.state import STATE_FILE, WORKERS_CONFIG, SavedRun
 from ding_like.pipeline.parallel.settings import FILES, class_of, read_system, serial_parts
 from ding_like.pipeline.record import RunResult

@@ -25,7 +25,7 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import RolloutWorker
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import LearnerSide, SchemeFactories, build_driver
-from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.learners.synced import LearnerProcesses
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
 from ding_like.pipeline.ranks.settings import RankSettings, read_ranks

@@ -11,17 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.chaos.bad_segments import run_bad_segments
-from tests.chaos.clock_jumps import run_clock_jumps
 from tests.chaos.coordinator_kills import run_coordinator_kills
-from tests.chaos.disk_faults import run_disk_faults
 from tests.chaos.kills import run_kills
-from tests.chaos.lost_answers import run_lost_answers
+from tests.chaos.live_faults import run_clock_jumps, run_disk_faults, run_lost_answers, run_pauses, run_restarts
 from tests.chaos.partitions import run_partitions
-from tests.chaos.pauses import run_pauses
 from tests.chaos.report import REPORTS, Report
-from tests.chaos.restarts import run_restarts
-from tests.chaos.seed_kills import run_seed_kills
-from tests.chaos.seed_slow_learner import run_seed_slow_learner
+from tests.chaos.seed_faults import run_seed_kills, run_seed_slow_learner
 from tests.chaos.traffic import run_traffic
 
 LONG: dict[str, Callable[[], Report]] = {

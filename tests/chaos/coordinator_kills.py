@@ -23,7 +23,8 @@ from ding_like.comm.rest.http_client import HttpCoordinator
 from ding_like.comm.rest.wire import RefusedError
 from ding_like.errors import CommError
 from tests.chaos.audit import audit, saved_segments
-from tests.chaos.kills import CONFIG, ROOT
+from tests.chaos.kills import CONFIG
+from tests.chaos.live_run import ROOT
 from tests.chaos.report import Report, spread
 
 _WORKERS = 8

@@ -17,6 +17,7 @@ from ding_like.types import Array
 # An observation is (uid, uid, episode, step, checksum), each a number of 24 bits times 2^-24: exact in float32.
 _BITS = 24
 _SCALE = float(2**_BITS)
+WIDTH = 20_000  # numbers of an observation of WideEnv
 _PRIMES = np.array([73856093, 19349663, 83492791, 15485863], np.uint64)
 
 
@@ -53,6 +54,19 @@ class CountingEnv(gymnasium.Env[Any, Any]):
     def _obs(self) -> Any:
         numbers = np.array([[*self._uid, self._episode, self._step]], np.uint64)
         return np.append(numbers[0], checksum(numbers)).astype(np.float32) / np.float32(_SCALE)
+
+
+class WideEnv(CountingEnv):
+    """Count as CountingEnv does, in observations of 80 kB."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.observation_space = spaces.Box(0.0, 1.0, (WIDTH,), np.float32)
+
+    def _obs(self) -> Any:
+        obs = np.zeros(WIDTH, np.float32)
+        obs[:5] = super()._obs()
+        return obs
 
 
 class Found(NamedTuple):

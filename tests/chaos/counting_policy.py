@@ -7,6 +7,7 @@ them, that is exact in float32, in whatever order it is added up.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 from tests.chaos.counting_env import numbers_of
 
 MARKS = 16  # numbers of a row
+UPDATE_S = 0.1  # of SlowPolicy
 _FACTORS = np.array([0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F], np.uint64)
 
 
@@ -76,3 +78,14 @@ class CountingPolicy(DQNPolicy):
     def apply(self) -> None:
         APPLIED.add(self._params.grad_vector[:MARKS].double().numpy().copy())
         super().apply()
+
+
+@POLICY_REGISTRY.register("slow")
+class SlowPolicy(DQNPolicy):
+    """Learn as DQN does, with a gradient that takes UPDATE_S more."""
+
+    config: dict[str, Any] = dict(type="slow")
+
+    def grad(self, batch: TransitionBatch) -> Any:
+        time.sleep(UPDATE_S)
+        return super().grad(batch)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,12 +13,13 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.chaos.audit import audit
+from tests.chaos.audit import audit, saved_run
 from tests.chaos.ledger import FOLDER, read_ledgers
+from tests.chaos.live_run import ROOT, workers_of
 from tests.chaos.report import Report, spread
 
 CONFIG = Path(__file__).with_name("chaos_config.py")
-ROOT = Path(__file__).parents[2]
+
 _LOOK_S = 0.05
 
 
@@ -106,22 +105,6 @@ def _new_one(launcher: int, role: str, before: list[int]) -> int:
     return -1
 
 
-def workers_of(launcher: int, role: str) -> list[int]:
-    """Return the processes that a launcher has started for a role."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
-            continue  # it has ended in this moment
-        if parent == launcher and role.encode() in words:
-            found.append(int(entry.name))
-    return sorted(found)
-
-
 def _judge(report: Report, folder: Path, kills: list[Kill]) -> None:
     acks = [line for line in read_ledgers(folder / "ledger", "collector") if line["kind"] == "ack"]
     weights = [line for line in read_ledgers(folder / "ledger", "collector") if line["kind"] == "weights"]
@@ -159,10 +142,7 @@ def _judge(report: Report, folder: Path, kills: list[Kill]) -> None:
 
 def _updates_too_many(state: Path) -> int:
     """Return by how much the learner has gone beyond the ratio of the config: 8 updates for 64 env steps after 64."""
-    with sqlite3.connect(state) as db:
-        (text,) = db.execute("SELECT value FROM item WHERE kind = 'run'").fetchone()
-    db.close()
-    run = json.loads(text)
+    run = saved_run(state)
     allowed = (run["book"]["env_step"] - 64) * 8 // 64
     return max(0, run["learn_iter"] - allowed)
 

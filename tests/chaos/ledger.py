@@ -19,7 +19,8 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.collect import UNTRAINED
 from ding_like.pipeline.parallel.comm_collector import FlaskFileSystemCollector
 from ding_like.pipeline.parallel.comm_learner import FlaskFileSystemLearner
-from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
+from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY, COMMANDER_REGISTRY
+from ding_like.worker.commander import NaiveCommander, RunView
 from tests.chaos.counting_env import num_doubled, pack_keys, recognise
 
 FOLDER = "DING_CHAOS_LEDGER"  # environment variable
@@ -191,3 +192,15 @@ class LedgerLearner(FlaskFileSystemLearner):
         folder = Path(self._cfg["main"].exp_name, "learner_state")
         names = [each.name for each in folder.iterdir()] if folder.is_dir() else []
         return max((int(name) for name in names if name.isdecimal()), default=0)
+
+
+END = "DING_CHAOS_END"  # environment variable: a path; the run is to end once it is there
+
+
+@COMMANDER_REGISTRY.register("ending")
+class EndingCommander(NaiveCommander):
+    """Command a run until the file is there."""
+
+    def is_to_end(self, run: RunView) -> bool:
+        path = os.environ.get(END)
+        return super().is_to_end(run) or (path is not None and Path(path).exists())

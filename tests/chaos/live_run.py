@@ -19,10 +19,9 @@ import requests
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from tests.chaos.child import CLOCK
-from tests.chaos.ending import END
-from tests.chaos.kills import ROOT, workers_of
-from tests.chaos.ledger import FOLDER
+from tests.chaos.ledger import END, FOLDER
 
+ROOT = Path(__file__).parents[2]
 DQN = Path(__file__).with_name("chaos_config.py")
 PPO = Path(__file__).with_name("chaos_ppo_config.py")
 LEASE_S, HEARTBEAT_S = 3.0, 1.0
@@ -243,6 +242,22 @@ class LiveRun:
                 process.wait(max(deadline - time.monotonic(), 0.0))
 
 
+def workers_of(launcher: int, role: str) -> list[int]:
+    """Return the processes that a launcher has started for a role."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError, ValueError):
+            continue  # it has ended in this moment
+        if parent == launcher and role.encode() in words:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
 def _environment(pid: int) -> bytes:
     """Return the environment that a process was started with; nothing for one that has ended."""
     try:
@@ -260,7 +275,7 @@ def _write_config(folder: Path, config: Path, collectors: int, system: Mapping[s
         "coordinator": {"lease_ttl_s": LEASE_S, "heartbeat_s": HEARTBEAT_S},
         **system,
     }
-    commander = {"type": "ending", "import_names": ["tests.chaos.ending"]}
+    commander = {"type": "ending", "import_names": ["tests.chaos.ledger"]}
     path = folder / "my_config.py"
     path.write_text(
         f"{config.read_text()}\n"

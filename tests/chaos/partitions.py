@@ -13,8 +13,9 @@ from typing import Any
 
 from ding_like.comm.keys import make_keys
 from tests.chaos.audit import audit
-from tests.chaos.kills import CONFIG, ROOT, wait_for_ledgers
+from tests.chaos.kills import CONFIG, wait_for_ledgers
 from tests.chaos.ledger import FOLDER, read_ledgers
+from tests.chaos.live_run import ROOT
 from tests.chaos.report import Report
 from tests.entry.test_namespaces import HOSTS, Net, ip
 

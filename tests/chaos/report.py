@@ -1,10 +1,13 @@
-"""Write what a scenario found: a JSON file, and a table of its checks."""
+"""Write what a scenario found: a JSON file, and a table of its checks.
+
+`python -m tests.chaos.report` writes the table of faults on the page on parallel runs from the reports.
+"""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +68,140 @@ def spread(values: Sequence[float]) -> dict[str, float]:
         "p95": round(ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)], 3),
         "worst": round(ordered[-1], 3),
     }
+
+
+PAGE = Path(__file__).parents[2] / "docs/parallel.md"
+_HEAD = "| what was done | lost | doubled | back after, s: median, worst |\n|---|---|---|---|\n"
+
+Plain = dict[str, Any]
+
+
+def table() -> str:
+    """Return the table of all reports that there are. Raises ValueError for one that has missed a bar."""
+    return _HEAD + "".join(f"{row}\n" for name, make in _ROWS.items() for row in _rows_of(name, make))
+
+
+def write() -> None:
+    """Put the table in the place of the one on the page."""
+    text = PAGE.read_text()
+    first = text.index(_HEAD)
+    behind = text.index("\n\n", first) + 1
+    PAGE.write_text(text[:first] + table() + text[behind:])
+
+
+def _rows_of(name: str, make: Callable[[Plain, Plain], list[str]]) -> list[str]:
+    path = REPORTS / f"chaos_{name}.json"
+    if not path.exists():
+        return []
+    report = json.loads(path.read_text())
+    missed = [check["what"] for check in report["checks"] if not check["ok"]]
+    if missed:
+        raise ValueError(f"{path.name} has missed {missed}, and the page says that none was")
+    return make(report["setting"], report["figures"])
+
+
+def _worker_kills(setting: Plain, found: Plain) -> list[str]:
+    times = f"{setting['minutes']} minutes"
+    return [
+        f"| {setting['collector_kills']} kills of {setting['collectors']} collectors in {times} | "
+        f"0 of {found['rows']:,} rows | 0 | {_two(found['collector_back_s'])} |",
+        f"| {setting['learner_kills']} kills of the learner in the same minutes | 0 saved updates | 0 | "
+        f"{_two(found['learner_back_s'])} |",
+    ]
+
+
+def _coordinator_kills(setting: Plain, found: Plain) -> list[str]:
+    return [
+        f"| {setting['kills']} kills of the coordinator under {found['messages_per_s']:.0f} messages a second | "
+        f"0 of {found['rows']:,} rows | 0 | {_two(found['ready_s'])} (to answer), {_two(found['all_back_s'])} "
+        "(all workers) |"
+    ]
+
+
+def _partitions(setting: Plain, found: Plain) -> list[str]:
+    seconds = [f"{each:g}" for _, each in sorted(setting["cuts"], key=lambda cut: float(cut[1]))]
+    back = [cut["back_s"] for cut in found["back_s"]]
+    return [
+        f"| hosts cut off for {_listed(seconds)} s | 0 of {found['rows']:,} rows | 0 | "
+        f"{statistics.median(back):.2f}, {max(back):.2f} (after healing) |"
+    ]
+
+
+def _bad_segments(setting: Plain, found: Plain) -> list[str]:
+    num_bad = sum(found["spoiled"].values())
+    return [
+        f"| {setting['segments']:,} segments, {num_bad} of them bad in five ways | 0 bad rows trained on | 0 | "
+        f"{found['slowest_batch_s']:.2f} (slowest batch) |"
+    ]
+
+
+def _bad_traffic(setting: Plain, found: Plain) -> list[str]:
+    return [f"| eight kinds of bad traffic, of {setting['workers']} workers | 0 of {found['rows']:,} rows | 0 | - |"]
+
+
+def _live(what: Callable[[Plain, Plain], str]) -> Callable[[Plain, Plain], list[str]]:
+    """Return what makes the row of a scenario on a live run: rows and updates were all there in the end."""
+
+    def make(setting: Plain, found: Plain) -> list[str]:
+        back = _two(found["back_s"]) if "back_s" in found else "-"
+        updates, unit = found.get("updates_learned"), "updates"
+        if updates is None:
+            updates, unit = found["batches_learned"], "batches"
+        name = str(setting["policy"]).upper()
+        mode = ", on one machine" if setting.get("mode") == "parallel" else ""
+        lost = f"0 of {found['acked_rows']:,} rows, 0 of {updates:,} {unit}"
+        return [f"| {name}{mode}: {what(setting, found)} | {lost} | 0 | {back} |"]
+
+    return make
+
+
+def _pauses(setting: Plain, found: Plain) -> str:
+    parts = _listed([f"{each:g}" for each in setting["parts_of_a_lease"]])
+    return f"{_listed(setting['roles'])} paused for {parts} leases"
+
+
+def _restarts(setting: Plain, found: Plain) -> str:
+    kills = len(setting["routes"]) * setting["rounds"]
+    words = f"{kills} kills of the coordinator between taking a message and answering it"
+    return words + (f", {setting['learner_kills']} of the learner" if setting["learner_kills"] else "")
+
+
+def _disk_faults(setting: Plain, found: Plain) -> str:
+    kinds: dict[str, list[str]] = {}
+    for what, seconds in setting["faults"]:
+        kinds.setdefault(what, []).append(f"{seconds:g}")
+    return "; ".join(f"{what} for {_listed(seconds)} s" for what, seconds in kinds.items())
+
+
+def _clock_jumps(setting: Plain, found: Plain) -> str:
+    jumps = _listed([f"{each:+g}" for each in setting["jumps_s"] if each])
+    return f"clocks of {_listed(setting['names'])} set to {jumps} s, in turn"
+
+
+_ROWS: dict[str, Callable[[Plain, Plain], list[str]]] = {
+    "worker_kills": _worker_kills,
+    "coordinator_kills": _coordinator_kills,
+    "partitions": _partitions,
+    "bad_segments": _bad_segments,
+    "bad_traffic": _bad_traffic,
+    **dict.fromkeys(("pauses_dqn", "pauses_ppo", "pauses_dqn_parallel"), _live(_pauses)),
+    **dict.fromkeys(
+        ("lost_answers_dqn", "lost_answers_ppo"),
+        _live(lambda setting, found: f"{sum(found['lost'].values()):,} answers lost, of every route"),
+    ),
+    **dict.fromkeys(("restarts_dqn", "restarts_ppo"), _live(_restarts)),
+    **dict.fromkeys(("disk_faults_dqn", "disk_faults_dqn_parallel"), _live(_disk_faults)),
+    **dict.fromkeys(("clock_jumps_dqn", "clock_jumps_ppo"), _live(_clock_jumps)),
+}
+
+
+def _listed(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _two(spread: dict[str, float]) -> str:
+    return f"{spread['median']:.2f}, {spread['worst']:.2f}"
+
+
+if __name__ == "__main__":
+    write()

@@ -1,16 +1,17 @@
-"""Be the driver of a run with central inference, kill its processes by a plan, and write down what came of it.
+"""Be the driver of a run with central inference, and write down what came of it.
 
-`python -m tests.chaos.seed_child FOLDER`: reads `plan.json` there, trains into `run/`, writes `found.json`.
+`python -m tests.chaos.seed_child FOLDER`: reads `plan.json` there, trains into `run/`, writes `found.json`. A plan with
+`strikes` has processes killed; without, the learner is slow, and memory and queue are looked at.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -26,10 +27,10 @@ from ding_like.entry.plan import NO_LIMIT, RunArguments
 from ding_like.entry.seed_entry import SeedMode
 from ding_like.entry.seed_trainer import Trainer, TrainingResult
 from tests.chaos.counting_policy import APPLIED, MARKS
-from tests.chaos.ray_audit import audit_rows, audit_updates
-from tests.chaos.run_recorder import Recorder
+from tests.chaos.run_recorder import Recorder, audit_rows, audit_updates
 
-CONFIG = Path(__file__).with_name("ray_config.py")
+COUNTED, SLOW = (Path(__file__).with_name(f"{name}_config.py") for name in ("ray", "slow_learner"))
+_EVERY_S = 0.1
 _LOOK_S = 0.01
 _PATIENCE_S = 60.0  # for a process to strike
 
@@ -107,24 +108,73 @@ class Striker:
         raise TimeoutError(f"no {kind} is at work")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    folder = parser.parse_args(argv).folder
+class Watch:
+    """Look at this process's memory and at the queue of its way of rows, from when its workers are ready."""
+
+    def __init__(self) -> None:
+        self.samples: list[dict[str, Any]] = []
+        self.server: RowServer | None = None
+        self._is_ready = threading.Event()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def install(self) -> None:
+        """Begin to look once the workers are ready."""
+        watch, start, start_server = self, Processes.start, RowServer.start
+
+        def note_start(self: Processes, **named: Any) -> bool:
+            are_ready = start(self, **named)
+            watch._is_ready.set()
+            return are_ready
+
+        def keep_server(self: RowServer) -> RowServer:
+            watch.server = self
+            return start_server(self)
+
+        Processes.start = note_start  # type: ignore[method-assign]
+        RowServer.start = keep_server  # type: ignore[method-assign]
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._is_over.set()
+        self._thread.join(10.0)
+
+    def _run(self) -> None:
+        self._is_ready.wait(120.0)
+        while not self._is_over.wait(_EVERY_S):
+            assert self.server is not None
+            rss_mb = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+            self.samples.append({"rss_mb": round(rss_mb, 1), "queue_depth": self.server.queue_depth})
+
+
+def main(folder: Path) -> None:
     plan = json.loads((folder / "plan.json").read_text())
-    recorder = SeedRecorder()
-    recorder.install()
-    striker = Striker(plan["strikes"], recorder, seed=plan["seed"])
-    thread = threading.Thread(target=striker.run, name="striker", daemon=True)
-    thread.start()
+    if "strikes" not in plan:
+        watch = Watch()
+        watch.install()
+        result = train(SLOW, plan, folder)
+        watch.stop()
+        assert watch.server is not None
+        found = {"samples": watch.samples, "training_s": result.seconds, "counts": watch.server.counts}
+    else:
+        recorder = SeedRecorder()
+        recorder.install()
+        striker = Striker(plan["strikes"], recorder, seed=plan["seed"])
+        thread = threading.Thread(target=striker.run, name="striker", daemon=True)
+        thread.start()
+        result = train(COUNTED, plan, folder)
+        thread.join(_PATIENCE_S)
+        found = what_was_found(recorder, striker, result)
+    (folder / "found.json").write_text(json.dumps(found))
+
+
+def train(config: Path, plan: dict[str, Any], folder: Path) -> TrainingResult:
     arguments = RunArguments("seed", plan["seed"], NO_LIMIT, NO_LIMIT, dynamic_seed=True)
-    run = SeedMode.of(str(CONFIG), arguments, overrides=plan["overrides"], exp_name=str(folder / "run")).plan
-    result = Trainer.of_plan(run).start(plan["duration_s"])
-    thread.join(_PATIENCE_S)
-    write_found(folder, recorder, striker, result)
+    run = SeedMode.of(str(config), arguments, overrides=plan["overrides"], exp_name=str(folder / "run")).plan
+    return Trainer.of_plan(run).start(plan["duration_s"])
 
 
-def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: TrainingResult) -> None:
+def what_was_found(recorder: SeedRecorder, striker: Striker, result: TrainingResult) -> dict[str, Any]:
     assert recorder.server is not None
     drawn = np.array(recorder.drawn, np.float64).reshape(-1, MARKS)
     times = [at_s for *_, at_s in recorder.acknowledged]
@@ -133,7 +183,7 @@ def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: 
     for each in striker.struck:
         after = [at_s - each["at"] for at_s in times if at_s > each["at"]]
         again.setdefault(each["kind"], []).append(round(min(after, default=float("inf")), 3))
-    found = {
+    return {
         "rows": audit_rows(recorder.handed_over, recorder.stored)._asdict(),
         "updates": audit_updates(drawn, APPLIED.all())._asdict(),
         "segments": len(recorder.handed_over),
@@ -147,8 +197,7 @@ def write_found(folder: Path, recorder: SeedRecorder, striker: Striker, result: 
         "longest_without_rows_s": round(max(b - a for a, b in itertools.pairwise(times)), 3),
         "rows_again_after_s": again,
     }
-    (folder / "found.json").write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))

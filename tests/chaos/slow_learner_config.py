@@ -18,8 +18,8 @@ main_config = dict(
     ),
 )  # fmt: skip
 create_config = dict(
-    env=dict(type="tests.chaos.slow_learner:WideEnv"),
+    env=dict(type="tests.chaos.counting_env:WideEnv"),
     env_manager=dict(type="base"),
-    policy=dict(type="slow", import_names=["tests.chaos.slow_learner"]),
+    policy=dict(type="slow", import_names=["tests.chaos.counting_policy"]),
 )
 system_config = dict(seed=dict(actor_processes=2, inference_servers=1))

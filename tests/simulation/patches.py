@@ -29,7 +29,7 @@ _PACKAGES = (
     "ding_like.worker.commander",
 )
 # What others bring in, which is made for real processes.
-_NOT = ("ding_like.pipeline.parallel.children",)
+_NOT = ("ding_like.pipeline.parallel.coordinator_run",)
 _FACTORIES = {
     threading.Event: "Event",
     threading.Condition: "Condition",

@@ -28,7 +28,7 @@ from ding_like.errors import CheckpointError, CommError, SchemaError
 from ding_like.pipeline.checks import has_league
 from ding_like.pipeline.components import FINAL_NUMBER, build_evaluator, build_learner, final_episodes, rows_schema
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, build_policy, fit_policy_config, one_player_sees
-from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
+from ding_like.pipeline.learners.synced import LearnerAggregator
 from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
 from ding_like.pipeline.self_play import Opponents
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics

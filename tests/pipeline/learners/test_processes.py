@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import CommError
-from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.learners.synced import LearnerProcesses
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +30,7 @@ threading.Event().wait(60)
 PARENT = """
 import sys, threading
 from pathlib import Path
-from ding_like.pipeline.learners.processes import LearnerProcesses
+from ding_like.pipeline.learners.synced import LearnerProcesses
 command = [sys.executable, "-c", sys.argv[1]]
 with LearnerProcesses(lambda rank, store: command, world_size=2, log_folder=Path(sys.argv[2])) as it:
     print(it.pid(1), flush=True)

@@ -13,7 +13,7 @@ from ding_like.comm.column_bytes import pack, pack_batch, unpack, unpack_batch
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
+from ding_like.pipeline.learners.synced import LearnerAggregator
 from ding_like.utils.seeding import make_rng
 from tests.contracts.grad_cases import GRAD_CASES, batches_of
 from tests.contracts.policy_cases import make

@@ -26,9 +26,13 @@ from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.components import build_collector
 from ding_like.pipeline.envs import build_collect_env, build_policy, fit_policy_config
-from ding_like.pipeline.learners.processes import LearnerProcesses
-from ding_like.pipeline.learners.synced import EqualityCheck, join_policy, share_state
-from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
+from ding_like.pipeline.learners.synced import (
+    EqualityCheck,
+    LearnerAggregator,
+    LearnerProcesses,
+    join_policy,
+    share_state,
+)
 from ding_like.policy import Policy
 from ding_like.types import State
 from ding_like.utils.processes import watch_parent

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import TrainingError
-from ding_like.pipeline.parallel.children import Children
+from ding_like.pipeline.parallel.coordinator_run import Children
 from tests.support import wait_until
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.config import read_config
 from ding_like.errors import CommError
-from ding_like.pipeline.parallel.learner_aggregator import LearnerAggregator
+from ding_like.pipeline.learners.synced import LearnerAggregator
 from ding_like.utils.resume import ResumeStore
 from tests.pipeline.parallel.runs import running, working
 
