@@ -8,7 +8,7 @@ from benchmarks.table import Contender
 
 
 class Bar(NamedTuple):
-    """Say how much `ours` may cost: at most `limit` times what `against` costs, or `limit` itself."""
+    """Bound of what `ours` may cost: at most `limit` times what `against` costs, or `limit` itself."""
 
     ours: str
     against: str | None  # None: no ratio, but the figure itself

@@ -62,7 +62,7 @@ _SECONDS = {"gunicorn:1000": 600.0}
 
 
 class Case(NamedTuple):
-    """Say under which server how many collectors run, and for how long."""
+    """Load: the server, how many collectors run, and for how long."""
 
     server: str
     collectors: int
@@ -81,7 +81,7 @@ class Case(NamedTuple):
 
 
 class Client:
-    """Hold one worker's connection and count what it is answered."""
+    """Connection of one worker, which counts the replies."""
 
     def __init__(self, port: int, key: bytes, role: str, number: int) -> None:
         self._port, self._role, self._number = port, role, number

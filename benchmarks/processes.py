@@ -1,6 +1,6 @@
 """Count the processor time and the memory of all processes that a command starts, those that have ended included.
 
-Where the user may make a control group (cgroup 2), the kernel counts: exact, and nobody gets out of it. Elsewhere
+Where the user may make a control group (cgroup 2), the kernel counts: exact, and no process leaves it. Elsewhere
 `Tree` follows parents and children, which is near, not exact.
 """
 
@@ -28,7 +28,7 @@ _TREE_EVERY_S = 0.05
 
 
 class Group(Protocol):
-    """Be all processes that one command has started, and that they have started."""
+    """All processes that one command has started, and that they have started."""
 
     how: str  # "cgroup" or "tree"
 
@@ -46,7 +46,7 @@ class Group(Protocol):
 
 
 class ControlGroup:
-    """Have the kernel count, in a control group of its own below this process's."""
+    """Counter of the kernel, in a control group of its own below this process's."""
 
     how = "cgroup"
 
@@ -106,7 +106,7 @@ class Tree:
 
     Two counts are kept, neither of which is ever too much: what was last seen of each process, which misses the last
     `_TREE_EVERY_S` of each; and what living ones and parents that waited for their children say, which misses children
-    that nobody waited for (SIGCHLD ignored). The larger one is returned.
+    that no process waited for (SIGCHLD ignored). The larger one is returned.
     """
 
     how = "tree"
@@ -184,7 +184,7 @@ def _popens() -> list[subprocess.Popen[Any]]:
 
 
 class _Stat:
-    """Hold what /proc says of a process."""
+    """Readings of a process from /proc."""
 
     __slots__ = ("own_s", "parent", "reaped_s", "started", "state")
 

@@ -20,7 +20,7 @@ class DirtyTreeError(Exception):
 
 
 class Provenance(NamedTuple):
-    """Hold the commit (None: not a checkout) and the files that differed from it."""
+    """Commit (None: not a checkout) and the files that differed from it."""
 
     commit: str | None
     changed: tuple[str, ...]

@@ -29,7 +29,7 @@ class ContenderError(Exception):
 
 
 class Series(NamedTuple):
-    """Hold one metric of one contender, a value for each round."""
+    """Metric of one contender, a value for each round."""
 
     name: str
     metric: str
@@ -38,7 +38,7 @@ class Series(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Hold what all rounds of one benchmark printed."""
+    """Output of all rounds of one benchmark."""
 
     series: list[Series]
     versions: dict[str, Mapping[str, str]]  # by contender

@@ -39,7 +39,7 @@ FORMS = {"json": JSON, "safetensors": TENSORS}
 ROWS = (1, 32)
 LAYERS = dict(actor_head_hidden_size=256, critic_head_hidden_size=256)
 PROCESSES = 2
-ALONE = 500  # requests of each kind with nobody else asking
+ALONE = 500  # requests of each kind with no other client
 DEADLINE_S = 300.0
 _TOLD_EVERY = 20  # requests
 
@@ -104,7 +104,7 @@ def ask_often(client: Client, count: int, tell: Any) -> None:
             if number % _TOLD_EVERY == 0:
                 tell(_TOLD_EVERY)
         tell(count % _TOLD_EVERY)
-    except Exception as error:  # of any kind: whoever waits for the figures is to hear of it
+    except Exception as error:  # of any kind: the process that waits for the figures receives it
         tell(f"{type(error).__name__}: {error}")
     finally:
         client.close()
@@ -141,7 +141,7 @@ def expectations(run: Run, train_iters: range) -> dict[int, tuple[np.ndarray, di
 def start_server(folder: Path) -> tuple[subprocess.Popen[str], int]:
     """Return a process that serves, and its port."""
     command = [sys.executable, "-u", "-m", "ding_like.entry.cli", "serve", str(folder)]
-    command += ["--checkpoint", "newest", "--reload-s", "0.05"]
+    command += ["--checkpoint", "newest", "--reload-s", "0.05", "--import", "tests.serve.toy_envs"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True, env=environment)
     assert process.stdout is not None

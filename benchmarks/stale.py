@@ -56,7 +56,7 @@ _BENCHMARKS = {
 
 
 class Recording(NamedTuple):
-    """Hold a recorded file, what it depends on, and the command that makes it again."""
+    """Recorded file, what it depends on, and the command that makes it again."""
 
     path: str
     depends_on: tuple[str, ...]  # paths of the tree, or patterns of git
@@ -64,7 +64,7 @@ class Recording(NamedTuple):
 
 
 class Age(NamedTuple):
-    """Hold how old a recording is."""
+    """Age of a recording."""
 
     recording: Recording
     commit: str | None  # None: git knows nothing of it
@@ -73,7 +73,7 @@ class Age(NamedTuple):
 
 
 def recordings(root: Path = ROOT) -> Iterator[Recording]:
-    """Yield every recorded file of the tree. Raises KeyError for one that nobody knows how to make again."""
+    """Yield every recorded file of the tree. Raises KeyError for one that no command makes again."""
     for path in sorted((root / "docs/learning").glob("*.json")):
         yield _learning(path, root)
     for path in sorted((root / "benchmarks/results").glob("*.jsonl")):

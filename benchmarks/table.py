@@ -11,7 +11,7 @@ VENVS = Path(os.environ.get("BENCH_VENVS", Path.home() / ".cache" / "ding_bench"
 
 
 class Contender(NamedTuple):
-    """Say how one contender runs: a module of `benchmarks.contenders`, its arguments, its environment."""
+    """Command of one contender: a module of `benchmarks.contenders`, its arguments, its environment."""
 
     script: str
     args: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Contender(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Hold a ratio of two figures that were both measured elsewhere, on one machine: what, where, and who tells."""
+    """Ratio of two figures that another source measured on one machine: what, where, and the source."""
 
     name: str
     metric: str
@@ -39,7 +39,7 @@ class Given(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Say what the ratio of a contender of ours to another must be: at least so much, or at most."""
+    """Bar of the ratio of a contender of ours to another: at least so much, or at most."""
 
     ours: str
     against: str

@@ -18,7 +18,7 @@ from dizoo.atari.envs import AtariEnv
 
 @ENV_REGISTRY.register("pong_judged_briefly")
 class PongJudgedBriefly(AtariEnv):
-    """Make Pong; episodes of evaluations are short, as a run ends with 20 of them after the clock has stopped."""
+    """Env of Pong; episodes of evaluations are short, as a run ends with 20 of them after the clock has stopped."""
 
     @classmethod
     def create_evaluator_env_cfg(cls, cfg: Any) -> list[Any]:

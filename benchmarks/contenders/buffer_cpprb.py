@@ -18,7 +18,7 @@ _OBS = {"shape": 4, "dtype": np.float32}
 
 
 class Buffer:
-    """Keep obs and next_obs in columns of their own."""
+    """Storage with obs and next_obs in columns of their own."""
 
     def __init__(self, rows: int) -> None:
         self._buffer = cpprb.ReplayBuffer(rows, {"obs": _OBS, "next_obs": _OBS, **_REST})
@@ -49,7 +49,7 @@ class PrioritisedBuffer(Buffer):
 
 
 class FrameBuffer(Buffer):
-    """Store a frame once; stacks have their frames on the last axis, and episodes' ends are told."""
+    """Storage of each frame once; stacks have their frames on the last axis, and the caller marks ends of episodes."""
 
     def __init__(self, rows: int) -> None:
         stack = {"shape": (84, 84, FRAME_STACK), "dtype": np.uint8}

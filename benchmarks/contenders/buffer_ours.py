@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,7 +52,7 @@ class Buffer:
 
 
 class ReplacingBuffer(Buffer):
-    """Let a row come twice in a sample, as all peers do."""
+    """Sampler that may draw a row twice, as those of all peers."""
 
     def sample(self, size: int) -> Mapping[str, Any]:
         return self._tensors(self._buffer.sample(size, 0, replace=True))
@@ -90,14 +91,13 @@ class SequenceBuffer(CollectedBuffer):
 def _prioritised(rows: int, *, compiled: bool) -> Buffer:
     """Return a prioritised buffer that runs in numpy, or in its compiled part."""
     from ding_like.data import compiled as home
-    from ding_like.data import sum_tree
-    from ding_like.worker.replay_buffer import row_records
 
     part = home.compiled_part()
     if compiled and part is None:
         raise SystemExit("the compiled part of the replay buffers was not built: install again with a C compiler")
-    for module in (home, sum_tree, row_records):
-        module.compiled_part = lambda: part if compiled else None  # type: ignore[attr-defined]
+    for name, module in list(sys.modules.items()):
+        if name.startswith("ding_like.") and hasattr(module, "compiled_part"):
+            module.compiled_part = lambda: part if compiled else None  # type: ignore[attr-defined]
     return Buffer(rows, type="advanced")
 
 

@@ -25,7 +25,7 @@ _CALLS_A_LOOK = 16  # a look at the clock costs as much as a small push
 
 
 class Adapter(Protocol):
-    """Say what a contender makes of its buffer; `update` only where there are priorities."""
+    """Functions that a contender makes of its buffer; `update` only where there are priorities."""
 
     def prepare(self, columns: Columns) -> Any:
         """Return rows as this library's collector would hand them over; not timed."""

@@ -17,7 +17,7 @@ _CALL_STEPS = 256
 
 
 class Silent(BaseCallback):
-    """Do nothing at every step."""
+    """Callback without effect."""
 
     def _on_step(self) -> bool:
         return True

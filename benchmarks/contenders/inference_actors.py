@@ -53,14 +53,14 @@ def make_factories(network: str, *, lanes: int) -> SchemeFactories:
 
 
 class Sizes(NamedTuple):
-    """Hold what a server has computed since it began."""
+    """Counts of what a server has computed since it began."""
 
     observations: int
     batches: int
 
 
 class Shared(NamedTuple):
-    """Hold what actors and their starter share."""
+    """State that actors share with the process that started them."""
 
     counts: Any  # observations acted on, by actor. Any, here and below: ctypes in shared memory have no useful types
     latencies: Any  # seconds of calls while `is_measured`, [actors, _NUM_LATENCIES]

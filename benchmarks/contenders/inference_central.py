@@ -24,7 +24,7 @@ _START_S = 120.0
 
 
 class Central:
-    """Hold how actors reach the server, and what it has computed, as it tells once a second."""
+    """Address of the server, and what it has computed, which it reports once a second."""
 
     def __init__(self, reach: Reach, rows: RowServer, pids: dict[str, int]) -> None:
         self.reach = reach
@@ -37,7 +37,7 @@ class Central:
         return Sizes(int(told.get("observations", 0)), int(told.get("batches", 0)))
 
     def mean_batch(self, *, since: Sizes) -> float:
-        """Return the mean number of observations in a batch since then; NaN where none was told."""
+        """Return the mean number of observations in a batch since then; NaN without a report."""
         now = self.sizes()
         batches = now.batches - since.batches
         return (now.observations - since.observations) / batches if batches else float("nan")

@@ -24,7 +24,7 @@ def run_work(steps: int, *, workers: int, overrides: list[str]) -> None:
     batches = steps // BATCH
 
     class MarkHook(LearnerHook):
-        """Say when the first and the last batch have been trained on; hooks run before the count goes up."""
+        """Hook that records when the first and the last batch were trained on; it runs before the count goes up."""
 
         def __call__(self, engine: BaseLearner) -> None:
             updates = engine.train_iter + 1

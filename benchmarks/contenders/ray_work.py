@@ -37,7 +37,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class Mark(NamedTuple):
-    """Hold what was read when a run said where it is."""
+    """Readings at the time of a mark of a run."""
 
     wall_s: float  # since the start of the command
     cpu_s: float
@@ -45,17 +45,17 @@ class Mark(NamedTuple):
 
 
 def mark(name: str, **facts: Any) -> None:
-    """Say where this run is, and wait until its time has been read; nothing happens in a run that nobody measures."""
+    """Mark a point of this run, and wait until the benchmark has read the time; without a benchmark nothing happens."""
     if (pipes := os.environ.get(_MARKS)) is None:
         return
     to, back = (int(each) for each in pipes.split())
     os.write(to, (json.dumps({"name": name, **facts}) + "\n").encode())
     if os.read(back, 1) != b"\n":
-        raise RuntimeError("whoever measures this run has gone")
+        raise RuntimeError("the benchmark that measures this run has ended")
 
 
 def be_measured() -> None:
-    """Keep the pipes of `mark` out of processes that this one starts, and end with whoever measures."""
+    """Keep the pipes of `mark` out of processes that this one starts, and end with the benchmark."""
     if (pipes := os.environ.get(_MARKS)) is None:
         return
     for each in pipes.split():
@@ -64,7 +64,7 @@ def be_measured() -> None:
 
 
 class Run(NamedTuple):
-    """Hold what a run took, in all its processes."""
+    """Cost of a run in all its processes."""
 
     marks: dict[str, Mark]
     wall_s: float

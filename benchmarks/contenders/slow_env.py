@@ -12,7 +12,7 @@ STEP_S = 0.0005
 
 
 class SlowCartPole(CartPoleEnv):
-    """Be busy for `STEP_S` of the thread's own time: who waits for a processor is not done sooner."""
+    """Env whose step takes `STEP_S` of its thread's own time: waiting for a processor does not count."""
 
     def step(self, action: Any) -> Any:
         end_s = time.thread_time() + STEP_S

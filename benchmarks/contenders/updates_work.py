@@ -29,7 +29,7 @@ _WARM_UPDATES = 50
 
 
 class Step(NamedTuple):
-    """Hold one step of all lanes: [E, ...] each."""
+    """Step of all lanes: [E, ...] each."""
 
     obs: np.ndarray
     action: np.ndarray

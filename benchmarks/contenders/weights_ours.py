@@ -41,7 +41,7 @@ def _weights(module: nn.Module, version: int) -> Weights:
 
 
 class Channel(work.Base):
-    """Be a way that has a WeightPublisher here and a WeightReader in each worker."""
+    """Transport with a WeightPublisher here and a WeightReader in each worker."""
 
     publisher: WeightPublisher
 
@@ -187,7 +187,7 @@ def _coordinate(folder: Path, tell: Any, may_end: Any) -> None:
         path_data=str(folder / "data"),
         path_policy=str(folder / "policy"),
         num_collectors=work.NUM_WORKERS + 1,
-        # Nobody sends heartbeats here.
+        # No worker sends heartbeats here.
         coordinator=dict(lease_ttl_s=3600.0, heartbeat_s=600.0, publish_timeout_s=3600.0),
     )
     cfg = dict(main=compile_config(main, create, seed=0, renew_dir=False), system=system, key_file=folder / "keys.json")
@@ -225,7 +225,7 @@ class Updater(work.Base):
         worker = WeightUpdateWorker(self._open_store(is_master=False), index + 1, module)
         for _ in range(self.num_versions):
             if worker.step(timeout_s=work.DEADLINE_S) is None:
-                raise TimeoutError(f"worker {index} was told nothing")
+                raise TimeoutError(f"worker {index} received nothing")
         done.wait(work.DEADLINE_S)
         worker.close()
 

@@ -54,7 +54,7 @@ class Way(Protocol):
 
 
 class Base:
-    """Hold what most ways have in common."""
+    """Base of most transports."""
 
     in_process = False
     acknowledges = False
@@ -83,7 +83,7 @@ def _make_module(megabytes: int) -> nn.Module:
 
 
 class Expected:
-    """Know what the weights of each version are: those of the seed, and the version added to each."""
+    """Weights of each version: those of the seed, and the version added to each."""
 
     def __init__(self, module: nn.Module) -> None:
         self._state = {name: each.clone() for name, each in module.state_dict().items()}
@@ -124,7 +124,7 @@ def _work(way: Way, index: int, megabytes: int, signals: _Signals) -> None:
 
 
 class _Signals:
-    """Hold what the sender and its workers tell one another by."""
+    """Channels between the sender and its workers."""
 
     def __init__(self, context: Any, last: int) -> None:
         self.ready, self.applied, self.right = (context.Semaphore(0) for _ in range(3))
@@ -139,7 +139,7 @@ class _Signals:
 
 
 class _Threads:
-    """Be the context of workers that are threads."""
+    """Context of workers that are threads."""
 
     Semaphore = staticmethod(threading.Semaphore)
     Event = staticmethod(threading.Event)

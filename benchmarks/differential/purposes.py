@@ -22,13 +22,13 @@ class Purpose(NamedTuple):
 
 
 class Purposes:
-    """Hold all that differs on purpose."""
+    """All differences on purpose."""
 
     def __init__(self, purposes: Sequence[Purpose]) -> None:
         self._purposes = purposes
 
     def reason(self, case: str, aspect: str, given: Sequence[str]) -> str | None:
-        """Return why they differ there, where our calls gave this; None: nobody meant it."""
+        """Return why they differ there, where our calls gave this; None: it is not on purpose."""
         return next((each.reason for each in self._purposes if each.holds(case, aspect, given)), None)
 
     def unused(self, cases: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -62,7 +62,8 @@ PURPOSES = Purposes(
         Purpose(
             _SEVERAL,
             ("order",),
-            "All ranks are told before any is awaited: a push takes as long as the slowest rank, not as all together.",
+            "All ranks are sent the message before any is awaited: a push takes as long as the slowest rank, not as all"
+            " together.",
         ),
         Purpose(
             ("constructor, num_workers=0",),
@@ -99,8 +100,8 @@ PURPOSES = Purposes(
         Purpose(
             ("push_weights(None, 4) of 3", "push_weights(None, [[]4]) of 3"),
             _ALL,
-            "A rank that is not there is refused before anything is sent. There it is told and sent to, and then an "
-            "IndexError comes.",
+            "A rank that is not there is refused before anything is sent. There it is notified and sent to, and then "
+            "an IndexError comes.",
             ("raises ValueError",),
         ),
         Purpose(

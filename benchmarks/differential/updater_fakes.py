@@ -21,7 +21,7 @@ _UPDATE = b"update_weights"
 
 
 class FakeStore:
-    """Keep values as a TCPStore does, log all calls, and answer for the workers.
+    """Stand-in for a TCPStore that logs all calls, and answers for the workers.
 
     `answers` holds by rank what a worker answers to `update_weights`, None for one that never does.
     """
@@ -63,7 +63,7 @@ class Updater(Protocol):
 
 
 class Side:
-    """Make updaters of one library, and log what they do."""
+    """Factory of one library's updaters that logs what they do."""
 
     name: str
 

@@ -35,7 +35,7 @@ _OWN_KEYS = ("_in", "_out")  # what the page tells of; others are each library's
 
 
 class Run:
-    """Hold one library's side of one case, and what came of its calls."""
+    """One library's side of one case, and the results of its calls."""
 
     def __init__(self, side: Side) -> None:
         self.side = side
@@ -355,7 +355,7 @@ def main(argv: list[str] | None = None) -> None:
     num_unexpected = sum(len(case["unexpected"]) for case in cases)
     print(
         f"{len(cases)} cases, {num_equal} comparisons equal, {num_meant} different on purpose, {num_unexpected} "
-        "different and nobody meant it"
+        "different, and not on purpose"
     )
     sys.exit(bool(num_unexpected or unused) or not all(map(is_right, crossed.values())))
 

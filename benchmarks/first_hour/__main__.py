@@ -31,7 +31,7 @@ _LIMIT_S = 1_200.0  # of one step of the project
 
 
 class Step(NamedTuple):
-    """Hold one step of the project: what is typed, and the files that show that it worked."""
+    """Step of the project: what is typed, and the files that show that it worked."""
 
     name: str
     commands: Sequence[str]

@@ -37,7 +37,7 @@ main_config = EasyDict(
 
 
 class Batches:
-    """Hold images [N, 1, 8, 8] float32 from 0 to 1 and labels [N] int64; iterating gives them in batches, in order."""
+    """Images [N, 1, 8, 8] float32 from 0 to 1 and labels [N] int64; iterating yields batches, in order."""
 
     def __init__(self, images: Array, labels: Array, *, batch_size: int) -> None:
         self.images, self.labels, self.batch_size = images, labels, batch_size

@@ -1,4 +1,4 @@
-"""Two poles side by side: whoever's falls first has lost."""
+"""Two poles side by side: the player whose pole falls first has lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("cartpole_pair")
 class CartPolePair(Configurable):
-    """Let two players balance a pole of CartPole-v1 each, at once; each sees its own cart [4], then the other's [4].
+    """Game of two players, each with a pole of CartPole-v1, at once; each sees its own cart [4], then the other's [4].
 
     A pole that falls, or a cart that leaves the track, loses: -1, and 1 for the other; 0 if both do in the same step. A
     game is cut after `max_steps`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.architecture.lines import public_functions, wording_faults
+from tests.architecture.lines import PHRASES, public_functions, wording_faults
 
 ROOT = Path(__file__).parents[2]
 # The list of banned phrases itself.
@@ -12,7 +12,11 @@ LIST = ROOT / "tests" / "architecture" / "lines.py"
 
 
 def test_docstrings_and_comments_name_their_actors() -> None:
-    files = [path for folder in ("ding_like", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+    files = [
+        path
+        for folder in ("ding_like", "dizoo", "benchmarks", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    ]
 
     faults = [
         f"{path.relative_to(ROOT)}:{line} {message}"
@@ -20,6 +24,15 @@ def test_docstrings_and_comments_name_their_actors() -> None:
         if path != LIST
         for line, message in wording_faults(path.read_text("utf-8"))
     ]
+
+    assert not faults, "\n" + "\n".join(faults)
+
+
+def test_pages_name_their_actors() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    texts = {page.relative_to(ROOT): page.read_text("utf-8") for page in pages if page.name != "CHANGELOG.md"}
+
+    faults = [f"{page}: {found[0]!r}" for page, text in sorted(texts.items()) for found in PHRASES.finditer(text)]
 
     assert not faults, "\n" + "\n".join(faults)
 

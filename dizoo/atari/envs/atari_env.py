@@ -11,7 +11,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("atari")
 class AtariEnv(DiEngineGymEnv):
-    """Make an Atari game such as 'PongNoFrameskip-v4' or 'ALE/Pong-v5' with the wrapper 'atari'.
+    """Atari game such as 'PongNoFrameskip-v4' or 'ALE/Pong-v5' with the wrapper 'atari'.
 
     Observations are stacks [frame_stack, 84, 84] of grey frames, uint8, which networks scale to [0, 1]. While training,
     rewards become their sign and a lost life ends the episode; evaluations are of whole games and their own rewards,

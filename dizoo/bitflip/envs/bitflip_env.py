@@ -98,7 +98,7 @@ gymnasium.register("dizoo/BitFlip-v0", entry_point=f"{__name__}:BitFlip")
 
 @ENV_REGISTRY.register("bitflip")
 class BitFlipEnv(DiEngineGymEnv):
-    """Make `BitFlip` with `n_bits` bits; `goal_env=True`: observations in three parts, as goal envs have them."""
+    """Env of `BitFlip` with `n_bits` bits; `goal_env=True`: observations in three parts, as goal envs have them."""
 
     config = {**DiEngineGymEnv.config, "env_id": "dizoo/BitFlip-v0", "n_bits": 20, "goal_env": False}
 

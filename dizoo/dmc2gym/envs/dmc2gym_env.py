@@ -14,7 +14,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("dmc2gym")
 class DMC2GymEnv(DiEngineGymEnv):
-    """Make the task `task_name` of `domain_name`, such as cartpole and balance; actions are from -1 to 1.
+    """Env of the task `task_name` of `domain_name`, such as cartpole and balance; actions are from -1 to 1.
 
     Observations are vectors of float32, or with `from_pixels` images [3 * frame_stack, height, width], uint8. An action
     lasts `frame_skip` steps of 1,000 in an episode, whose end is a time limit (`truncated`).

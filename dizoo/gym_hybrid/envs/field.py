@@ -23,7 +23,7 @@ _PIXELS = 200  # sides of a picture
 
 
 class FieldEnv(gymnasium.Env[Array, dict[str, Any]]):
-    """Hold the field, the target and the rewards; how the agent moves is a sub-class's to say.
+    """Field, target and rewards; a sub-class moves the agent.
 
     The field is [-1, 1] x [-1, 1], the target a disc of radius 0.1 in it. The reward of a step is by how much the
     distance to the target's centre has shrunk, less `penalty`; +1 for reaching the goal, -1 for leaving the field or

@@ -18,7 +18,7 @@ for _env_id, _name in (("Moving-v0", "MovingEnv"), ("Sliding-v0", "SlidingEnv"),
 
 @ENV_REGISTRY.register("gym_hybrid")
 class GymHybridEnv(DiEngineGymEnv):
-    """Make Moving-v0, Sliding-v0 or HardMove-v0; `act_scale` has parameters lie in [-1, 1], whatever their units.
+    """Env of Moving-v0, Sliding-v0 or HardMove-v0; `act_scale` scales parameters to [-1, 1], whatever their units.
 
     `num_actuators` is HardMove's. See `dizoo/gym_hybrid/envs/field.py` for what is observed and rewarded.
     """

@@ -11,7 +11,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("minigrid")
 class MiniGridEnv(DiEngineGymEnv):
-    """Make a grid world such as MiniGrid-Empty-8x8-v0, seen as a vector of 2,739 numbers: the view and the mission.
+    """Grid world such as MiniGrid-Empty-8x8-v0, seen as a vector of 2,739 numbers: the view and the mission.
 
     With `flat_obs=False` the observation is the view alone, [3, 7, 7], uint8.
     """

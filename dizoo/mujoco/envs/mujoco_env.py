@@ -23,7 +23,7 @@ _ONLY_V5 = ("Pusher",)
 
 @ENV_REGISTRY.register("mujoco")
 class MujocoEnv(DiEngineGymEnv):
-    """Make a MuJoCo task such as Hopper-v5; ids of versions 2 and 3 are made as version 4.
+    """MuJoCo task such as Hopper-v5; ids of versions 2 and 3 are made as version 4.
 
     `Ant-v2` and `Ant-v3` observe contact forces, 111 numbers in all; `Ant-v4` and `Ant-v5` as gymnasium has them.
     """

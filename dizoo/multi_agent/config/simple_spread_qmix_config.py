@@ -15,7 +15,7 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             random_collect_size=2000,
-            # All rewards are negative, so that where nobody has been looks best: values that look far ahead run away.
+            # All rewards are negative, so that unvisited states look best: values that look far ahead run away.
             discount_factor=0.8,
             model=dict(hidden_size_list=[128, 128]),
             learn=dict(update_per_collect=16, batch_size=128, learning_rate=1e-3, target_theta=0.02),

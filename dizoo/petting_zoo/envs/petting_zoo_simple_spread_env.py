@@ -23,7 +23,7 @@ _OWN = 4  # velocity and position, which each agent's observation begins with
 
 @ENV_REGISTRY.register_by_import("petting_zoo")
 class PettingZooEnv(JointEnv):
-    """Make `simple_spread` of the particle environments a team's env of one lane: for policy 'qmix'.
+    """Env of a team, one lane, around `simple_spread` of the particle environments: for policy 'qmix'.
 
     Observations have `agents` [N, 4 + 2 L + 4 (N - 1)] and `state`, what DI-engine calls the global state: velocity and
     position of every agent, positions of the L landmarks, what agents say to each other: [4 N + 2 L + 2 N (N - 1)].

@@ -8,7 +8,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("bipedalwalker")
 class BipedalWalkerEnv(DiEngineGymEnv):
-    """Make BipedalWalker-v3 or BipedalWalkerHardcore-v3; `rew_clip=True`: a fall costs 10 in training, not 100."""
+    """Env of BipedalWalker-v3 or BipedalWalkerHardcore-v3; `rew_clip=True`: a fall costs 10 in training, not 100."""
 
     config = {**DiEngineGymEnv.config, "env_id": "BipedalWalker-v3"}
     ids = {

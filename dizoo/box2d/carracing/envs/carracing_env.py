@@ -11,7 +11,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("carracing")
 class CarRacingEnv(DiEngineGymEnv):
-    """Make CarRacing-v3 with images [3, 96, 96], uint8, and five actions; `continuous=True`: steering, gas, brake."""
+    """Env of CarRacing-v3 with images [3, 96, 96], uint8, and five actions; `continuous=True`: steering, gas, brake."""
 
     config = {**DiEngineGymEnv.config, "env_id": "CarRacing-v3", "continuous": False}
     ids = {"CarRacing-v2": "CarRacing-v3", "CarRacing-v1": "CarRacing-v3"}

@@ -8,6 +8,6 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("acrobot")
 class AcrobotEnv(DiEngineGymEnv):
-    """Make Acrobot-v1: a reward of -1 for each step until the tip is up, at most 500 steps."""
+    """Env of Acrobot-v1: a reward of -1 for each step until the tip is up, at most 500 steps."""
 
     config = {**DiEngineGymEnv.config, "env_id": "Acrobot-v1"}

@@ -52,7 +52,7 @@ create_config = EasyDict(
 system_config = EasyDict(
     dict(
         ray=dict(
-            # A machine that is slow or busy holds nobody up: once three of four have their rows, the fourth stops at
+            # A slow or busy machine delays no other: once three of four have their rows, the fourth stops at
             # the next step after half of its own.
             collect=dict(workers=4, comm="sync", fraction_samples=0.5, fraction_workers=0.75),
             # Machines go away now and then.

@@ -8,7 +8,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("cartpole")
 class CartPoleEnv(DiEngineGymEnv):
-    """Make CartPole-v1: a reward of 1 for each step, at most 500 steps; `env_id="CartPole-v0"`: at most 200."""
+    """Env of CartPole-v1: a reward of 1 for each step, at most 500 steps; `env_id="CartPole-v0"`: at most 200."""
 
     config = {**DiEngineGymEnv.config, "env_id": "CartPole-v1"}
     # Nothing else differs, and gymnasium would call v0 out of date.

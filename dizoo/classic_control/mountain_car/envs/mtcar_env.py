@@ -8,6 +8,6 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("mountain_car")
 class MountainCarEnv(DiEngineGymEnv):
-    """Make MountainCar-v0: a reward of -1 for each step until the car is up, at most 200 steps."""
+    """Env of MountainCar-v0: a reward of -1 for each step until the car is up, at most 200 steps."""
 
     config = {**DiEngineGymEnv.config, "env_id": "MountainCar-v0"}

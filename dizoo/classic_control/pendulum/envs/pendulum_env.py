@@ -11,7 +11,7 @@ from ding_like.utils.registries import ENV_REGISTRY
 
 @ENV_REGISTRY.register("pendulum")
 class PendulumEnv(DiEngineGymEnv):
-    """Make Pendulum-v1: a torque from -2 to 2, 200 steps; `continuous=False`: 11 torques, evenly spaced."""
+    """Env of Pendulum-v1: a torque from -2 to 2, 200 steps; `continuous=False`: 11 torques, evenly spaced."""
 
     config = {**DiEngineGymEnv.config, "env_id": "Pendulum-v1", "continuous": True}
     ids = {"Pendulum-v0": "Pendulum-v1"}
