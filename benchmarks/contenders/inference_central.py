@@ -17,7 +17,7 @@ from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import RemoteForward, check_acts_remotely
+from ding_like.policy.forward import RemoteForward, check_acts_remotely
 
 _NAME = "server1"
 _START_S = 120.0

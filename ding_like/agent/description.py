@@ -31,7 +31,7 @@ from ding_like.envs.wrappers import find_wrapper
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
 from ding_like.pipeline.envs import EnvSetting, build_single_env, fit_policy_config
 from ding_like.policy import Policy
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.report.experiment import refuse_seeds
 from ding_like.types import Config, Json
 from ding_like.utils.files import when_there_is_room, write_text

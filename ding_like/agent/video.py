@@ -27,7 +27,7 @@ from ding_like.envs.wrappers.record_gif import rendering
 from ding_like.errors import ConfigError, DingError, EnvError
 from ding_like.pipeline.envs import EnvSetting, build_single_env
 from ding_like.pipeline.statistics import load_agent
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.report.curve import plot_run
 from ding_like.report.experiment import read_run
 from ding_like.report.scores import measure

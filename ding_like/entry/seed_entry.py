@@ -32,7 +32,7 @@ from ding_like.pipeline.seed.settings import SeedSettings, read_seed
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
 from ding_like.policy.agent import AgentPolicy, LoggingClient
-from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.policy.forward import check_acts_remotely
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import check_known, reachable
 from ding_like.utils.processes import watch_parent

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ding_like.model.encoder import ConvEncoder, FCEncoder, build_encoder
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.head import DiscreteHead, DuelingHead
-from ding_like.model.mlp import build_mlp, init_orthogonal
-from ding_like.model.numpy_forward import numpy_forward
+from ding_like.model.layers import DiscreteHead, DuelingHead, build_mlp, init_orthogonal
+from ding_like.model.numpy_networks import numpy_forward
 from ding_like.model.q_networks import C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding_like.model.qac import PDQN, ContinuousQAC, DiscreteQAC
 from ding_like.model.vac import PG, PPG, VAC, GaussianHead, RecurrentVAC
@@ -14,10 +13,10 @@ from ding_like.utils.imports import lazy_exports
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
-    "DistributionHead": "ding_like.model.head:DiscreteHead",
+    "DistributionHead": "ding_like.model.layers:DiscreteHead",
     "QAC": "ding_like.model.qac:ContinuousQAC",
-    "QMIX": "ding_like.model.qmix",
-    "QMix": "ding_like.model.qmix:QMIX",
+    "QMIX": "ding_like.model.q_networks",
+    "QMix": "ding_like.model.q_networks:QMIX",
     "model_wrap": "ding_like.model.wrappers",
 }
 # DI-engine's that are not here -> what to use.
@@ -28,7 +27,7 @@ _INSTEAD = {
     "MAVAC": "use VAC with the env 'joint_petting_zoo', or QMIX",
     "MultiHead": "use VAC, whose action_shape may be a list",
     "QuantileHead": "use IQN or QRDQN, which have heads of their own",
-    "RainbowHead": "use DuelingHead, with num_points and linear=NoisyLinear of ding_like.model.head",
+    "RainbowHead": "use DuelingHead, with num_points and linear=NoisyLinear of ding_like.model.layers",
     "RegressionHead": "use ContinuousQAC, which has heads of its own",
     "ReparameterizationHead": "use GaussianHead",
     "create_model": "use MODEL_REGISTRY.build(cfg.type, **the other keys) of ding_like.utils",

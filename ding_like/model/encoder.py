@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.mlp import Activation, NormType, as_sizes, build_activation, build_mlp
+from ding_like.model.layers import Activation, NormType, as_sizes, build_activation, build_mlp
 from ding_like.utils.log import one_time_info
 
 VECTOR_SIZES = (128, 128, 64)
@@ -30,8 +30,6 @@ _FITTING = (
 # by key. Any: what a config may hold.
 ObsShape: TypeAlias = "int | Sequence[int] | Mapping[str, Any]"
 ONE_HOT = "one_hot"
-# Observations of a batch as a network takes them: [B, O...], or one tensor per key of a dict space.
-ObsTensor: TypeAlias = "Tensor | Mapping[str, Tensor]"
 
 
 class FCEncoder(nn.Module):

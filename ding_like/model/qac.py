@@ -11,9 +11,18 @@ from torch import Tensor, nn
 
 from ding_like.data.hybrid_space import hybrid_mask, hybrid_sizes
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import ObsShape, ObsTensor, build_encoder, has_images, lay_out
-from ding_like.model.head import DiscreteHead, DuelingHead
-from ding_like.model.mlp import Activation, LinearStack, NormType, as_sizes, build_activation, build_mlp
+from ding_like.model.encoder import ObsShape, build_encoder, has_images, lay_out
+from ding_like.model.layers import (
+    Activation,
+    DiscreteHead,
+    DuelingHead,
+    LinearStack,
+    NormType,
+    ObsTensor,
+    as_sizes,
+    build_activation,
+    build_mlp,
+)
 from ding_like.model.q_networks import one_action
 from ding_like.utils.registries import MODEL_REGISTRY
 

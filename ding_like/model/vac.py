@@ -12,10 +12,19 @@ from torch import Tensor, nn
 
 from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import ObsShape, ObsTensor, build_encoder
-from ding_like.model.head import DiscreteHead, hidden_layers
-from ding_like.model.mlp import Activation, NormType, as_sizes, init_orthogonal
-from ding_like.model.recurrent import CellType, RecurrentCore, over_time
+from ding_like.model.encoder import ObsShape, build_encoder
+from ding_like.model.layers import (
+    Activation,
+    CellType,
+    DiscreteHead,
+    NormType,
+    ObsTensor,
+    RecurrentCore,
+    as_sizes,
+    hidden_layers,
+    init_orthogonal,
+    over_time,
+)
 from ding_like.types import Array
 from ding_like.utils.registries import MODEL_REGISTRY
 

@@ -28,7 +28,7 @@ from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_policy,
 from ding_like.pipeline.self_play import Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, CollectorStatistics, Statistics, adopt_statistics
 from ding_like.policy import Policy
-from ding_like.policy.random_policy import random_collect_mode
+from ding_like.policy.di_engine_view import random_collect_mode
 from ding_like.types import Array, Config, EnvManager, Info, Setting
 from ding_like.worker import EpisodeSerialCollector, IBuffer, InteractionSerialEvaluator, SampleSerialCollector
 from ding_like.worker.collector.base import Samples, array_manager

@@ -18,7 +18,7 @@ from ding_like.errors import ConfigError
 from ding_like.league import BaseLeague, create_league
 from ding_like.pipeline.envs import build_policy, one_player_sees
 from ding_like.policy import Policy
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.types import Actor, Config, EnvManager, State
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.files import atomic_write

@@ -11,8 +11,7 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import Bounds

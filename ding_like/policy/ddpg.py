@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.policy.choose import GaussianNoise
+from ding_like.policy.forward import GaussianNoise
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target

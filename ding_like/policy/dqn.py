@@ -18,7 +18,7 @@ action that is best by what it is expected to return,
                                                                 its neighbours; beyond v_min and v_max the end counts
     loss = -mean(weight * sum_i m_i log p_i(obs, action))       the cross entropy
 
-where p(next_obs, a*) is the target network's, and after an end m is the projection of R (`rl_utils/categorical.py`).
+where p(next_obs, a*) is the target network's, and after an end m is the projection of R (`rl_utils/value_family.py`).
 
 QR-DQN (Dabney et al. 2018) learns quantiles of the return: for each action the network gives N numbers theta_i, the
 quantiles of its return at tau_i = (i + 1/2) / N, i from 0. Of the action that is best by the mean of its quantiles,
@@ -29,7 +29,7 @@ quantiles of its return at tau_i = (i + 1/2) / N, i from 0. Of the action that i
     rho_i(u) = |tau_i - 1[u < 0]| L(u)                          eq. 10, with Huber's loss (eq. 9)
     L(u)     = u^2 / 2 where |u| <= kappa, else kappa * (|u| - kappa / 2)
 
-where theta_j(next_obs, a*) is the target network's (`rl_utils/quantile.py`).
+where theta_j(next_obs, a*) is the target network's (`rl_utils/value_family.py`).
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ from typing import Any, ClassVar
 
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import ValueBasedPolicy, attributes_of
-from ding_like.rl_utils.categorical import CategoricalValue
-from ding_like.rl_utils.quantile import QuantileValue
-from ding_like.rl_utils.value_family import ValueFamily
+from ding_like.rl_utils.value_family import CategoricalValue, QuantileValue, ValueFamily
 from ding_like.utils.bounds import ABOVE_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 

@@ -1,29 +1,188 @@
 """Networks that are run to act: an actor is a `Forward` and a choice among what it returns.
 
-The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`); the choice and the noise
-of noisy networks (Fortunato et al. 2018), with their random numbers, and the setting of the moment are made where the
-actor is (`policy/choose.py`). Actors have no torch: what needs it imports it.
+A choice takes R rows at once, (output, action mask or None, generator, setting), and returns columns [R, ...], `action`
+among them. `best(output, mask)` is what it chooses of tensors without exploring: agents are exported with it.
+
+The forward pass may happen anywhere and in batches of several actors' rows (`types.Forward`): in this process, or on an
+inference server, which an `ActorPart` asks. Exploration stays with the actor, with its random numbers: the choice, and
+the noise of noisy networks (Fortunato et al. 2018), which goes to the server as a column. So does recurrent state: each
+request brings it and each reply returns it, and rows hold it. Actors have no torch: what needs it imports it.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from multiprocessing.reduction import ForkingPickler
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from ding_like.data.modes import CollectMode
 from ding_like.data.obs import map_obs, split_mask
-from ding_like.errors import SchemaError
-from ding_like.policy.choose import Choose
-from ding_like.rl_utils.exploration import factorised_noise
-from ding_like.types import Array, Forward, Obs, State
+from ding_like.errors import ConfigError, SchemaError
+from ding_like.policy.rows import RowMaker
+from ding_like.rl_utils.distributions import MAX_LOG_SIGMA, MIN_LOG_SIGMA, ActionFamily, allowed_logits, mask_logits
+from ding_like.rl_utils.exploration import ActionRange, epsilon_greedy, factorised_noise, gaussian_noise, greedy_action
+from ding_like.types import Array, Forward, Obs, PolicyLike, Setting, State
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
-    from ding_like.model.encoder import ObsTensor
+    from ding_like.model.layers import ObsTensor
+
+
+class Choose(Protocol):
+    """What turns a network's output into columns of rows, `action` among them."""
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]: ...
+
+
+class EpsilonGreedy:
+    """Choice of the best action by its value, or with probability `eps` of the setting (default 0) any legal one."""
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` int64, [R] of values [R, A]; of a team's [R, N, A] it is [R, N], drawn for each member."""
+        greedy = greedy_action(output, mask)
+        eps = setting.get("eps", 0.0)
+        if isinstance(eps, float) and eps == 0.0:
+            return {"action": greedy}
+        num_actions = output.shape[-1]
+        if greedy.ndim == 1:
+            return {"action": epsilon_greedy(greedy, eps, num_actions=num_actions, rng=rng, action_mask=mask)}
+        each = np.broadcast_to(eps, len(greedy)).repeat(greedy.shape[1])
+        legal = None if mask is None else mask.reshape(-1, num_actions)
+        chosen = epsilon_greedy(greedy.ravel(), each, num_actions=num_actions, rng=rng, action_mask=legal)
+        return {"action": chosen.reshape(greedy.shape)}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return _best_of(output, mask)
+
+
+@dataclass(frozen=True)
+class GaussianNoise:
+    """Choice of the action in [-1, 1] that the network gives, plus noise in units of half of the action's range."""
+
+    action_range: ActionRange
+    noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, A] in the env's units."""
+        sigma = setting.get("noise_sigma", self.noise_sigma)
+        if not isinstance(sigma, float) or sigma != 0.0:
+            output = output + gaussian_noise(*output.shape, sigma=sigma, rng=rng)
+        return {"action": self.action_range.to_env(output)}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return self.action_range.tensor_to_env(output)
+
+
+@dataclass(frozen=True)
+class HybridEpsilonGreedy:
+    """Best choice with its parameters by the network, plus noise; or with `eps` a random action.
+
+    The noise is that of `GaussianNoise`; a random action is a choice and parameters drawn uniformly, for each row its
+    own.
+    """
+
+    parameter_range: ActionRange
+    num_choices: int
+    noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, 1 + P] in the env's units, of values and parameters in [-1, 1] side by side [R, K + P].
+
+        Every call that explores takes 2 + 2 P numbers per row from `rng`, whatever comes of them.
+        """
+        values, parameters = output[:, : self.num_choices], output[:, self.num_choices :]
+        choice = greedy_action(values, mask)
+        eps, sigma = setting.get("eps", 0.0), setting.get("noise_sigma", self.noise_sigma)
+        if not all(isinstance(each, float) and each == 0.0 for each in (eps, sigma)):
+            rows, size = parameters.shape
+            draws = rng.random((2, rows))
+            uniform = rng.uniform(-1.0, 1.0, (rows, size)).astype(np.float32)
+            parameters = parameters + gaussian_noise(rows, size, sigma=sigma, rng=rng)
+            is_random = draws[0] < eps
+            choice = np.where(is_random, (draws[1] * self.num_choices).astype(np.int64), choice)
+            parameters = np.where(is_random[:, None], uniform, parameters)
+        action = np.empty((len(output), 1 + parameters.shape[1]), np.float32)
+        action[:, 0] = choice
+        action[:, 1:] = self.parameter_range.to_env(parameters)
+        return {"action": action}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        import torch  # actors have none
+
+        choice = _best_of(output[:, : self.num_choices], mask)
+        parameters = self.parameter_range.tensor_to_env(output[:, self.num_choices :])
+        return torch.cat([choice.unsqueeze(1).to(parameters.dtype), parameters], dim=1)
+
+
+@dataclass(frozen=True)
+class SquashedGaussian:
+    """Draw from a Gaussian squashed by tanh, or its tanh(mean)."""
+
+    action_range: ActionRange
+    is_random: bool
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, A] in the env's units, of mean and log sigma side by side [R, 2 A]."""
+        mean, log_sigma = np.split(output, 2, axis=1)
+        if self.is_random:
+            sigma = np.exp(log_sigma.clip(MIN_LOG_SIGMA, MAX_LOG_SIGMA))
+            mean = mean + sigma * rng.standard_normal(mean.shape, dtype=np.float32)
+        return {"action": self.action_range.to_env(np.tanh(mean))}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return self.action_range.tensor_to_env(output[:, : output.shape[1] // 2].tanh())
+
+
+@dataclass(frozen=True)
+class OfFamily:
+    """Actions drawn from a family of distributions, or with `is_greedy` the most likely ones."""
+
+    family: ActionFamily
+    is_greedy: bool
+    with_log_prob: bool = True  # False: rows need no more than the action
+
+    def __call__(
+        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
+    ) -> dict[str, Array]:
+        """Return `action` [R, ...]; unless greedy, also `log_prob` [R] and, of continuous actions, `action_raw`."""
+        if mask is not None:
+            self.family.check_mask(mask)
+            output = mask_logits(output, mask)
+        if self.is_greedy:
+            return {"action": self.family.mode(output)}
+        sampled = self.family.sample(output, rng)
+        return sampled if self.with_log_prob else {"action": sampled["action"]}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return self.family.mode_of(allowed_logits(output, mask))
+
+
+def _best_of(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the best action [R] or [R, N] by values [R, A] or [R, N, A], of those that the mask allows."""
+    if mask is None:
+        return values.argmax(dim=-1)
+    import torch  # actors have none
+
+    allowed = values.clamp(min=torch.finfo(values.dtype).min)
+    return torch.where(mask.reshape(values.shape) != 0, allowed, -torch.inf).argmax(dim=-1)
+
 
 _NO_STATE: dict[str, Array] = {}
 
@@ -47,7 +206,7 @@ class NetworkForward:
         *,
         then: Callable[[Array], Array] | None = None,
     ) -> None:
-        from ding_like.model.numpy_forward import numpy_forward
+        from ding_like.model.numpy_networks import numpy_forward
 
         self._run = run
         self._device = device
@@ -179,7 +338,7 @@ class ForwardActor:
     """
 
     def __init__(self, forward: Forward, choose: Choose, *, noise_size: int = 0) -> None:
-        self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/remote_infer.py`
+        self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/forward.py`
         self._choose = choose
         self._noise_size = noise_size
         self._remembers = bool(forward.initial_state)
@@ -220,3 +379,134 @@ class ForwardActor:
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self._state.load_state_dict(state)
+
+
+_ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode
+
+
+class RemoteReply(Protocol):
+    """What a network elsewhere computed for R lanes: its output [R, ...] and the state after it [R, S...] by name."""
+
+    @property
+    def output(self) -> Array: ...
+
+    @property
+    def state(self) -> Mapping[str, Array]: ...
+
+
+class RemoteNetwork(Protocol):
+    """Network that is elsewhere, as an `InferenceClient` reaches it."""
+
+    def evaluate_model(self, obs: Obs, columns: Mapping[str, Array], *, state: Mapping[str, Array]) -> RemoteReply:
+        """Return what the network computes for observations, columns and state [R, ...]; wait for it."""
+
+
+class RemoteForward:
+    """`Forward` of a network that is elsewhere; `initial_state` [S...] is what lanes begin with."""
+
+    def __init__(self, network: RemoteNetwork | None, initial_state: Mapping[str, Array]) -> None:
+        self.network = network
+        self.initial_state = initial_state
+
+    def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
+        """Return (output [R, ...], new state [R, S...]); `state` has the noise of noisy networks too."""
+        assert self.network is not None, "the actor's owner connects it first"
+        columns = {name: column for name, column in state.items() if name not in self.initial_state}
+        reply = self.network.evaluate_model(obs, columns, state={name: state[name] for name in self.initial_state})
+        return reply.output, reply.state
+
+
+@dataclass(frozen=True)
+class ActorPart:
+    """The part of a policy that an actor has: the choice among a network's outputs, and what makes rows.
+
+    It holds no network, and is pickled to be sent to actor processes of this machine.
+    """
+
+    actor: ForwardActor  # whose `forward` is a `RemoteForward`
+    rows: RowMaker
+    attributes: Mapping[str, Any]  # Any: those that collectors ask for by name
+
+    @classmethod
+    def of(cls, policy: PolicyLike) -> ActorPart:
+        """Return the part of a policy, whose networks it lacks. Raises ConfigError as `check_acts_remotely` does."""
+        actor = copy.copy(check_acts_remotely(policy))
+        actor.forward = RemoteForward(None, actor.forward.initial_state)
+        attributes = {}
+        for name in _ATTRIBUTES:
+            try:
+                attributes[name] = policy.get_attribute(name)
+            except NotImplementedError:  # it has none
+                continue
+        return cls(actor, policy.row_maker() if _makes_plain_rows(policy) else policy, attributes)
+
+    def is_plain(self) -> bool:
+        """Return whether the part can be sent: it is without the policy's own code for rows, and can be pickled."""
+        try:
+            return not hasattr(self.rows, "row_maker") and bool(ForkingPickler.dumps(self))
+        except Exception:  # __reduce__ of a user's class may raise anything; the policy is built in the actor then
+            return False
+
+    def connect(self, network: RemoteNetwork) -> CollectMode:
+        """Return the collect mode of a collector whose network is elsewhere."""
+        actor = copy.deepcopy(self.actor)
+        assert isinstance(actor.forward, RemoteForward)
+        actor.forward.network = network
+        attributes = dict(self.attributes)
+
+        def get_attribute(name: str) -> Any:
+            if name not in attributes:
+                raise NotImplementedError(f"an actor's part of a policy has no attribute '{name}'")
+            return attributes[name]
+
+        return CollectMode(
+            forward=_of_rows,
+            process_transition=_of_rows,
+            get_train_sample=_of_rows,
+            reset=actor.reset,
+            get_attribute=get_attribute,
+            set_attribute=attributes.__setitem__,
+            state_dict=actor.state_dict,
+            load_state_dict=actor.load_state_dict,
+            actor=actor,
+            segment=self.rows.segment,
+            num_ready=self.rows.num_ready,
+        )
+
+
+def _of_rows(*_: object, **__: object) -> Any:
+    raise NotImplementedError("an actor of central inference works on columns: it has no functions of single rows")
+
+
+def _makes_plain_rows(policy: PolicyLike) -> bool:
+    """Return whether a policy's rows are those of its `row_maker`: no subclass overrides `segment` alone."""
+    names = {"segment", "num_ready", "row_maker"}
+    first: type = next((each for each in type(policy).__mro__ if names & vars(each).keys()), object)
+    return "row_maker" in vars(first)
+
+
+def check_acts_remotely(policy: PolicyLike) -> ForwardActor:
+    """Return a policy's collect actor, whose network may run elsewhere as well as here.
+
+    Raises ConfigError, with the reason, where it may not: of a policy in DI-engine's style, of one with an actor of
+    its own, and where rows are made by the networks.
+    """
+    name = type(policy).__name__
+    other = "run it with `ding -m serial` or `ding -m parallel`, where actors have the weights."
+    actor = getattr(policy.collect_mode, "actor", None)
+    if actor is None:
+        raise ConfigError(
+            f"{name} acts in DI-engine's style (_forward_collect), which runs the network by itself, so no inference "
+            f"server can do it: give the policy an actor (policy.forward.ForwardActor), or {other}"
+        )
+    if not isinstance(actor, ForwardActor):
+        raise ConfigError(
+            f"{name} acts by a {type(actor).__name__}, of which no inference server can run the network: make it a "
+            f"policy.forward.ForwardActor, which keeps network and choice apart, or {other}"
+        )
+    if getattr(policy, "rows_need_networks", False):  # most policies say nothing, as their rows are what was seen
+        raise ConfigError(
+            f"{name} makes its rows by its networks (values of the critic), which an actor of central inference does "
+            f"not have: {other}"
+        )
+    return actor

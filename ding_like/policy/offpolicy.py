@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy.base import Policy
-from ding_like.policy.choose import Choose
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import Choose, ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import GradNoise
 from ding_like.rl_utils.exploration import ActionRange

@@ -19,8 +19,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.vac import num_outputs
 from ding_like.policy.base import Policy
-from ding_like.policy.choose import OfFamily
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import ForwardActor, NetworkForward, OfFamily
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import Share

@@ -23,8 +23,7 @@ from torch import Tensor
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.hybrid_space import hybrid_sizes
 from ding_like.errors import ConfigError
-from ding_like.policy.choose import HybridEpsilonGreedy
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import ForwardActor, HybridEpsilonGreedy, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.policy.value_based import EpsilonPolicy

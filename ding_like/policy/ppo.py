@@ -25,7 +25,7 @@ from torch import nn
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.data.rollout import Rollout
-from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.rl_utils.distributions import mask_logits

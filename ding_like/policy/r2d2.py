@@ -28,8 +28,7 @@ from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs, split_mask
-from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.forward import ForwardActor, RecurrentForward
+from ding_like.policy.forward import EpsilonGreedy, ForwardActor, RecurrentForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.rows import SequenceReturns, SequenceShape
 from ding_like.policy.value_based import ValueBasedPolicy

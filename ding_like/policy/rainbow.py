@@ -11,7 +11,7 @@ z_1 ... z_N the possible returns and p(s, a) their probabilities, which a networ
     loss     = mean(weight * -sum_i m_i log p_i(obs, action))
     priority = sum_i m_i log(m_i / p_i(obs, action))           the KL divergence, section "the integrated agent"
 
-These networks run under noise, whose equations are in `model/head.py`. The three noises of an update are independent
+These networks run under noise, whose equations are in `model/layers.py`. The three noises of an update are independent
 draws, each for all of its rows. In acting, each env has its own in every step; an evaluation has none. The update
 around it is `policy/value_based.py`.
 """
@@ -24,15 +24,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ding_like.model.head import factor_noise
-from ding_like.model.numpy_grad import NumpyGrad
-from ding_like.policy.choose import EpsilonGreedy
+from ding_like.model.layers import factor_noise
+from ding_like.model.numpy_networks import NumpyGrad
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
-from ding_like.rl_utils.categorical import CategoricalValue
-from ding_like.rl_utils.value_family import ScalarValue, ValueFamily
+from ding_like.rl_utils.value_family import CategoricalValue, ScalarValue, ValueFamily
 from ding_like.types import Array, Config
 from ding_like.utils.registries import POLICY_REGISTRY
 

@@ -26,12 +26,11 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch, columns_to
 from ding_like.data.obs import split_mask
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import ObsTensor
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.model.layers import ObsTensor
+from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
-from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import GradNoise
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn

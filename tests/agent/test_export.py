@@ -215,7 +215,7 @@ def test_what_cannot_be_exported_is_one_clear_error(tmp_path: Path, monkeypatch:
 
 
 def test_an_actor_of_another_kind_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ding_like.policy.choose import EpsilonGreedy
+    from ding_like.policy.forward import EpsilonGreedy
 
     run, _ = saved_run(tmp_path / "exp", "vectors")
     monkeypatch.delattr(EpsilonGreedy, "best")

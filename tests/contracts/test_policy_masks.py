@@ -15,7 +15,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import EnvError
 from ding_like.policy import get_policy_cls
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.rl_utils.td import legal_value
 from ding_like.utils.registries import ENV_REGISTRY
 from tests.contracts.policy_cases import (

@@ -17,7 +17,7 @@ from ding_like.envs.check import check_env
 from ding_like.envs.env_wrappers import DingEnvWrapper
 from ding_like.envs.hybrid import hybrid_rows
 from ding_like.errors import ConfigError, EnvError, SchemaError
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from tests.envs.scripted_env import RecordingEnv
 
 MASK = [[1, 0], [0, 1], [0, 0]]

@@ -11,7 +11,7 @@ from ding_like.envs.manager.game import GameEnvManager
 from ding_like.envs.manager.versus import SoloEnv, VersusManager
 from ding_like.envs.petting_zoo import PettingZooGame
 from ding_like.errors import EnvError
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.types import Array
 from ding_like.worker.collector.loop import RolloutLoop
 from dizoo.league_demo.matrix_game import MatrixGame

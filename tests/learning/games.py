@@ -29,7 +29,7 @@ from ding_like.envs.manager.versus import VersusManager
 from ding_like.pipeline.envs import fit_policy_config
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy import create_policy
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.types import EnvManager
 from ding_like.worker.evaluator.interaction import play_episodes
 from dizoo.league_demo.matrix_game import BIASED_RPS_EQUILIBRIUM

@@ -11,8 +11,7 @@ import torch
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_forward import numpy_forward
-from ding_like.model.numpy_grad import NumpyIQN, NumpyProposal, is_plain_iqn
+from ding_like.model.numpy_networks import NumpyIQN, NumpyProposal, is_plain_iqn, numpy_forward
 from ding_like.model.q_networks import FQF, IQN, CosineEmbedding, FractionProposal
 
 OBS, ACTIONS, ROWS = 3, 4, 6

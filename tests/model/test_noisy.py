@@ -11,9 +11,8 @@ import torch
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.head import DiscreteHead, DuelingHead, NoisyLinear, factor_noise
-from ding_like.model.numpy_forward import numpy_forward
-from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.model.layers import DiscreteHead, DuelingHead, NoisyLinear, factor_noise
+from ding_like.model.numpy_networks import NumpyGrad, can_differentiate, numpy_forward
 from ding_like.model.q_networks import RainbowDQN
 
 PARTS = ("dueling", "distributional", "noise")

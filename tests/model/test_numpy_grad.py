@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.model.q_networks import DQN
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model import DQN, DiscreteHead, DuelingHead, init_orthogonal, numpy_forward
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.numpy_grad import NumpyGrad
+from ding_like.model.numpy_networks import NumpyGrad
 from ding_like.model.q_networks import C51DQN, DRQN, QRDQN
 from ding_like.utils.registries import MODEL_REGISTRY
 

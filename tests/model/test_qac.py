@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import relu
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.numpy_forward import numpy_forward
+from ding_like.model.numpy_networks import numpy_forward
 from ding_like.model.qac import ContinuousQAC, DiscreteQAC, ParallelMLP
 
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from ding_like.errors import ConfigError
-from ding_like.model.mlp import build_mlp
-from ding_like.model.recurrent import LayerNormLSTM, RecurrentCore, over_time
+from ding_like.model.layers import LayerNormLSTM, RecurrentCore, build_mlp, over_time
 
 
 @pytest.mark.parametrize("cell_type", ["lstm", "norm_lstm", "gru"])

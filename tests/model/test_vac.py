@@ -7,7 +7,7 @@ from torch import nn
 
 from ding_like.errors import ConfigError
 from ding_like.model import FlatParams, numpy_forward
-from ding_like.model.numpy_grad import NumpyGrad, can_differentiate
+from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.model.vac import VAC, GaussianHead
 
 SMALL = dict(encoder_hidden_size_list=[8, 8], activation="tanh", actor_head_layer_num=0, critic_head_layer_num=0)

@@ -11,7 +11,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.model.qac import DiscreteQAC
-from ding_like.policy.discrete_sac import DiscreteSACPolicy
+from ding_like.policy.sac import DiscreteSACPolicy
 from tests.policy.continuous import GAMMA, act, double
 from tests.policy.differences import assert_finite_differences
 from tests.policy.values import make_rows

@@ -11,8 +11,7 @@ import torch
 
 from ding_like.errors import SchemaError
 from ding_like.model.q_networks import DQN
-from ding_like.policy.choose import EpsilonGreedy
-from ding_like.policy.forward import ForwardActor, NetworkForward
+from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.types import Array, Obs
 
 ACTIONS = 3

@@ -16,8 +16,8 @@ from ding_like.data.rollout import Rollout
 from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, create_policy
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.policy.impala import IMPALAPolicy
-from ding_like.policy.random_policy import RandomActor
 from tests.contracts.policy_cases import CASES, LANES, act, make, rows_of
 from tests.policy.differences import assert_finite_differences, in_float64, moved_in_float64
 from tests.policy.on_policy import moved

@@ -15,7 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy import Policy, create_policy, get_policy_cls
 from ding_like.policy.iqn import IQNPolicy
 from ding_like.policy.sharing import Share
-from ding_like.rl_utils.quantile import fraction_gradient, fraction_loss
+from ding_like.rl_utils.value_family import fraction_gradient, fraction_loss
 from tests.config.faults import faults
 from tests.policy.differences import assert_finite_differences, in_float64
 from tests.policy.values import make_rows, with_masks

@@ -11,7 +11,7 @@ import torch
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.qmix import QMIX
+from ding_like.model.q_networks import QMIX
 from ding_like.policy.qmix import QMIXPolicy
 
 AGENTS, OBS, STATE, ACTIONS, ROWS = 3, 4, 5, 2, 7

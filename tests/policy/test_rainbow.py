@@ -14,7 +14,7 @@ import torch
 from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.model.head import factor_noise
+from ding_like.model.layers import factor_noise
 from ding_like.model.q_networks import RainbowDQN
 from ding_like.policy.rainbow import RainbowPolicy
 from tests.policy.values import make_rows

@@ -5,7 +5,7 @@ import pytest
 from gymnasium import spaces
 
 from ding_like.errors import ConfigError
-from ding_like.policy.random_policy import RandomActor
+from ding_like.policy.di_engine_view import RandomActor
 
 ROWS = 400
 

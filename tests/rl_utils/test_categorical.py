@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.rl_utils.categorical import CategoricalValue
+from ding_like.rl_utils.value_family import CategoricalValue
 
 ROWS, ACTIONS, ATOMS = 6, 3, 7
 FAMILY = CategoricalValue(-3.0, 3.0, ATOMS)  # atoms 1 apart

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.q_networks import FractionProposal
-from ding_like.rl_utils.quantile import (
+from ding_like.rl_utils.value_family import (
     ImplicitQuantiles,
     ProposedQuantiles,
     Quantiles,

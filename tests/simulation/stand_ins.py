@@ -231,7 +231,7 @@ def replacements(simulation: Simulation) -> dict[Any, Any]:
     from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
     from ding_like.pipeline.self_play import Opponents
     from ding_like.policy import create_policy
-    from ding_like.policy.random_policy import random_collect_mode
+    from ding_like.policy.di_engine_view import random_collect_mode
     from ding_like.utils.log import build_logger, close_logger
     from ding_like.utils.seeding import set_pkg_seed
     from ding_like.worker import create_learner, create_serial_collector, create_serial_evaluator

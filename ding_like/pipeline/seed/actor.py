@@ -32,8 +32,8 @@ from ding_like.data.modes import CollectMode
 from ding_like.data.records import as_stats, metric_names
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline.statistics import CollectorStatistics
-from ding_like.policy.random_policy import random_collect_mode
-from ding_like.policy.remote_infer import ActorPart
+from ding_like.policy.di_engine_view import random_collect_mode
+from ding_like.policy.forward import ActorPart
 from ding_like.types import Config as Section
 from ding_like.types import EnvManager, Factory, Json, Setting
 from ding_like.utils.seeding import MAX_SEED, make_rng, set_pkg_seed

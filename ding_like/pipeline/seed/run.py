@@ -39,7 +39,7 @@ from ding_like.pipeline.seed.settings import SeedSettings
 from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.pipeline.training_loop import Runner
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import ActorPart
+from ding_like.policy.forward import ActorPart
 from ding_like.types import Json
 
 _ENDLESS_S = float("inf")  # patience with a driver that was stopped: its children end with it

@@ -41,7 +41,7 @@ from ding_like.pipeline.collect import PolicyWeights
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.process import prepare_worker
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.policy.forward import check_acts_remotely
 from ding_like.types import Array, Json
 from ding_like.utils.timing import Interval, LatencyMeter
 

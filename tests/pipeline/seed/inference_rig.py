@@ -18,7 +18,7 @@ from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import ActorPart
+from ding_like.policy.forward import ActorPart
 from tests.support import wait_until
 
 FIRST = Version(0, 1)

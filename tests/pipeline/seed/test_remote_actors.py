@@ -12,7 +12,7 @@ import pytest
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.remote_infer import ActorPart, check_acts_remotely
+from ding_like.policy.forward import ActorPart, check_acts_remotely
 from tests.contracts.policy_cases import ACTING, MASKED, Case, draw_obs, make
 from tests.pipeline.seed.inference_rig import lanes, remote, rig
 

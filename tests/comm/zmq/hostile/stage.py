@@ -26,7 +26,7 @@ from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from ding_like.policy import Policy
-from ding_like.policy.remote_infer import check_acts_remotely
+from ding_like.policy.forward import check_acts_remotely
 from tests.comm.zmq.hostile.messages import MAKERS, Stranger, raw_bytes
 from tests.contracts.policy_cases import ACTING, OBS, make
 
