@@ -231,7 +231,7 @@ def _start(server: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
     if server == "waitress":
         command = [sys.executable, "-m", "ding_like.entry.cli", "-m", "dist", "-M", "coordinator", *options]
     else:
-        app = "ding_like.entry.wsgi:coordinator_app(config='load_config.py', key_file='keys.json')"
+        app = "ding_like.entry.parallel_entry:coordinator_app(config='load_config.py', key_file='keys.json')"
         command = [sys.executable, "-m", "gunicorn", "--workers", "1", "--threads", "16", "-k", "gthread"]
         command += ["--keep-alive", "75", "--worker-connections", "4000", "-b", f"127.0.0.1:{port}", app]
     with open(folder / "said.txt", "wb") as output:

@@ -164,7 +164,7 @@ def _report(path: Path, root: Path) -> Recording:
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"
         return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
     if path.stem == "serve":
-        parts = ("serve", "serve", "entry/serve.py", "policy/forward.py")
+        parts = ("serve", "serve", "entry/results.py", "policy/forward.py")
         return Recording(
             name, (*_in_package(parts), "benchmarks/serve_load.py"), f"python -m benchmarks.serve_load --out {name}"
         )

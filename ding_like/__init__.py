@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ding_like.agent.loaded import Agent, load
-    from ding_like.entry.run import Run
-    from ding_like.entry.train import train
+    from ding_like.entry.train import Run, train
 
 __version__ = "0.1.0"
 
 # Imported on first use.
 _HOMES = {
     "Agent": "ding_like.agent.loaded",
-    "Run": "ding_like.entry.run",
+    "Run": "ding_like.entry.train",
     "load": "ding_like.agent.loaded",
     "train": "ding_like.entry.train",
 }

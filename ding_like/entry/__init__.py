@@ -8,11 +8,11 @@ from ding_like.utils.imports import lazy_exports
 _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
-    "resume_pipeline": "ding_like.entry.resume",
+    "resume_pipeline": "ding_like.entry.train",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
     "ray_pipeline": "ding_like.entry.ray_entry",
     "seed_pipeline": "ding_like.entry.seed_entry",
-    "launch_coordinator": "ding_like.entry.coordinator_entry",
+    "launch_coordinator": "ding_like.entry.parallel_entry",
     "launch_collector": "ding_like.entry.dist_entry",
     "launch_learner": "ding_like.entry.dist_entry",
     "random_collect": "ding_like.pipeline.collect",

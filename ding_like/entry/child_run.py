@@ -62,7 +62,7 @@ def _run_worker(
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Learn as rank `rank` of the learners that meet in `store`, or collect as the rank that `environment` names."""
-    from ding_like.entry.plan import RunArguments
+    from ding_like.entry.training import RunArguments
     from ding_like.errors import DingError
     from ding_like.utils.log import setup_console
 
@@ -70,7 +70,7 @@ def _run_worker(
     run = RunArguments(**arguments)
     try:
         if store is None:
-            from ding_like.entry.ranks_entry import RankMode
+            from ding_like.entry.serial_entry import RankMode
 
             os.environ.update(environment or {})
             end_with_parent(_RANK_GRACE_S)

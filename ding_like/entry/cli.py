@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from ding_like import __version__
-from ding_like.entry.modes import MODES, check_options, close_match, load, resume, run
-from ding_like.entry.options import OnceCommand, echo, parse_seeds
+from ding_like.entry.modes import MODES, OnceCommand, check_options, close_match, echo, load, parse_seeds, resume, run
 from ding_like.errors import ConfigError, DingError
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 
@@ -228,14 +227,10 @@ def _query(name: str) -> None:
 
 # Sub-command -> its click command in this package, imported on use.
 SUB_COMMANDS = {
-    "plot": "results:plot_command",
-    "compare": "results:compare_command",
-    "report": "results:report_command",
-    "enjoy": "agents:enjoy_command",
-    "export": "agents:export_command",
+    **{name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "export")},
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys")},
-    "serve": "serve:command",
-    "tune": "tune:command",
+    "serve": "results:serve_command",
+    "tune": "commands:tune_command",
 }
 
 

@@ -1,4 +1,4 @@
-"""Commands beside training: `ding check-env`, `ding explain`, `ding keys`."""
+"""Commands beside training: `ding check-env`, `ding explain`, `ding keys`, `ding tune`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ import click
 
 from ding_like.config.explain import Explained, Setting, all_settings, explain
 from ding_like.config.legacy import OTHER_NAMES
-from ding_like.entry.options import WholeNumber, echo, sub_command
+from ding_like.entry.modes import WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError, RegistryError
+from ding_like.study.plan import FORMS
 from ding_like.types import Config
 
 if TYPE_CHECKING:
     from ding_like.envs import EnvFactory
     from ding_like.envs.check import Finding
+
 
 # --- ding check-env
 
@@ -285,3 +287,46 @@ def _change_curve(file: str, clients: tuple[str, ...], remove: tuple[str, ...]) 
     else:
         written = [Path(file)]
     return [f"wrote {path}" for path in written]
+
+
+# --- ding tune
+
+_TUNE_EXAMPLES = f"""\b
+A RANGE is {FORMS}.
+
+\b
+Examples:
+  ding tune -c CONFIG --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
+  ding tune -c CONFIG --env-step 20000 --param policy.nstep=int:1..5 --param policy.model.dueling=[True,False] -j 2
+  ding tune --resume STUDY
+"""
+
+
+@sub_command("tune", epilog=_TUNE_EXAMPLES)
+@click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option("-c", "--config", metavar="FILE", help="Config file (.py) that every trial runs.")
+@click.option("-p", "--param", "params", multiple=True, metavar="KEY=RANGE", help="A setting to vary; give several.")
+@click.option("--trials", type=int, metavar="N", help="How many trials there are. [20]")
+@click.option("-j", "--jobs", type=int, metavar="N", help="How many trials run at a time. [as many as there are cores]")
+@click.option("--seeds", type=int, default=1, metavar="N", help="Seeds of each trial; its value is their mean. [1]")
+@click.option("-s", "--seed", type=int, default=0, metavar="SEED", help="Of the sampler and the first of a trial. [0]")
+@click.option("--env-step", "max_env_step", type=float, metavar="N", help="End each trial after so many env steps.")
+@click.option("--train-iter", "max_train_iter", type=float, metavar="N", help="End each trial after so many updates.")
+@click.option("--prune", is_flag=True, help="End trials early that are behind the median of the others.")
+@click.option("-m", "--mode", metavar="MODE", help="serial or serial_onpolicy. [whichever the policy is of]")
+@click.option("--study", metavar="DIR", help="Folder of the study. [the config's exp_name, with _tune]")
+@click.option("--resume", metavar="STUDY", help="Go on with a study that was stopped; STUDY is its folder.")
+def tune_command(resume: str | None, **options: Any) -> None:
+    """Search for settings: a study of trials, each an ordinary run; KEY=VALUE arguments are of all of them."""
+    from ding_like.entry.studies import resume_study, tune
+    from ding_like.study.child_runs import command_line
+
+    if resume is not None:
+        if options["config"] is not None or options["params"] or options["overrides"]:
+            raise ConfigError("--resume takes the study's own config and ranges; beside it give --trials and -j alone.")
+        resume_study(resume, trials=options["trials"], jobs=options["jobs"])
+        return
+    if options["config"] is None:
+        raise ConfigError("no config given; use -c FILE, or --resume STUDY. `ding tune --help` shows the options.")
+    given = {name: value for name, value in options.items() if value is not None}
+    tune(**given, command=command_line(sys.argv[1:]))

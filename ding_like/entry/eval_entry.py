@@ -16,7 +16,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.data.segment_file import save_columns
-from ding_like.entry.plan import InputConfig, load_config
+from ding_like.entry.training import InputConfig, load_config
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import EnvSetting, build_collect_env, build_eval_env, build_policy, fit_policy_config
@@ -34,6 +34,7 @@ from ding_like.worker.evaluator.interaction import play_episodes
 
 if TYPE_CHECKING:
     import torch
+
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,13 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from ding_like.entry.options import Options, echo
-from ding_like.errors import ConfigError
+import click
+
+from ding_like.errors import ConfigError, escape_controls
 
 
 class Mode(NamedTuple):
@@ -46,7 +47,7 @@ MODES = {
         ("address", *_SOCKETS),
         ("actor", "inference"),
     ),
-    "ranks": Mode("ranks_entry:ranks_pipeline", "ranks_entry:RankMode", ("load_path", "collect_ranks")),
+    "ranks": Mode("serial_entry:ranks_pipeline", "serial_entry:RankMode", ("load_path", "collect_ranks")),
     "dist": Mode(
         "dist_entry:launch_learner",
         takes=("coordinator", *_SOCKETS),
@@ -136,7 +137,7 @@ def run(options: Options) -> None:
     if not options["dry_run"]:
         load(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
         return
-    from ding_like.entry.plan import RunArguments
+    from ding_like.entry.training import RunArguments
 
     arguments = RunArguments(mode, _seeds(options)[0])._replace(**_limits(options))
     planned = load(MODES[mode].home).of(path, arguments, overrides=overrides, exp_name=options["exp_name"], **of_mode)
@@ -171,7 +172,7 @@ def _launch(options: Options) -> None:
     given, path = {"key_file": options["key_file"], "overrides": options["overrides"]}, config_path(options)
     if module == "coordinator":
         given |= {**_run_of(options), "host": options["host"], "port": options["port"]}
-        load("coordinator_entry:launch_coordinator")(path, **given)
+        load("parallel_entry:launch_coordinator")(path, **given)
         return
     given |= {"seed": _seeds(options)[0], "coordinator": options["coordinator"], "retry_s": options["retry_s"]}
     if module == "learner" and options["train_iter"] is not None:
@@ -218,7 +219,7 @@ def _run_several(options: Options) -> bool:
             f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
         )
     _existing(options["load_path"])
-    load("seeds:run_command")(options, config_path(options))
+    load("studies:run_command")(options, config_path(options))
     return True
 
 
@@ -237,7 +238,7 @@ def resume(options: Options) -> None:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     of_one = {name: options[name] for name in ("learners", "workers", "address")}
     if not has_seeds:
-        load("resume:resume_pipeline")(str(folder), **_limits(options), **of_one)
+        load("train:resume_pipeline")(str(folder), **_limits(options), **of_one)
         return
     for name, value in of_one.items():
         if value is not None:
@@ -245,7 +246,7 @@ def resume(options: Options) -> None:
                 f"--{name} is of one run: resume a seed with it by its folder, ding --resume {folder}/seed0 "
                 f"--{name} {value}."
             )
-    load("seeds:resume_seeds")(folder, options["jobs"], **_limits(options))
+    load("studies:resume_seeds")(folder, options["jobs"], **_limits(options))
 
 
 def _existing(path: str | None) -> str | None:
@@ -304,3 +305,104 @@ def shipped_configs() -> dict[str, Path]:
 def close_match(word: str, words: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, words, n=1)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+# Options of the command line by name, as click has read them.
+Options: TypeAlias = dict[str, Any]
+
+_LARGEST = 2**31 - 1
+_MOST = 10_000  # seeds of one range: more is a slip of the keyboard
+
+IMPORT_OPTION = click.option(
+    "--import", "import_names", multiple=True, metavar="MODULE", help="Allow a module that the folder names."
+)
+
+
+class OnceCommand(click.Command):
+    """Command that refuses an option given twice, of which click silently takes the last."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse as click does, after the check."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for param in given:
+            if isinstance(param, click.Option) and not (param.multiple or param.is_flag) and given.count(param) > 1:
+                raise ConfigError(f"{' / '.join(param.opts)} is given {given.count(param)} times; give it once.")
+        return super().parse_args(ctx, args)
+
+
+def sub_command(name: str, *, epilog: str | None = None) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator that makes a sub-command of `ding`, with -h and --debug, of a function."""
+
+    def make(function: Callable[..., None]) -> click.Command:
+        settings = {"help_option_names": ["-h", "--help"]}
+        made = click.command(name, cls=OnceCommand, epilog=epilog, context_settings=settings)(function)
+        # `main` reads it from the arguments.
+        text = "Show the traceback of an error."
+        made.params.append(click.Option(["--debug"], is_flag=True, expose_value=False, help=text))
+        return made
+
+    return make
+
+
+class WholeNumber(click.IntRange):
+    """Whole number whose error names the range."""
+
+    def convert(self, value: int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number; fail for anything else."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            high = "" if self.max is None else f" to {self.max}"
+            self.fail(f"'{value}' is not a whole number from {self.min}{high}.", param, ctx)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text that may hold names of a foreign folder: control characters in it are shown escaped."""
+    click.echo(escape_controls(text), err=err)  # the one place
+
+
+def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    """Return seeds as a tuple. Raises ConfigError where there are none, and for one that is given twice or negative."""
+    found = tuple(int(seed) for seed in seeds)
+    if not found:
+        raise ConfigError("no seed is given; expected one at least, such as seeds=range(5).")
+    twice = sorted({seed for seed in found if found.count(seed) > 1})
+    if twice:
+        raise ConfigError(f"seed {twice[0]} is given {found.count(twice[0])} times; give each seed once.")
+    if min(found) < 0 or max(found) > _LARGEST:
+        bad = next(seed for seed in found if not 0 <= seed <= _LARGEST)
+        raise ConfigError(f"seed {bad} is not from 0 to {_LARGEST:,}.")
+    return found
+
+
+def parse_seeds(texts: Iterable[str]) -> tuple[int, ...]:
+    """Return the seeds that `-s` options name: a number, a range `0..4` with both ends, or a list `0,2,5..7`.
+
+    Raises ConfigError for what is none of these.
+    """
+    found: list[int] = []
+    for text in texts:
+        for part in text.split(","):
+            found += _range_of(part.strip(), text)
+    return checked_seeds(found)
+
+
+def _range_of(part: str, text: str) -> Iterable[int]:
+    match = re.fullmatch(r"(\d+)(?:\.\.\.?(\d+))?", part)
+    if match is None:
+        raise ConfigError(
+            f"-s {text} names no seeds; expected a whole number, 0 or more, a range such as 0..4 or a list 0,2,5."
+        )
+    first, last = int(match[1]), int(match[2] or match[1])
+    if last < first:
+        raise ConfigError(f"-s {text} is an empty range: {first} is more than {last}. Did you mean {last}..{first}?")
+    if last - first >= _MOST:
+        raise ConfigError(f"-s {text} is {last - first + 1:,} seeds; at most {_MOST:,} are one experiment.")
+    return range(first, last + 1)
+
+
+def describe_seeds(seeds: Sequence[int]) -> str:
+    """Return seeds as they are typed: 0..4, or 0,2,5."""
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"{seeds[0]}..{seeds[-1]}"
+    return ",".join(map(str, seeds))

@@ -1,38 +1,344 @@
-"""Train with a coordinator, collectors and a learner in processes of their own on this machine; resume such a run."""
+"""Run a coordinator, for external workers that dial in."""
 
 from __future__ import annotations
 
+import atexit
+import json
 import logging
 import pprint
 import shlex
 import shutil
+import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
-from dataclasses import replace
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Literal, NamedTuple
 
+from ding_like.agent.description import write_description
+from ding_like.agent.video import filmable, write_pictures
 from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
-from ding_like.entry.coordinator_entry import CoordinatedArguments, CoordinatedRun, Given
-from ding_like.entry.learners import check_cores, number_of_learners
-from ding_like.entry.plan import NO_LIMIT, RunArguments, SystemInput, refuse_to_resume
-from ding_like.errors import ConfigError
+from ding_like.entry.results import eval_mode_of
+from ding_like.entry.serial_entry import check_cores, number_of_learners
+from ding_like.entry.training import (
+    NO_LIMIT,
+    RunArguments,
+    SystemInput,
+    check_limits,
+    check_nstep,
+    read_given,
+    refuse_in_child,
+    refuse_to_resume,
+)
+from ding_like.envs import EnvFactory, get_vec_env_setting
+from ding_like.errors import CheckpointError, ConfigError, DingError, TrainingError
+from ding_like.pipeline.checks import is_game
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
 from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
-from ding_like.pipeline.parallel.coordinator import Coordinator
-from ding_like.pipeline.parallel.coordinator_run import Children
+from ding_like.pipeline.parallel.coordinator import Coordinator, create_coordinator
+from ding_like.pipeline.parallel.coordinator_run import Children, CoordinatorRun
 from ding_like.pipeline.parallel.core.state import STATE_FILE, WORKERS_CONFIG, SavedRun
-from ding_like.pipeline.parallel.settings import FILES, class_of, read_system, serial_parts
-from ding_like.pipeline.record import RunResult
-from ding_like.utils.files import retry
-from ding_like.utils.log import shown_as_by_the_command
+from ding_like.pipeline.parallel.settings import FILES, class_of, read_system, serial_parts, system_with_coordinator
+from ding_like.pipeline.process import StopSignal
+from ding_like.pipeline.record import RunResult, origin_of
+from ding_like.report.run_console import Limits, RunConsole
+from ding_like.report.summary import closing_lines, env_name, version_line
+from ding_like.utils.files import atomic_write, retry, when_there_is_room
+from ding_like.utils.log import setup_console, shown_as_by_the_command
+from ding_like.utils.machine import OWN_HOST, check_known, is_loopback, reachable_url
 from ding_like.utils.processes import make_own_folder
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
 from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.trackers import tracked
 
 logger = logging.getLogger(__name__)
 
-_LEAVE_S = 30.0  # for workers of a run that was killed: they hear of it, save, and leave within 20 s
+_LEAVE_S = 15.0  # for workers to hear that the run is over: some heartbeats, or the rest of an evaluation
+_STOPPING = "stopping: saving, then ending the workers of this machine; a second Ctrl-C or signal ends all at once"
+
+
+ARGUMENTS_FILE = "run_arguments.json"
+
+
+@dataclass(frozen=True)
+class CoordinatedArguments:
+    """Arguments of a run of mode parallel or dist beside its config; plain data, saved for `ding --resume`."""
+
+    mode: Literal["parallel", "dist"]
+    seed: int
+    max_train_iter: int = NO_LIMIT
+    max_env_step: int = NO_LIMIT
+    system: dict[str, Any] = field(default_factory=dict)  # the `system_config` that was given
+    parts: dict[str, Any] = field(default_factory=dict)  # of mode parallel: the workers' own classes
+    source: str = ""  # the config's file, if it had one
+    options: tuple[str, ...] = ()  # of mode dist: by which external workers join
+    key_file: str | None = None  # of mode dist, if one was given
+    files: str | None = None  # of mode parallel: the folder of rows and weights that was made for the run
+
+    def save(self, exp_name: str, url: str) -> None:
+        """Write the arguments and the address that external workers know into the run's folder; wait on a full disk."""
+        system = self.system
+        if self.mode == "dist":
+            host, port = _address(url)
+            at = {"host": host, "port": int(port)}
+            system = {**system, "coordinator": {**(system.get("coordinator") or {}), **at}}
+
+        def write() -> None:
+            with atomic_write(Path(exp_name) / ARGUMENTS_FILE) as file:
+                file.write(json.dumps(asdict(replace(self, system=system)), indent=1).encode())
+
+        when_there_is_room(write, report=logger.warning)
+
+    @classmethod
+    def read(cls, exp_name: str) -> CoordinatedArguments:
+        """Return the arguments that a run was started with. Raises CheckpointError for a folder without them."""
+        path = Path(exp_name) / ARGUMENTS_FILE
+        try:
+            found: Any = json.loads(path.read_bytes())
+            return cls(**{**found, "options": tuple(found["options"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read ({error}), so it is not known what the run was started with. A coordinator "
+                "continues when it is started in the same folder, with the options that it had: ding -m dist -M "
+                f"coordinator -c FILE --exp-name {exp_name} policy.learn.resume_training=True."
+            ) from error
+
+    @property
+    def limit_options(self) -> dict[str, list[str]]:
+        """Options of the command line for the limits, without those that there are not."""
+        limits = {"--env-step": self.max_env_step, "--train-iter": self.max_train_iter}
+        return {name: [] if limit == NO_LIMIT else [name, str(limit)] for name, limit in limits.items()}
+
+
+class Given(NamedTuple):
+    """Config of a run with a coordinator as it was given: nothing is written yet."""
+
+    create: Any  # create_config
+    system: dict[str, Any]
+    compiled: Callable[..., FrozenConfig]  # returns the compiled config
+    source: str
+
+    @classmethod
+    def of(
+        cls, config: SystemInput, arguments: CoordinatedArguments, *, overrides: Sequence[str], exp_name: str | None
+    ) -> Given:
+        """Read a config. Raises ConfigError for what is none, and for limits that are no numbers of steps."""
+        refuse_in_child()
+        check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+        main, create, system, source = read_given(config)
+        named: dict[str, Any] = {"seed": arguments.seed, "overrides": overrides, "source": source, "exp_name": exp_name}
+        compiled = partial(compile_config, *serial_parts(main, create), **named)
+        return cls(create, system_with_coordinator(create, system), compiled, source)
+
+
+class CoordinatedRun:
+    """Run of a coordinator whose workers dial in, in a folder that is held."""
+
+    def __init__(
+        self, cfg: FrozenConfig, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
+    ) -> None:
+        """With `in_memory`, rows and weights may be files in memory, which no later coordinator finds."""
+        check_nstep(cfg, arguments.max_env_step)
+        self.cfg, self.arguments, self.folder = cfg, arguments, folder
+        self.system = read_system(arguments.system, cfg, in_memory=in_memory)
+        self.limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
+        keys = Path(cfg.exp_name) / "keys.json"
+        self.key_file = Path(arguments.key_file or keys)
+        # Files and folders that are deleted when the run is over.
+        self.own = [path for path in (None if arguments.key_file else keys, self.system.own_folder) if path]
+
+    def lines(self, url: str) -> list[str]:
+        """Return the lines with which the console begins."""
+        cfg, system, is_dist = self.cfg, self.system, self.arguments.mode == "dist"
+        learners = "1 learner" if system.num_learners == 1 else f"{system.num_learners} learners as one"
+        collectors = "collectors" if is_dist else f"{system.num_collectors} collectors"
+        workers = f"{learners}, {collectors} of {cfg.env.collector_env_num} envs{' that dial in' if is_dist else ''}"
+        return [
+            version_line(),
+            f"experiment  {cfg.exp_name}/",
+            f"env         {env_name(cfg.env)}",
+            f"policy      {cfg.policy.type}  seed {cfg.seed}",
+            f"workers     {workers}; segments of {system.segment_rows} rows",
+            f"coordinator {url}  keys {self.key_file}",
+            f"until       {self.limits.describe()}",
+        ]
+
+    def make_coordinator(self) -> Coordinator:
+        """Return the coordinator. Raises ConfigError for a run that is over."""
+        cfg = self.cfg
+        coordinator = create_coordinator(
+            {
+                "main": cfg,
+                "system": self.system,
+                "seed": self.arguments.seed,
+                "max_env_step": self.arguments.max_env_step,
+                "key_file": self.key_file,
+                "lock": self.folder.lock,
+            }
+        )
+        if coordinator.system_shutdown_flag:
+            why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
+            if not why and not (Path(cfg.exp_name) / "result.json").is_file():
+                why = ", and its coordinator ended before it wrote the result"
+            coordinator.close()
+            raise ConfigError(
+                f"the run in {cfg.exp_name}/ is over{why}. To start another, give a new --exp-name or leave "
+                "policy.learn.resume_training out."
+            )
+        write_description(cfg)
+        return coordinator
+
+    def run(self) -> RunResult:
+        """Serve and watch the run to its end.
+
+        The first SIGINT or SIGTERM ends it with its state saved. Raises TrainingError with the cause if the run fails.
+        """
+        coordinator = self.make_coordinator()
+        try:
+            coordinator.start()
+            self.arguments.save(self.cfg.exp_name, coordinator.url)
+            return self._watch(coordinator)
+        finally:
+            is_done = coordinator.is_done
+            coordinator.close()
+            if is_done:
+                for path in self.own:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    def _watch(self, coordinator: Coordinator) -> RunResult:
+        cfg, lines = self.cfg, self.lines(reachable_url(coordinator.url))
+        run = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="parallel", source=self.arguments.source))
+        with (
+            Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
+            RunConsole(cfg.exp_name, self.limits, opening=lines) as console,
+            StopSignal(lambda: console.event(_STOPPING)) as signals,
+            tracked(cfg) as trackers,
+        ):
+            trackers.follow()
+            self.start_workers(coordinator, children)
+
+            def check() -> None:
+                # Also where it is interrupted: the message then names the folder.
+                if coordinator.core.env_step or signals.received is not None:
+                    self.folder.keep()
+                if signals.received is not None:
+                    coordinator.give_up()
+                    self.log_resume_command(coordinator)
+                    signals.leave()
+                for line in children.check():
+                    console.event(line)
+
+            try:
+                result = run.watch(console, check=check)
+            except TrainingError:
+                if self.arguments.mode == "dist":  # external workers are to be notified
+                    coordinator.wait_for_workers(_LEAVE_S)
+                raise
+            self._write_pictures()
+            left = coordinator.wait_for_workers(_LEAVE_S)
+            if left:
+                logger.warning("not all workers have left: %s", ", ".join(left))
+            console.close_summary(closing_lines(cfg.exp_name, mode="parallel"))
+        return result
+
+    def start_workers(self, coordinator: Coordinator, children: Children) -> None:
+        """Log the commands by which external workers join."""
+        common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(self.key_file)]
+        common += self.arguments.options
+        for module, limit in (("learner", self.arguments.limit_options["--train-iter"]), ("collector", [])):
+            logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *limit]))
+
+    def log_resume_command(self, coordinator: Coordinator) -> None:
+        """Log the command by which an interrupted run goes on."""
+        arguments, exp_name = self.arguments, self.cfg.exp_name
+        host, port = _address(coordinator.url)
+        words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
+        words += ["--host", host, "--port", port]
+        words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
+        words += [word for limit in arguments.limit_options.values() for word in limit]
+        words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
+        logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
+        logger.info("go on with  %s", shlex.join(words))
+
+    def _write_pictures(self) -> None:
+        cfg = self.cfg
+        env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
+        make_env = filmable(env_cfgs[0], env_fn) if is_game(cfg) else EnvFactory(env_cfgs[0], env_fn)
+        mode = eval_mode_of(cfg, make_env, None)
+        write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=self.arguments.seed)
+
+
+def launch_coordinator(
+    config: str | Path,
+    *,
+    seed: int = 0,
+    host: str | None = None,
+    port: int | None = None,
+    key_file: str | Path | None = None,
+    overrides: Sequence[str] = (),
+    max_env_step: int = NO_LIMIT,
+    max_train_iter: int = NO_LIMIT,
+    exp_name: str | None = None,
+) -> RunResult:
+    """Coordinate collectors and a learner that dial in, until a limit or `env.stop_value` is reached.
+
+    `host` and `port` go before those of the config. Without `key_file` keys are made in `{exp_name}/keys.json`, which
+    is for workers of this machine: raises ConfigError for another host then. With `policy.learn.resume_training` a
+    coordinator that was stopped goes on from its folder; data lie there too, if `system_config` names no other place.
+    """
+    arguments = CoordinatedArguments("dist", seed, max_train_iter, max_env_step)
+    at = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    with RunFolder() as folder:
+        return plan_dist(
+            config, arguments, folder, overrides=overrides, exp_name=exp_name, key_file=key_file, **at
+        ).run()
+
+
+def plan_dist(
+    config: str | Path,
+    arguments: CoordinatedArguments,
+    folder: RunFolder,
+    *,
+    overrides: Sequence[str],
+    exp_name: str | None,
+    key_file: str | Path | None,
+    **at: str | int,
+) -> CoordinatedRun:
+    """Return the run of a config, whose folder `folder` holds from then on; `at` are host and port; see above."""
+    given = Given.of(config, arguments, overrides=overrides, exp_name=exp_name)
+    system = {**given.system, "coordinator": {**(given.system.get("coordinator") or {}), **at}}
+    _check_keys(key_file, str(system["coordinator"].get("host") or "127.0.0.1"))
+    arguments = replace(
+        arguments,
+        system=to_plain(system),
+        options=("-c", str(config), "-s", str(arguments.seed), *overrides),
+        source=given.source,
+        key_file=None if key_file is None else str(key_file),
+    )
+    return CoordinatedRun(given.compiled(folder=folder), arguments, folder)
+
+
+def _check_keys(key_file: str | Path | None, host: str) -> None:
+    """Refuse a host that cannot be resolved, a key file that is not there, and a host of others without one."""
+    check_known(host, "--host (coordinator.host of system_config)", OWN_HOST)
+    if key_file is not None and not Path(key_file).is_file():
+        raise ConfigError(f"there is no key file '{key_file}'; `ding keys {key_file}` makes one.")
+    if key_file is None and not is_loopback(host):
+        raise ConfigError(
+            f"a coordinator at {host} can be reached from other machines: make keys with `ding keys FILE`, give them "
+            "with --key-file FILE, and copy the file to the hosts of its workers."
+        )
+
+
+def _address(url: str) -> tuple[str, str]:
+    """Return host and port of a URL."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    return host.strip("[]"), port
+
+
+_OLD_LEAVE_S = 30.0  # for workers of a run that was killed: they hear of it, save, and leave within 20 s
 _WORKER_PARTS = ("comm_collector", "comm_learner", "collector")
 
 
@@ -231,9 +537,49 @@ def _wait_for_workers(saved: SavedRun) -> None:
             raise TimeoutError(str(left))
 
     try:
-        retry(have_left, TimeoutError, timeout_s=_LEAVE_S, max_wait_s=0.5)
+        retry(have_left, TimeoutError, timeout_s=_OLD_LEAVE_S, max_wait_s=0.5)
     except TimeoutError as error:
         raise ConfigError(
-            f"workers of the run before are still there after {_LEAVE_S:g} s, as processes {error}: end them with  "
+            f"workers of the run before are still there after {_OLD_LEAVE_S:g} s, as processes {error}: end them with  "
             f"kill {' '.join(str(pid) for pid in saved.workers_here())}  and try again."
         ) from error
+
+
+def coordinator_app(
+    config: str | Path,
+    *,
+    key_file: str | Path,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+) -> object:
+    """Begin a run whose workers dial in, and return the WSGI application that answers them.
+
+    The run is watched by a thread of this process; the server goes on answering when it is over, until it is stopped.
+    Raises ConfigError for a key file that is not there: who can reach the server is not known here.
+    """
+    setup_console(logging.INFO)
+    with ExitStack() as failed:
+        folder = failed.enter_context(RunFolder())
+        run = plan_dist(
+            config, CoordinatedArguments("dist", seed), folder, key_file=key_file, overrides=overrides,
+            exp_name=exp_name,
+        )  # fmt: skip
+        coordinator = run.make_coordinator()
+        app = coordinator.start_behind()
+        failed.pop_all()  # closing the coordinator lets the folder go
+    atexit.register(coordinator.close)
+    threading.Thread(target=_watch, args=(run, coordinator), name="watch", daemon=True).start()
+    return app
+
+
+def _watch(run: CoordinatedRun, coordinator: Coordinator) -> None:
+    cfg, lines = run.cfg, run.lines("of the server that was given this application")
+    try:
+        with RunConsole(cfg.exp_name, run.limits, opening=lines) as console, tracked(cfg) as trackers:
+            trackers.follow()
+            watched = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=run.arguments.source))
+            result = watched.watch(console, check=lambda: None)
+        logger.info("the run is over: the last model returns %g. Stop the server.", result.eval_value)
+    except DingError as error:
+        logger.error("%s", error)

@@ -14,8 +14,7 @@ from ding_like.comm.ray.actors import load_ray
 from ding_like.comm.ray.cluster import ClusterWatch, RayCluster, open_cluster
 from ding_like.comm.ray.needs import Need, plan_here, plan_on_cluster
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
-from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, SystemInput, make_plan, number
-from ding_like.entry.training import TrainingMode
+from ding_like.entry.training import NO_LIMIT, Plan, RunArguments, SystemInput, TrainingMode, make_plan, number
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.ray.scheme import ray_runner

@@ -1,16 +1,33 @@
-"""Curves, comparisons and reports of experiments: `ding plot`, `ding compare`, `ding report`."""
+"""What is made of a run: `ding plot`, `ding compare`, `ding report`, `ding enjoy`, `ding export`, `ding serve`."""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+import math
+import select
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ding_like.entry.options import echo, sub_command
+from ding_like.entry.modes import IMPORT_OPTION, WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from ding_like.agent.video import Filmed
+    from ding_like.config import FrozenConfig
+    from ding_like.pipeline.envs import EnvSetting
+    from ding_like.serve import ServedPolicy
+    from ding_like.serve.http_server import PolicyServer
+    from ding_like.types import Factory
+
 
 logger = logging.getLogger(__name__)
 
@@ -145,3 +162,306 @@ def report_command(experiment: str, out: str | None) -> None:
     It needs no network and no script, so that it can be sent as it is: ding report my_exp
     """
     echo(str(report(experiment, out)))
+
+
+_EXPORTS = """\b
+Examples:
+  ding export my_exp --to torchscript
+  ding export my_exp --to onnx -o agent.onnx --ckpt last
+"""
+
+
+class Enjoyed(NamedTuple):
+    """Video of a checkpoint, and the returns of its episodes."""
+
+    path: Path  # the video
+    returns: list[float]
+
+
+def enjoy(
+    exp_name: str | Path,
+    ckpt: str = "best",
+    *,
+    num_episodes: int | None = None,
+    out: str | Path | None = None,
+    seed: int | None = None,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    import_names: Sequence[str] = (),
+) -> Enjoyed:
+    """Play a checkpoint of a finished or running experiment in a fresh env, and write a GIF of it.
+
+    Without `num_episodes` it shows a typical episode, that with the median return of ten. `ckpt` is 'best', 'last' or a
+    file. `out` is by default `agent.gif` in the folder, `agent_<ckpt>.gif` for another
+    checkpoint than the best. `env_setting` and `model` must be given again if the run was started with them;
+    `import_names` are modules of the run's own that it may use. Raises
+    ConfigError for a folder without a run, CheckpointError without a checkpoint, EnvError if the env cannot render.
+    """
+    path, filmed = _film(exp_name, ckpt, num_episodes, out, seed, env_setting, model, import_names)
+    return Enjoyed(path, filmed.returns)
+
+
+def _film(
+    exp_name: str | Path,
+    ckpt: str,
+    num_episodes: int | None,
+    out: str | Path | None,
+    seed: int | None,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    import_names: Sequence[str] = (),
+) -> tuple[Path, Filmed]:
+    from ding_like.agent.checkpoints import find_checkpoint
+    from ding_like.agent.description import allow_saved_config
+    from ding_like.agent.video import filmable, make_video
+    from ding_like.config import compile_config
+    from ding_like.envs import get_vec_env_setting
+    from ding_like.pipeline.statistics import load_agent
+    from ding_like.report.experiment import check_experiment
+
+    folder = Path(exp_name)
+    check_experiment(folder)
+    if out and Path(out).suffix.lower() != ".gif":
+        gif = Path(out) / "agent.gif" if Path(out).is_dir() else Path(out).with_suffix(".gif")
+        raise ConfigError(f"a video is a .gif file, not '{out}': give -o {gif}")
+    if num_episodes is not None and num_episodes < 1:
+        raise ConfigError(f"num_episodes is {num_episodes}, expected 1 or more.")
+    path = find_checkpoint(folder, ckpt)
+    main, create = allow_saved_config(folder, import_names)
+    cfg = compile_config(main, create, source=str(folder / "total_config.py"), renew_dir=False, save=False)
+    env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    make_env = filmable(env_cfgs[0], env_fn)
+    mode = eval_mode_of(cfg, make_env, model)
+    statistics = load_agent(mode, path)
+    name = "agent.gif" if ckpt == "best" else f"agent_{path.name.split('.')[0]}.gif"
+    video = Path(out) if out else folder / name
+    seed = cfg.seed if seed is None else seed
+    return video, make_video(mode, make_env, video, seed=seed, num_episodes=num_episodes, statistics=statistics)
+
+
+def eval_mode_of(cfg: FrozenConfig, make_env: Factory, model: torch.nn.Module | None) -> Any:
+    """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
+    from ding_like.pipeline.envs import build_policy, build_single_env, fit_policy_config
+
+    manager = build_single_env(make_env)
+    try:
+        return build_policy(fit_policy_config(cfg.policy, manager), model=model, modes=["eval"]).eval_mode
+    finally:
+        manager.close()
+
+
+@sub_command("enjoy")
+@click.argument("experiment", metavar="EXP")
+@click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
+@click.option(
+    "-n",
+    "--episodes",
+    type=WholeNumber(min=1),
+    metavar="N",
+    help="Play and show N episodes. [one: that with the median return of ten]",
+)
+@click.option("-s", "--seed", type=int, metavar="SEED", help="Seed of the episodes. [the run's]")
+@click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
+@IMPORT_OPTION
+def enjoy_command(
+    experiment: str,
+    ckpt: str,
+    episodes: int | None,
+    seed: int | None,
+    out: str | None,
+    import_names: tuple[str, ...],
+) -> None:
+    """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
+    path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed, import_names=import_names)
+    listed = "  ".join(f"{value:.4g}" for value in returns)
+    more = f"  mean {sum(returns) / len(returns):.4g}" if len(returns) > 1 else ""
+    if median_of:
+        more = f"  the median of {len(median_of)} episodes from {min(median_of):.4g} to {max(median_of):.4g}"
+    echo(f"returns {listed}{more}\n{path}")
+
+
+@sub_command("export", epilog=_EXPORTS)
+@click.argument("experiment", metavar="EXP")
+@click.option("--to", "form", type=click.Choice(["torchscript", "onnx"]), required=True, help="Which kind of file.")
+@click.option("-o", "--out", metavar="FILE", help="Where to write it. [EXP/agent.pt or EXP/agent.onnx]")
+@click.option("--ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
+@IMPORT_OPTION
+def export_command(experiment: str, form: str, out: str | None, ckpt: str, import_names: tuple[str, ...]) -> None:
+    """Write a trained agent as one file, from observations to actions, and check it against the agent.
+
+    The file needs neither ding_like nor the env; its metadata describe inputs and outputs.
+    """
+    from ding_like.agent.export import export
+
+    done = export(experiment, to=form, out=out, which=ckpt, import_names=import_names)  # type: ignore[arg-type]  # click has checked it
+    told = done.metadata
+    lines = [f"{kind:<9} {_ports(told[kind])}" for kind in ("inputs", "outputs")]
+    if told["wrappers_to_apply"]:
+        lines.append(f"apply     {', '.join(str(each['type']) for each in told['wrappers_to_apply'])} to observations")
+    checked = [f"{done.drawn.num_actions} actions on random observations"]
+    checked += [f"{done.played.num_actions} on those of the env"] if done.played else []
+    largest = max(each.difference for each in (done.drawn, done.played) if each)
+    lines.append(f"checked   {', '.join(checked)}; largest difference {largest:.2g}")
+    echo("\n".join([*lines, str(done.path)]))
+
+
+def _ports(ports: list[dict[str, object]]) -> str:
+    return "  ".join(f"{port['name']} {port['dtype']} {_shape(port['shape'])}" for port in ports)
+
+
+def _shape(shape: object) -> str:
+    assert isinstance(shape, list), "a port's shape is a list"
+    return f"[{', '.join(map(str, shape))}]"
+
+
+_SHOWN_VALUES = 32  # of an observation, in the examples that are printed
+_LOOK_S = 5.0  # between two checks whether the server's thread is alive
+
+
+def serve(
+    exp_name: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    checkpoint: str = "best",
+    token_file: str | Path | None = None,
+    reload_s: float = 1.0,
+    max_batch: int = 1024,
+    client_wraps: bool = False,
+    on_cpu: bool = False,
+    import_names: Sequence[str] = (),
+    started: Callable[[PolicyServer, ServedPolicy], None] = lambda server, served: None,
+) -> None:
+    """Serve the policy of an experiment until SIGINT, SIGTERM or SIGHUP; `started` is called when the port is open.
+
+    A newer `checkpoint` ('best', 'newest' or a file) is loaded without a pause. Requests under way are answered before
+    the port closes; then the signal takes its usual effect: KeyboardInterrupt, or SystemExit with 128 + its number. A
+    second signal does so at once. Raises ConfigError or CheckpointError for a run that cannot be served, CommError for
+    a host and port that cannot be opened.
+    """
+    from ding_like.comm.keys import read_token
+    from ding_like.errors import CommError, ConfigError
+    from ding_like.pipeline.process import StopSignal, training_process
+    from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
+    from ding_like.serve.http_server import PolicyServer, check_host
+
+    if not math.isfinite(reload_s):
+        raise ConfigError(f"reload_s is {reload_s}, expected seconds, such as 1.0.")
+    token = None if token_file is None else read_token(token_file)
+    check_host(host, token)
+    # Forward passes use one thread, as in evaluations; the threads that answer requests start in this context.
+    with training_process(), StopSignal() as signals, _signals_wake() as wait:
+        blueprint = Blueprint(
+            exp_name, client_wraps=client_wraps, on_cpu=on_cpu, max_batch=max_batch, import_names=import_names
+        )
+        choice = CheckpointChoice(exp_name, checkpoint)
+        with ServedPolicy(blueprint, choice, reload_s=reload_s) as served:
+            server = PolicyServer(served, host=host, port=port, token=token)
+            try:
+                server.start()
+                started(server, served)
+                while signals.received is None:
+                    wait(_LOOK_S)
+                    if not server.is_alive:
+                        raise CommError("the thread that answers requests has ended; the log says why.")
+            finally:
+                server.close()
+                logger.info("%s", closing(server, served))
+        signals.leave()
+
+
+@contextmanager
+def _signals_wake() -> Iterator[Callable[[float], object]]:
+    """Yield a function that waits for a number of seconds, or until a signal arrives."""
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        writer.setblocking(False)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield lambda wait_s: select.select([reader], [], [], wait_s)
+        finally:
+            signal.set_wakeup_fd(before)
+
+
+def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -> list[str]:
+    """Return the lines that tell where the policy is served and how to send it requests."""
+    health = served.health()
+    example, num_values = served.reader.example(), served.reader.num_values
+    state = f"   state {', '.join(health['state'])}" if health["state"] else ""
+    lines = [
+        f"serving   {exp_name}: {served.agent.version}",
+        f"at        {url}",
+        f"env       {health['env']}   policy {health['policy']}{state}",
+        f"obs       {_one_line(health['obs'])}",
+        f"action    {_one_line(health['action'])}",
+    ]
+    lines += [f"applied   {', '.join(health['wrappers'])}"] if health["wrappers"] else []
+    if health["client_wrappers"]:
+        lines.append(f"clients   have to apply {', '.join(health['client_wrappers'])} themselves")
+    auth = (
+        (" -H 'Authorization: Bearer TOKEN'", ', headers={"Authorization": "Bearer TOKEN"}') if has_token else ("", "")
+    )
+    if num_values <= _SHOWN_VALUES:
+        body = json.dumps({"obs": example})
+        lines += [
+            f"curl      curl -s {url}/act{auth[0]} -H 'Content-Type: application/json' -d '{body}'",
+            f'python    requests.post("{url}/act", json={body}{auth[1]}).json()["action"]',
+        ]
+    else:
+        lines.append(f'python    requests.post("{url}/act", json={{"obs": obs.tolist()}}{auth[1]}).json()["action"]')
+    return [*lines, "end it with Ctrl-C"]
+
+
+def closing(server: PolicyServer, served: ServedPolicy) -> str:
+    """Return the summary line for when the port is closed."""
+    done = server.requests.describe()
+    took = "" if done["p50_ms"] is None else f", p50 {done['p50_ms']:g} ms, p99 {done['p99_ms']:g} ms"
+    return (
+        f"answered {done['answered']:,} requests{took}; refused {done['refused']:,}; last with {served.agent.version}"
+    )
+
+
+def _one_line(space: dict[str, Any]) -> str:
+    if "space" not in space:
+        return "  ".join(f"{name}: {_one_line(inner)}" for name, inner in space.items())
+    if space["space"] == "Discrete":
+        return f"a whole number from {space['start']} to {space['start'] + space['n'] - 1}"
+    more = [f"{space['nvec']} choices from {space['start']}"] if "nvec" in space else []
+    if space.get("low") and len(space["low"]) <= _SHOWN_VALUES:
+        more.append(f"from {space['low']} to {space['high']}")
+    return " ".join([space["space"], str(tuple(space["shape"])), space["dtype"], *more])
+
+
+@sub_command("serve")
+@click.argument("experiment", metavar="EXP")
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
+@click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
+@click.option("--checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]")
+@click.option("--token-file", metavar="FILE", help="A secret that clients send; needed for hosts that others reach.")
+@click.option(
+    "--reload-s",
+    type=click.FloatRange(min=0.01),
+    default=1.0,
+    metavar="S",
+    help="How often to look for a newer checkpoint. [1]",
+)
+@click.option(
+    "--max-batch", type=WholeNumber(min=1), default=1024, metavar="N", help="Observations in a request. [1024]"
+)
+@click.option("--client-wraps", is_flag=True, help="Clients apply the wrappers themselves that remember earlier steps.")
+@click.option("--cpu", "on_cpu", is_flag=True, help="Serve on the CPU what was trained on a GPU.")
+@IMPORT_OPTION
+def serve_command(experiment: str, **options: Any) -> None:
+    """Answer observations with a trained agent's actions over HTTP: ding serve my_exp --port 8000
+
+    POST /act takes {"obs": ...}, one observation as the env gives it or a batch, and answers {"action": ..., "version":
+    ...}; a safetensors body with a tensor `obs` is answered in safetensors. GET /health tells what is served, and how
+    fast. A newer checkpoint of the run is taken without a pause, and every answer names the one that chose its actions.
+    """
+
+    has_token = options["token_file"] is not None
+    serve(
+        experiment,
+        **options,
+        started=lambda server, served: echo("\n".join(opening(server.url, served, experiment, has_token=has_token))),
+    )

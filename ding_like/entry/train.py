@@ -2,33 +2,59 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import difflib
+import html
 import inspect
 import itertools
+import json
 import logging
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import gymnasium
 
+from ding_like.agent.loaded import Agent
+from ding_like.agent.loaded import load as load_agent
 from ding_like.config import compile_config, deep_merge, read_config, to_plain
 from ding_like.config.tree import literal
 from ding_like.entry.commands import env_factory
-from ding_like.entry.modes import shipped_configs
-from ding_like.entry.plan import NO_LIMIT, Plan, RunArguments, checked_limit, make_plan, refuse_in_child
-from ding_like.entry.run import Run
-from ding_like.entry.serial_entry import SerialMode
+from ding_like.entry.modes import MODES, load, shipped_configs
+from ding_like.entry.results import plot
+from ding_like.entry.serial_entry import SerialMode, is_first
+from ding_like.entry.training import (
+    NO_LIMIT,
+    Plan,
+    RunArguments,
+    check_limits,
+    checked_limit,
+    make_plan,
+    refuse_in_child,
+    refuse_to_resume,
+)
 from ding_like.envs import EnvFactory
 from ding_like.envs.spaces import ActionLayout
 from ding_like.errors import ConfigError, DingError, RegistryError
-from ding_like.policy import get_policy_cls
+from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.parallel.core.state import STATE_FILE
+from ding_like.pipeline.record import RunResult
+from ding_like.policy import Policy, get_policy_cls
+from ding_like.report.experiment import check_experiment
 from ding_like.types import Config
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
+from ding_like.utils.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import torch
+
 
 logger = logging.getLogger(__name__)
 
@@ -313,3 +339,179 @@ def settings_of(config: TrainConfig, policy: Config | None, env: Config | None) 
         if not isinstance(section, Mapping):
             raise ConfigError(f"{name} is {section!r}; expected its settings, such as {name}=dict(...).")
     return config._replace(main=deep_merge(config.main, given))
+
+
+class Picture:
+    """Picture of curves, which a notebook shows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._data = path.read_bytes()
+
+    def _repr_png_(self) -> bytes | None:
+        return self._data if self._data.startswith(b"\x89PNG") else None
+
+    def _repr_svg_(self) -> str | None:
+        return None if self._repr_png_() is not None else self._data.decode()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture to a file of the same kind; return its path."""
+        target = Path(path)
+        if target.suffix != self.path.suffix:
+            raise ConfigError(f"the picture is a {self.path.suffix} file, got '{target}': give that ending.")
+        target.write_bytes(self._data)
+        return target
+
+    def __repr__(self) -> str:
+        return f"Picture('{self.path}')"
+
+
+class Run:
+    """Run in a folder; a notebook shows its result and curve."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Raise ConfigError for a folder without a run."""
+        self.folder = Path(folder)
+        self._agent: tuple[tuple[int, int], Agent] | None = None
+        check_experiment(self.folder)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run is over."""
+        return (self.folder / "result.json").is_file()
+
+    @property
+    def result(self) -> RunResult:
+        """Result of the run. Raises ConfigError while it is not over."""
+        if not self.is_finished:
+            raise ConfigError(
+                f"the run in '{self.folder}' has no result.json: it was interrupted or still runs. resume() goes on "
+                "with an interrupted one."
+            )
+        found = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
+        names = {field.name for field in dataclasses.fields(RunResult)}
+        return RunResult(**{name: value for name, value in found.items() if name in names})
+
+    @property
+    def agent(self) -> Agent:
+        """Agent of the best checkpoint, or of the last one before there is an evaluation."""
+        which = "best" if (self.folder / "ckpt/ckpt_best.pth.tar").is_file() else "last"
+        if which == "last":
+            return load_agent(self.folder, which="last")
+        stat = (self.folder / "ckpt/ckpt_best.pth.tar").stat()
+        stamp = stat.st_ino, stat.st_mtime_ns
+        if self._agent is None or self._agent[0] != stamp:
+            self._agent = stamp, load_agent(self.folder)
+        return self._agent[1]
+
+    def plot(self, out: str | Path | None = None) -> Picture:
+        """Draw the learning curve, by default to `curve.png` of the folder; return the picture."""
+        return Picture(plot([self.folder], out))
+
+    def resume(self, *, env_step: float | None = None, train_iter: float | None = None) -> Run:
+        """Resume from the newest saved point, by default to the limits that the run was started with; return the run.
+
+        With a higher `env_step` a run that is over is resumed too. Raises CheckpointError if there is no saved point.
+        """
+        resume_pipeline(
+            str(self.folder),
+            max_env_step=None if env_step is None else checked_limit("env_step", env_step),
+            max_train_iter=None if train_iter is None else checked_limit("train_iter", train_iter),
+        )
+        return self
+
+    def __repr__(self) -> str:
+        if not self.is_finished:
+            return f"Run('{self.folder}', not finished)"
+        result = self.result
+        return f"Run('{self.folder}', {result.env_step:,} env steps, return {result.eval_value:.4g})"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[str, Any]] = [("folder", f"{self.folder}/")]
+        if self.is_finished:
+            result = self.result
+            best = "" if result.best_eval is None else f", best {result.best_eval:.4g}"
+            rows += [
+                (
+                    "return",
+                    f"{result.eval_value:.4g} of the last model over {len(result.eval_value_raw)} episodes{best}",
+                ),
+                ("took", f"{result.env_step:,} env steps, {result.train_iter:,} updates, {result.duration_s:.1f} s"),
+            ]
+        else:
+            rows.append(("state", "not finished"))
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows)
+        return f"<table>{cells}</table>{self._curve()}"
+
+    def _curve(self) -> str:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                data = plot([self.folder], Path(folder) / "curve.svg").read_bytes()
+            except ConfigError:
+                return ""  # no returns yet
+        return f'<img src="data:image/svg+xml;base64,{base64.b64encode(data).decode()}">'
+
+
+@shown_as_by_the_command()
+def resume_pipeline(
+    exp_name: str,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+    max_train_iter: int | None = None,
+    max_env_step: int | None = None,
+    *,
+    learners: int | None = None,
+    workers: int | None = None,
+    address: str | None = None,
+) -> Policy | RunResult | None:
+    """Resume an interrupted run from its newest valid saved point, and return the policy.
+
+    `exp_name` is the run's folder. `env_setting` and `model` must be given again if the run was started with them; the
+    limits are those it was started with unless others are given, and there are as many learners. A run of mode ray may
+    be resumed with other `workers`, and on the cluster at another `address`. Of a run with a coordinator the result is
+    returned. Raises CheckpointError if there is nothing to resume, and ConfigError while another process trains there,
+    or if the run is over and no limit above what it has come to is given.
+    """
+    refuse_in_child()
+    limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
+    check_limits(**limits)
+    serial, ray = {"env_setting": env_setting, "model": model, "learners": learners}, (workers, address)
+    with RunFolder() as folder:
+        is_run = (Path(exp_name) / "total_config.py").is_file()
+        if is_run and is_first():  # of torchrun's processes, one holds the folder for all
+            folder.hold(exp_name)
+        is_coordinated = (Path(exp_name) / STATE_FILE).exists()
+        arguments = None if is_coordinated else RunArguments(**resume_store(exp_name).newest_meta()["arguments"])
+        mode = "parallel" if arguments is None else arguments.mode
+        if mode != "ray" and ray != (None, None):
+            kind = "with a coordinator" if arguments is None else f"of mode {mode}"
+            raise ConfigError(f"{exp_name} is a run {kind}: --workers and --address are of mode ray.")
+        if not mode.startswith("serial") and any(each is not None for each in serial.values()):
+            raise ConfigError(
+                f"{exp_name} is a run of mode {mode}, which --learners, env_setting and model are not of."
+            )
+        if arguments is None:
+            from ding_like.entry.parallel_entry import resume_coordinated
+
+            return resume_coordinated(exp_name, folder, **limits)
+        options = {"ray": {"workers": workers, "address": address}}.get(mode, {})
+        run = load(MODES[mode].home)
+        given = serial if mode.startswith("serial") else options
+        return run.of(None, _with_limits(exp_name, arguments, limits), exp_name=exp_name, **given).start()
+
+
+def _with_limits(exp_name: str, arguments: RunArguments, limits: dict[str, Any]) -> RunArguments:
+    """Return the arguments with the `limits` that are given (not None) in place of the run's own.
+
+    Raises ConfigError for a run that is over, unless a limit above what it has come to is given.
+    """
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    arguments, result = arguments._replace(**given), Path(exp_name) / "result.json"
+    if not result.is_file():
+        return arguments
+    found = json.loads(result.read_text(encoding="utf-8"))
+    env_step, train_iter = int(found["env_step"]), int(found["train_iter"])
+    has_more = bool(given) and arguments.max_env_step > env_step and arguments.max_train_iter > train_iter
+    if not has_more and resume_store(exp_name).steps()[0] <= env_step:
+        refuse_to_resume(exp_name, env_step, train_iter)
+    return arguments

@@ -1,34 +1,267 @@
-"""Path of every mode whose training loop is in this process: plan, dry run, start, resume."""
+"""Plan of a run: the arguments that it is started with, its checked config, and its `system_config`."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
 
 from ding_like.agent.description import write_description
 from ding_like.agent.video import write_pictures
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.comm.workers.failures import place_raised, worker_of
-from ding_like.entry.plan import Plan, ReadSettings, RunArguments, Settings, SystemInput, make_plan
-from ding_like.errors import DingError, TrainingError
+from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
+from ding_like.config.override import Override, check_overrides, take_overrides
+from ding_like.config.read import given_configs
+from ding_like.config.report import Fault, config_error
+from ding_like.config.tree import Tree
+from ding_like.errors import ConfigError, DingError, TrainingError
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.components import Components
+from ding_like.pipeline.envs import EnvSetting, check_env_setting
 from ding_like.pipeline.learners.synced import newest_of_all
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.run_console import Limits, RunConsole
-from ding_like.report.summary import closing_lines, opening_lines
-from ding_like.types import Section
+from ding_like.report.summary import closing_lines, env_name, opening_lines
+from ding_like.types import Config, Factory, Section
+from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
+from ding_like.worker import BaseLearner
+
+if TYPE_CHECKING:
+    import torch
+
 
 logger = logging.getLogger(__name__)
+
+# A config file, or its (main_config, create_config).
+InputConfig = str | Path | tuple[Any, Any]
+# The same, or these and its system_config.
+SystemInput = InputConfig | tuple[Any, Any, Any]
+# Stands for "no limit", as in DI-engine's signatures.
+NO_LIMIT = int(1e10)
+
+Settings = TypeVar("Settings", covariant=True)
+
+
+class ReadSettings(Protocol[Settings]):
+    """Check of a `system_config` for a compiled config, which returns its settings."""
+
+    def __call__(
+        self, system: Config, cfg: FrozenConfig, *, source: str, overrides: Mapping[str, Override]
+    ) -> Settings:
+        """Return the settings. Raises ConfigError with every fault; messages name `source`."""
+
+
+class RunArguments(NamedTuple):
+    """Arguments of a run beside its config; saved with every point to resume from."""
+
+    mode: str
+    seed: int
+    max_train_iter: int = NO_LIMIT
+    max_env_step: int = NO_LIMIT
+    dynamic_seed: bool = True
+    num_learners: int = 1
+    system: dict[str, Any] | None = None  # the checked `system_config` of modes ray, seed and ranks
+
+
+@dataclass(frozen=True)
+class Plan(Generic[Settings]):
+    """Checked config and arguments of a run whose training loop is in this process."""
+
+    cfg: FrozenConfig
+    arguments: RunArguments
+    settings: Settings  # of the `system_config`; None without one
+    source: str = ""  # the config's file, if it has one
+    overrides: Sequence[str] = ()  # as they were given
+    given: Config = field(default_factory=dict)  # the `system_config` as it was given
+    resumes: bool = False
+    env_setting: EnvSetting | None = None
+    model: torch.nn.Module | None = None
+    compile_in: Callable[[RunFolder], FrozenConfig] | None = None  # compiles the config and makes the run's folder
+
+    @property
+    def env_fn(self) -> Factory | None:
+        """Function that makes the envs, if the caller gave one."""
+        return self.env_setting and self.env_setting[0]
+
+    def claimed(self, folder: RunFolder) -> Plan[Settings]:
+        """Make the folder of a new run, which `folder` holds from then on, and save its config there."""
+        if self.resumes or self.compile_in is None:
+            return self
+        cfg, system, mode = self.compile_in(folder), self.arguments.system, self.arguments.mode
+        if system is not None:
+            when_there_is_room(lambda: save_system(cfg.exp_name, system, mode=mode), report=logger.warning)
+        return replace(self, cfg=cfg)
+
+    def line(self) -> str:
+        """Return the first line of a dry run."""
+        what = f"{self.cfg.policy.type} on {env_name(self.cfg.env)}"
+        return f"plan        {what}, seed {self.arguments.seed}, as {self.cfg.exp_name}/"
+
+
+def make_plan(
+    input_cfg: SystemInput | None,
+    arguments: RunArguments,
+    read: ReadSettings[Settings] | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    load_path: str | None = None,
+    renew_dir: bool = True,
+    env_setting: EnvSetting | None = None,
+    model: torch.nn.Module | None = None,
+) -> Plan[Settings]:
+    """Return the plan of a run; nothing is written or started.
+
+    Without `input_cfg` the run in the folder `exp_name` is resumed. `overrides` are `section.key=value` strings, with
+    `read`, of a mode that has a `system_config`, also `system.section.key=value`; `load_path` is a checkpoint to start
+    from. Raises ConfigError with the faults.
+    """
+    refuse_in_child()
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    check_overrides(overrides)
+    check_env_setting(env_setting)
+    resumes = input_cfg is None
+    config = Path(exp_name or "") / "total_config.py" if resumes else input_cfg
+    main, create, system, source = read_given(config, has_system=read is not None)
+    if load_path is not None:
+        overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
+    tree: Tree = {"system": to_plain((arguments.system if resumes else system) or {})}
+    others, applied = [*overrides], dict[str, Override]()
+    if read is not None:
+        faults: list[Fault] = []
+        others, applied = take_overrides(overrides, tree, faults, section="system")
+        if faults:
+            raise config_error(faults, source, {})
+    given: dict[str, Any] = {"seed": arguments.seed, "overrides": others, "source": source, "exp_name": exp_name}
+    compiled = partial(compile_config, main, create, **given, builds_model=model is None)
+    cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
+    check_nstep(cfg, arguments.max_env_step)
+    arguments = limited(cfg, arguments)
+    settings: Any = None  # Any: a dataclass
+    if read is not None:
+        settings = read(tree["system"], cfg, source=source, overrides=applied)
+        arguments = arguments._replace(system={arguments.mode: asdict(settings)})
+    return Plan(
+        cfg,
+        arguments,
+        settings,
+        "" if resumes or not isinstance(input_cfg, (str, Path)) else source,
+        overrides,
+        given=tree["system"],
+        resumes=resumes,
+        env_setting=env_setting,
+        model=model,
+        compile_in=lambda folder: compiled(quiet=True, folder=folder),
+    )
+
+
+def read_given(input_cfg: object, *, has_system: bool = True) -> tuple[Config, Config, Config | None, str]:
+    """Return main_config, create_config, system_config (None: there is none) and where they are from."""
+    if isinstance(input_cfg, (str, Path)):
+        file = read_config(input_cfg)
+        return *file, file.system_config, str(input_cfg)
+    main, create, *system = given_configs(input_cfg, has_system=has_system)
+    return main, create, system[0] if system else None, "the given config"
+
+
+def load_config(
+    input_cfg: InputConfig, *, seed: int, overrides: Sequence[str] = (), exp_name: str | None = None, **kwargs: Any
+) -> FrozenConfig:
+    """Return the compiled config of a file or of (main_config, create_config)."""
+    main, create, _, source = read_given(input_cfg, has_system=False)
+    return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
+
+
+def limited(cfg: FrozenConfig, arguments: RunArguments) -> RunArguments:
+    """Return the arguments with the config's own number of updates, where the caller gives none."""
+    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
+    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
+        return arguments._replace(max_train_iter=limit)
+    return arguments
+
+
+def number(count: int, what: str, plural: str = "s") -> str:
+    """Return a count with its noun: 1 worker, 2 workers."""
+    return f"{count} {what}{'' if count == 1 else plural}"
+
+
+# --- checks of the arguments
+
+
+def refuse_in_child() -> None:
+    """Raise ConfigError in a worker process that imports the caller's script, which would train there once more."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        # What multiprocessing calls the main module of the parent while a child imports it.
+        if frame.f_globals.get("__name__") == "__mp_main__" and frame.f_code.co_name == "<module>":
+            raise ConfigError(
+                f"line {frame.f_lineno} of {frame.f_code.co_filename} also runs in each worker process, which imports "
+                "the script: put it under  if __name__ == '__main__':"
+            )
+        frame = frame.f_back
+
+
+def check_limits(**limits: object) -> None:
+    """Raise ConfigError for a limit that is no number of steps; None is no limit."""
+    for name, value in limits.items():
+        if value is not None:
+            checked_limit(name, value)
+
+
+def checked_limit(name: str, value: object) -> int:
+    """Return a number of steps as a whole one. Raises ConfigError for what is none."""
+    numbers = (int, float, np.integer, np.floating)
+    if isinstance(value, numbers) and not isinstance(value, bool) and 1 <= value < math.inf and not value % 1:
+        return int(value)
+    kind = "the text " if isinstance(value, str) else ""
+    raise ConfigError(
+        f"{name} is {kind}{value!r}, expected a number from 1 without a fraction, such as {name}=20_000; or leave it "
+        "out."
+    )
+
+
+def check_nstep(cfg: FrozenConfig, max_env_step: int) -> None:
+    """Raise ConfigError for rows of more steps than the whole run has."""
+    nstep = cfg.policy.get("nstep", 1)
+    if nstep > max_env_step:
+        raise ConfigError(
+            f"policy.nstep is {nstep:,}, more than the {max_env_step:,} env steps of the run: no such return could be "
+            f"summed. Give policy.nstep from 1 to {max_env_step:,} (1 to 5 is usual), or --env-step {nstep} or more."
+        )
+
+
+def check_mode(cfg: FrozenConfig, mode: str) -> None:
+    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
+    if bool(cfg.policy.on_policy) != on_policy:
+        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
+
+
+def refuse_to_resume(exp_name: str, env_step: int, train_iter: int) -> None:
+    """Raise ConfigError for a run that is over, with the option by which it is resumed."""
+    raise ConfigError(
+        f"the run in {exp_name}/ is over, at env step {env_step:,} and iteration {train_iter:,}: to go on "
+        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} --env-step "
+        f"{2 * max(env_step, 1)}"
+    )
+
 
 Mode = TypeVar("Mode", bound="TrainingMode[Any]")
 

@@ -5,7 +5,7 @@
         response = served.act(request)
 
 `served` makes agents of checkpoints and replaces them, `messages` are the bodies of requests and responses,
-`http_server` has the routes and the access control. The command is in `entry/serve.py`.
+`http_server` has the routes and the access control. The command is in `entry/results.py`.
 """
 
 from ding_like.agent.checkpoints import CheckpointChoice

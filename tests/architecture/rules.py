@@ -53,7 +53,7 @@ HOMES = {
     "ray": ("comm/ray/actors.py",),
     "matplotlib": ("report/", "study/"),
     "click": ("entry/",),
-    "optuna": ("study/", "entry/tune.py"),
+    "optuna": ("study/", "entry/studies.py"),
     "wandb": ("utils/trackers/",),
     "mlflow": ("utils/trackers/",),
     "rich": ("utils/log.py", "report/", "study/", "entry/"),

@@ -53,7 +53,10 @@ def test_bad_line_is_found(path: str, text: str, fault: str) -> None:
             "policy/dqn.py",
             "from ding_like.model.q_networks import DQN\nfrom ..rl_utils import td\nfrom .base import Policy",
         ),
-        ("__init__.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ding_like.entry.run import Run"),
+        (
+            "__init__.py",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ding_like.entry import Run",
+        ),
         ("utils/a.py", "def f():\n    import torch"),
         ("utils/metrics.py", "import tensorboardX"),
         ("data/a.py", "import torch\ntorch.load('x', weights_only=True)\nx = 1\n" + "y = 1\n" * 497),

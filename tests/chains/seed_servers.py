@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ding_like.comm.zmq.weights import Broadcaster
-from ding_like.entry.seed_trainer import Trainer, TrainingResult
+from ding_like.entry.seed_entry import Trainer, TrainingResult
 from ding_like.pipeline.seed.servers import InferenceServer
 from tests.chains.seed_classes import count
 

@@ -23,9 +23,8 @@ import numpy as np
 
 from ding_like.comm.workers.supervision import Processes
 from ding_like.comm.zmq.rows import Arrived, RowServer
-from ding_like.entry.plan import NO_LIMIT, RunArguments
-from ding_like.entry.seed_entry import SeedMode
-from ding_like.entry.seed_trainer import Trainer, TrainingResult
+from ding_like.entry.seed_entry import SeedMode, Trainer, TrainingResult
+from ding_like.entry.training import NO_LIMIT, RunArguments
 from tests.chaos.counting_policy import APPLIED, MARKS
 from tests.chaos.run_recorder import Recorder, audit_rows, audit_updates
 

@@ -12,7 +12,7 @@ import pytest
 
 from ding_like.config import read_config
 from ding_like.entry import cli
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from tests.docs.test_walked_pages import WALKED
 
 ROOT = Path(__file__).parents[2]
@@ -29,15 +29,13 @@ PLACEHOLDERS = {
 }
 # What a mode calls: from here on it trains, serves or works.
 CALLED = {
-    "serial_entry": ("serial_pipeline", "serial_pipeline_onpolicy"),
-    "parallel_entry": ("parallel_pipeline",),
+    "serial_entry": ("serial_pipeline", "serial_pipeline_onpolicy", "ranks_pipeline"),
+    "parallel_entry": ("parallel_pipeline", "launch_coordinator"),
     "ray_entry": ("ray_pipeline",),
     "seed_entry": ("seed_pipeline", "join_run"),
-    "ranks_entry": ("ranks_pipeline",),
-    "coordinator_entry": ("launch_coordinator",),
     "dist_entry": ("launch_collector", "launch_learner"),
-    "resume": ("resume_pipeline",),
-    "seeds": ("resume_seeds",),
+    "train": ("resume_pipeline",),
+    "studies": ("resume_seeds",),
     "eval_entry": ("eval",),
 }
 
@@ -94,7 +92,7 @@ def called(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for module, functions in CALLED.items():
         for function in functions:
             monkeypatch.setattr(f"ding_like.entry.{module}.{function}", stand_in(module, function))
-    monkeypatch.setattr("ding_like.entry.seeds.run_command", run_command)
+    monkeypatch.setattr("ding_like.entry.studies.run_command", run_command)
     return names
 
 

@@ -5,8 +5,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 from ding_like.entry import serial_pipeline
-from ding_like.entry.agents import enjoy
-from ding_like.entry.agents import enjoy_command as command
+from ding_like.entry.results import enjoy
+from ding_like.entry.results import enjoy_command as command
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.report.experiment import read_run
 from tests.agent.films import Lamp

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ding_like.entry import learners
-from ding_like.entry.learners import joined, number_of_learners
-from ding_like.entry.plan import Plan, RunArguments
+from ding_like.entry import serial_entry
+from ding_like.entry.serial_entry import joined, number_of_learners
+from ding_like.entry.training import Plan, RunArguments
 from ding_like.errors import ConfigError
 from tests.entry.typed import status_of
 from tests.pipeline.learners.test_shares import compiled
@@ -28,7 +28,7 @@ def test_a_run_has_one_learner_unless_more_are_asked_for() -> None:
 
 
 def test_torchrun_says_how_many_there_are(below_torchrun: None) -> None:
-    assert number_of_learners(None) == number_of_learners(3) == 3 and not learners.is_first()
+    assert number_of_learners(None) == number_of_learners(3) == 3 and not serial_entry.is_first()
     with pytest.raises(ConfigError, match="--learners is 2, but torchrun has started 3 processes"):
         number_of_learners(2)
 
@@ -57,7 +57,7 @@ def test_more_learners_than_cores_are_refused(
     capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(learners, "num_cores", lambda: 2)
+    monkeypatch.setattr(serial_entry, "num_cores", lambda: 2)
 
     assert status_of("-m", mode, "-c", str(CARTPOLE), "--learners", "8") == 1
     said = capsys.readouterr().err

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.entry.cli import ding
-from ding_like.entry.ranks_entry import adopt_launcher, first_node, ranks_pipeline
+from ding_like.entry.serial_entry import adopt_launcher, first_node, ranks_pipeline
 from ding_like.errors import ConfigError
 from tests.pipeline.ray import runs
 

@@ -15,9 +15,8 @@ import pytest
 import ding_like
 from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.entry import cli, ray_pipeline, resume_pipeline
-from ding_like.entry.plan import RunArguments
 from ding_like.entry.ray_entry import RayMode
-from ding_like.entry.training import clear_errors
+from ding_like.entry.training import RunArguments, clear_errors
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 from tests.entry.typed import status_of

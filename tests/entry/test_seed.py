@@ -19,9 +19,8 @@ import torch
 from ding_like.comm.workers.child import ChildThread
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry import resume_pipeline, seed_entry, seed_pipeline
-from ding_like.entry.plan import RunArguments
-from ding_like.entry.seed_entry import SeedMode
-from ding_like.entry.seed_trainer import Trainer
+from ding_like.entry.seed_entry import SeedMode, Trainer
+from ding_like.entry.training import RunArguments
 from ding_like.errors import ConfigError, EnvError, RegistryError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.seed.settings import Config

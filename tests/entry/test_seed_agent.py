@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.config import compile_config, deep_merge, read_config
-from ding_like.entry.seed_trainer import Trainer
+from ding_like.entry.seed_entry import Trainer
 from ding_like.errors import ConfigError
 from ding_like.pipeline.seed import Config
 from ding_like.policy import create_policy

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ding_like.config.tree import block
-from ding_like.entry.options import checked_seeds, describe_seeds, parse_seeds
-from ding_like.entry.seeds import checked_jobs, resume_seeds, run_seeds
+from ding_like.entry.modes import checked_seeds, describe_seeds, parse_seeds
+from ding_like.entry.studies import checked_jobs, resume_seeds, run_seeds
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.checkpoint import resume_store
 from ding_like.report.experiment import read_experiment, read_plan
@@ -134,7 +134,7 @@ def test_what_is_of_one_seed_takes_one(mode: str, capsys: Any) -> None:
 
 def test_other_modes_run_one_seed_after_another(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     limits: list[int] = []
-    monkeypatch.setattr("ding_like.entry.seeds.SeedRuns.run", lambda self, signals: limits.append(self._jobs))
+    monkeypatch.setattr("ding_like.entry.studies.SeedRuns.run", lambda self, signals: limits.append(self._jobs))
 
     assert (
         status_of("-m", "ray", "-c", write_config(), "-s", "0..1", "--workers", "3", "system.ray.grad.workers=2") == 1
@@ -304,7 +304,7 @@ def test_seeds_that_failed_all_are_an_error_without_scores(monkeypatch: pytest.M
     def fail(self: Any, signals: Any) -> None:
         self.failures.append(Failure(0, "ended with status 1", Path("exp/log/seed0.txt"), ("words",)))
 
-    monkeypatch.setattr("ding_like.entry.seeds.SeedRuns.run", fail)
+    monkeypatch.setattr("ding_like.entry.studies.SeedRuns.run", fail)
 
     with pytest.raises(TrainingError, match=r"1 of 1 seeds failed.*\n.*\n    words"):
         run_seeds(make_configs(), [0])

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import requests
 
-from ding_like.entry import cli, serve
+from ding_like.entry import cli, results
 from ding_like.serve import Blueprint, CheckpointChoice, ServedPolicy
 from ding_like.serve.http_server import PolicyServer
 from tests.serve.runs import Run, ask
@@ -44,13 +44,13 @@ def url_of(lines: Sequence[str]) -> str:
 def opened(monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[list[str]]:
     """Return where the lines come that the command prints when its port is open."""
     lines: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
-    opening = serve.opening
+    opening = results.opening
 
     def tell(*args: Any, **kwargs: Any) -> list[str]:
         lines.put(opening(*args, **kwargs))
         return []
 
-    monkeypatch.setattr(serve, "opening", tell)
+    monkeypatch.setattr(results, "opening", tell)
     return lines
 
 
@@ -91,7 +91,7 @@ def test_the_lines_that_are_printed_work_as_they_are(token: str | None, exp: Pat
         server = PolicyServer(served, token=token)
         server.start()
         try:
-            text = "\n".join(serve.opening(server.url, served, "exp", has_token=token is not None))
+            text = "\n".join(results.opening(server.url, served, "exp", has_token=token is not None))
             text = text.replace("TOKEN", token or "")
             (curl,) = re.findall("^curl +(.*)", text, re.MULTILINE)
             (python,) = re.findall("^python +(.*)", text, re.MULTILINE)

@@ -68,7 +68,7 @@ def test_a_name_that_reports_have_is_refused_at_the_start() -> None:
 
 @pytest.mark.slow
 def test_metrics_reach_a_coordinator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.entry.coordinator_entry.write_pictures", lambda *args, **kwargs: None)
+    monkeypatch.setattr("ding_like.entry.parallel_entry.write_pictures", lambda *args, **kwargs: None)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for the processes that import the env
     main, create = configs()
     parallel_pipeline((main, create, {}), seed=0, max_env_step=600)

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from ding_like import load
-from ding_like.entry.agents import enjoy
+from ding_like.entry.results import enjoy
 from ding_like.entry.results import plot as entry_plot
 from ding_like.entry.results import report as entry_report
 from ding_like.errors import ConfigError

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.entry.tune import resume_study
+from ding_like.entry.studies import resume_study
 from tests.support import wait_until
 
 pytest.importorskip("optuna")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ding_like.config.override import parse_value
-from ding_like.entry.tune import resume_study
+from ding_like.entry.studies import resume_study
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.study.child_runs import ChildRuns, Ended, text_hash

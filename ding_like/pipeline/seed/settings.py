@@ -59,7 +59,7 @@ def _failure() -> FailurePolicy:
 # The classes that run, by the key of the section that names another one: dict(type="module:Class").
 _SEED = "ding_like.pipeline.seed"
 CLASSES = {
-    "trainer": "ding_like.entry.seed_trainer:Trainer",
+    "trainer": "ding_like.entry.seed_entry:Trainer",
     "actor": f"{_SEED}.actor:Actor",
     "actor_thread": f"{_SEED}.actor:ActorThread",
     "inference_client": "ding_like.comm.zmq.inference:InferenceClient",

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.entry.learners import _add_how_to_resume
+from ding_like.entry.serial_entry import _add_how_to_resume
 from ding_like.errors import CommError
 from ding_like.pipeline.checkpoint import resume_store
 

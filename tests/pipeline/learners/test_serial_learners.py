@@ -93,8 +93,8 @@ def test_on_policy_learners_go_on_from_their_points_as_if_nothing_had_been(tmp_p
 
 
 def test_a_run_that_cannot_be_shared_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.entry.learners.num_cores", lambda: 3)
-    monkeypatch.setattr("ding_like.entry.learners.LearnerProcesses", None)
+    monkeypatch.setattr("ding_like.entry.serial_entry.num_cores", lambda: 3)
+    monkeypatch.setattr("ding_like.entry.serial_entry.LearnerProcesses", None)
 
     with pytest.raises(ConfigError, match="4 envs|which 3 learners cannot share equally"):
         serial_pipeline(make_configs(), max_env_step=10, learners=3)

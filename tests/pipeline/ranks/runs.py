@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ding_like.entry.ranks_entry import ranks_pipeline
+from ding_like.entry.serial_entry import ranks_pipeline
 from ding_like.policy import Policy
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Version
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.rows import RowQueue

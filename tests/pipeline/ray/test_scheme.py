@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import check_patterns
 from ding_like.pipeline.factories import SchemeFactories

@@ -8,7 +8,7 @@ from typing import Any
 
 from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import build_driver

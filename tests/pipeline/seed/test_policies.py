@@ -13,7 +13,7 @@ import torch
 
 from ding_like.comm.weights.extract import state_of
 from ding_like.config import compile_config, read_config
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config
 from ding_like.pipeline.seed.settings import SeedSettings, read_seed

@@ -13,7 +13,7 @@ import pytest
 
 from ding_like.comm.channels import Version
 from ding_like.comm.zmq.rows import Source
-from ding_like.entry.plan import load_config
+from ding_like.entry.training import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import LearnerSide, build_driver

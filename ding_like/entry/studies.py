@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import math
+import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ding_like.config import FrozenConfig
-from ding_like.entry.options import Options, checked_seeds, describe_seeds
-from ding_like.entry.plan import NO_LIMIT, InputConfig, check_mode, load_config, read_given
+from ding_like.entry.modes import Options, checked_seeds, describe_seeds
+from ding_like.entry.training import NO_LIMIT, InputConfig, check_mode, load_config, read_given
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.compare import table_lines, write_scores
 from ding_like.report.curve import plot_experiments
-from ding_like.report.experiment import PLAN_FILE, Experiment, SeedsPlan, read_experiment, read_plan
+from ding_like.report.experiment import PLAN_FILE as EXPERIMENT_FILE
+from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
 from ding_like.report.run_console import Limits
 from ding_like.report.summary import version_line
 from ding_like.study.child_runs import command_line, text_hash
+from ding_like.study.plan import PLAN_FILE, Param, StudyPlan, parse_params, read_study_plan
 from ding_like.study.seeds import Failure, SeedRuns
 from ding_like.types import Section
+from ding_like.utils.imports import pip_line
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import num_cores
 from ding_like.utils.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import optuna
+
 
 logger = logging.getLogger(__name__)
 
@@ -103,7 +114,7 @@ def resume_seeds(
     folder = Path(folder)
     plan = read_plan(folder)
     if plan is None:
-        raise ConfigError(f"'{folder}' is no folder of several seeds: it has no {PLAN_FILE}.")
+        raise ConfigError(f"'{folder}' is no folder of several seeds: it has no {EXPERIMENT_FILE}.")
     cfg = load_config(folder / "total_config.py", seed=plan.seeds[0], save=False, renew_dir=False, quiet=True)
     jobs = checked_jobs(jobs, plan.mode, len(plan.seeds), processes=_processes_of(cfg, plan.arguments))
     limits = {"max_env_step": max_env_step, "max_train_iter": max_train_iter}
@@ -248,3 +259,216 @@ def run_command(options: Options, config: str) -> None:
         command=command_line(sys.argv[1:]),
         **{name: int(limit) for name, limit in limits.items() if limit is not None},
     )
+
+
+_SHOWN = 10  # trials of the table on the console
+
+
+def tune(
+    config: str | Path,
+    params: Sequence[str],
+    *,
+    trials: int = 20,
+    jobs: int | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    max_env_step: int | None = None,
+    max_train_iter: int | None = None,
+    prune: bool = False,
+    mode: str | None = None,
+    overrides: Sequence[str] = (),
+    study: str | Path | None = None,
+    command: str = "",
+) -> optuna.Study:
+    """Run a study of `trials` runs of a config file, each with other settings, and return it.
+
+    `params` are texts KEY=RANGE. The value of a trial is the mean return of the fresh evaluation of its last model, the
+    mean over `seeds`. Its folder `study` holds the run of each trial, `trials.md`, `best_config.py` and `study.png`; if
+    it holds this very study already, it goes on. `prune` ends trials that are behind the median of the others. Raises
+    ConfigError with what is wrong with the config or the ranges before anything starts, and TrainingError if the first
+    trials fail.
+    """
+    _need_optuna()
+    space = parse_params(params)
+    budgets = [("--env-step", "env_step", max_env_step), ("--train-iter", "train_iter", max_train_iter)]
+    given = [(flag, unit, _at_least_one(flag, limit)) for flag, unit, limit in budgets if limit is not None]
+    if not given:
+        raise ConfigError("a study needs to know how long each trial is: give --env-step N or --train-iter N.")
+    if prune and seeds > 1:
+        raise ConfigError("--prune is of trials with one seed: leave --prune or --seeds out.")
+    _, unit, budget = given[0]
+    plan = StudyPlan(
+        config=os.path.relpath(config),
+        config_sha256=text_hash(config),
+        mode=_mode_of(_check_space(config, space, overrides, seed), mode),
+        params=tuple(_text_of(param) for param in space),
+        overrides=tuple(overrides),
+        trials=_at_least_one("--trials", trials),
+        seeds=_at_least_one("--seeds", seeds),
+        first_seed=seed,
+        limits=tuple(word for flag, _, limit in given for word in (flag, str(limit))),
+        budget=budget,
+        budget_unit=unit,
+        prune=prune,
+        sampler_seed=seed,
+        command=command or f"tune({str(config)!r}, ...)",
+    )
+    folder = Path(study or f"{base_name(config, overrides)}_tune")
+    known = read_study_plan(folder)
+    if known is not None:
+        plan = _same_study(folder, known, plan)
+    elif folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"'{folder}' is there and holds no {PLAN_FILE}: give another folder with --study DIR.")
+    return _run_study(folder, plan, jobs)
+
+
+def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | None = None) -> optuna.Study:
+    """Resume a study that was stopped, until it has `trials` or as many as were asked for; return it.
+
+    Raises ConfigError if the folder holds none, or its config file has changed.
+    """
+    _need_optuna()
+    folder = Path(study)
+    plan = read_study_plan(folder)
+    if plan is None:
+        fix = "To begin one: ding tune -c CONFIG --env-step N --param KEY=RANGE"
+        if (folder / "total_config.py").is_file():
+            fix = f"It is a run, which goes on with  ding --resume {shlex.quote(str(folder))}"
+        raise ConfigError(f"'{folder}' is no folder of a study: it has no {PLAN_FILE}.{_similar(folder)} {fix}")
+    _check_config(plan)
+    if trials is not None:
+        plan = replace(plan, trials=_at_least_one("--trials", trials))
+    return _run_study(folder, plan, jobs)
+
+
+def _run_study(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
+    from ding_like.study.trials import TrialRuns, open_study
+    from ding_like.utils.run_folder import FolderLock
+
+    jobs = checked_jobs(jobs, plan.mode, plan.trials)
+    folder.mkdir(parents=True, exist_ok=True)
+    with FolderLock(folder, resume=("ding", "tune", "--resume"), named_by="--study"), StopSignal() as signals:
+        plan.save(folder)
+        study = open_study(folder, plan)
+        for line in _study_opening(folder, plan, study, jobs):
+            logger.info("%s", line)
+        try:
+            TrialRuns(folder, plan, study, jobs=jobs).run(signals)
+        finally:
+            _write_study(folder, plan, study)
+        if signals.received is not None:
+            logger.info("interrupted: go on with  ding tune --resume %s", folder)
+            signals.leave()
+    return study
+
+
+def _study_opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> list[str]:
+    """Return the first lines of the console."""
+    done = sum(each.state.is_finished() for each in study.get_trials(deepcopy=False))
+    goes_on = f", {done} of them have ended" if done else ""
+    lines = [
+        f"study       {folder}/  {plan.trials} trials of {plan.config}{goes_on}, {jobs} at a time",
+        f"each        {' '.join(plan.limits)}, {plan.seeds} seed{'s' * (plan.seeds > 1)}; output in {folder}/log/",
+    ]
+    return lines + [f"{'varies' if not index else '':<12}{text}" for index, text in enumerate(plan.params)]
+
+
+def _write_study(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
+    """Write table, picture and the best config of what there is, and show the table."""
+    from ding_like.study import trials as results
+
+    rows = results.table_rows(study, plan)
+    if len(rows) == 1:
+        return
+    written = [results.write_table(study, plan, folder).name]
+    results.write_summary(study, plan, folder)
+    drawn = results.save_picture(study, plan, folder)
+    written += [] if drawn is None else [drawn.name]
+    best = results.write_best_config(study, plan, folder)
+    written += [] if best is None else [best.name]
+    lines = ["", *results.table_lines(rows, most=_SHOWN), "", f"wrote   {folder}/", f"        {'  '.join(written)}"]
+    if best is not None:
+        lines.append(f"next    ding -m {plan.mode} -c {best} {' '.join(plan.limits)} -s 0..4")
+    for line in lines:
+        logger.info("%s", line)
+
+
+# --- what is to be run
+
+
+def _mode_of(cfg: FrozenConfig, asked: str | None) -> str:
+    """Return the mode of a config's policy. Raises ConfigError if another one is asked for."""
+    mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
+    if asked not in (None, mode):
+        raise ConfigError(
+            f"mode '{asked}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {mode}."
+        )
+    return mode
+
+
+def _text_of(param: Param) -> str:
+    if param.kind == "choice":
+        return f"{param.key}=[{','.join(param.choices)}]"
+    low, high = (f"{end:.0f}" if param.kind in ("int", "logint") else repr(end) for end in (param.low, param.high))
+    return f"{param.key}={param.kind}:{low}..{high}" + ("" if param.step is None else f":{param.step:g}")
+
+
+def _check_space(config: str | Path, space: Sequence[Param], overrides: Sequence[str], seed: int) -> Any:
+    """Return the compiled config; raises ConfigError if it does not take some value that a trial may have."""
+
+    def compiled(more: Sequence[str]) -> Any:
+        return load_config(config, seed=seed, overrides=[*overrides, *more], save=False, renew_dir=False, quiet=True)
+
+    keys = [text.partition("=")[0].strip() for text in overrides]
+    twice = [param.key for param in space if param.key in keys]
+    if twice:
+        raise ConfigError(f"{', '.join(twice)}: is both set and varied; leave {twice[0]}=VALUE or its --param out.")
+    cfg = compiled([param.samples()[0] for param in space])  # all at once: every unknown key is named
+    for param in space:
+        for sample in param.samples():
+            compiled([*(other.samples()[0] for other in space if other is not param), sample])
+    return cfg
+
+
+def _at_least_one(flag: str, value: float) -> int:
+    if value != value or int(value) != value or value < 1:
+        raise ConfigError(f"{flag} is {value:g}; give a whole number from 1.")
+    return int(value)
+
+
+# What may change when a study goes on.
+_FREE = ("trials", "command")
+
+
+def _same_study(folder: Path, known: StudyPlan, plan: StudyPlan) -> StudyPlan:
+    """Return the plan by which a study goes on; raises ConfigError if it is another one."""
+    before, now = asdict(known), asdict(plan)
+    other = [name for name in before if name not in _FREE and before[name] != now[name]]
+    if other:
+        first = other[0]
+        raise ConfigError(
+            f"{folder}/ holds a study with other settings ({', '.join(other)}: {before[first]!r} there, {now[first]!r} "
+            f"here). Go on with it by  ding tune --resume {folder}, or give this one another folder with --study DIR."
+        )
+    return replace(known, trials=plan.trials)
+
+
+def _check_config(plan: StudyPlan) -> None:
+    if not os.path.isfile(plan.config):
+        raise ConfigError(f"there is no {plan.config}, which this study runs: call it from the folder where it began.")
+    if text_hash(plan.config) != plan.config_sha256:
+        raise ConfigError(
+            f"{plan.config} is not what it was when the study began, so its trials would not be comparable: put it "
+            "back, or begin another study with --study DIR."
+        )
+
+
+def _similar(folder: Path) -> str:
+    parent = folder.parent
+    found = sorted(path.parent.name for path in parent.glob(f"*/{PLAN_FILE}")) if parent.is_dir() else []
+    return f" There are: {', '.join(found[:8])}." if found else ""
+
+
+def _need_optuna() -> None:
+    if importlib.util.find_spec("optuna") is None:
+        raise ConfigError(f"ding tune needs optuna; install it with: {pip_line('tune')}")
