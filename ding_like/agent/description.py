@@ -24,9 +24,10 @@ from ding_like.config import ConfigFile, FrozenConfig, compile_config, read_save
 from ding_like.config.objects import is_object_text
 from ding_like.data.space_json import Space, space_from_json, space_to_json
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
+from ding_like.envs.di_engine_style import as_lane_env
 from ding_like.envs.factory import env_class
-from ding_like.envs.hybrid import HybridRows, as_lane_env
-from ding_like.envs.manager.versus import SoloEnv
+from ding_like.envs.game import SoloEnv
+from ding_like.envs.spaces import HybridRows
 from ding_like.envs.wrappers import find_wrapper
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
 from ding_like.pipeline.envs import EnvSetting, build_single_env, fit_policy_config

@@ -36,8 +36,7 @@ from ding_like.data.space_json import space_to_json
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.factory import make_lane_env
 from ding_like.envs.spaces import ActionLayout, ObsLayout
-from ding_like.envs.wrappers.common import DiscreteAction
-from ding_like.envs.wrappers.normalization import ObsNorm
+from ding_like.envs.wrappers.common import DiscreteAction, ObsNorm
 from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.types import Array, Json
 from ding_like.utils.imports import pip_line

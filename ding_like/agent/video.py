@@ -22,8 +22,8 @@ from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
-from ding_like.envs.manager.versus import SoloEnv
-from ding_like.envs.wrappers.record_gif import rendering
+from ding_like.envs.game import SoloEnv
+from ding_like.envs.wrappers.pictures import rendering
 from ding_like.errors import ConfigError, DingError, EnvError
 from ding_like.pipeline.envs import EnvSetting, build_single_env
 from ding_like.pipeline.statistics import load_agent

@@ -16,12 +16,10 @@ import numpy as np
 from gymnasium import wrappers as gym
 
 from ding_like.agent.observations import RawBatch, Rows, Space, example
-from ding_like.envs.hybrid import HybridRows, hybrid_rows
-from ding_like.envs.spaces import ActionLayout, ObsLayout
+from ding_like.envs.spaces import ActionLayout, HybridRows, ObsLayout, hybrid_rows
 from ding_like.envs.wrappers import adopt_wrapper_states, find_wrapper, wrap, wrapper_states
-from ding_like.envs.wrappers.common import EpisodeReturn
-from ding_like.envs.wrappers.normalization import ObsNorm, RewardNorm
-from ding_like.envs.wrappers.record_gif import RecordGif
+from ding_like.envs.wrappers.common import EpisodeReturn, ObsNorm, RewardNorm
+from ding_like.envs.wrappers.pictures import RecordGif
 from ding_like.errors import CheckpointError, DingError
 from ding_like.types import Array, Config, Obs, State
 from ding_like.utils.imports import describe_error

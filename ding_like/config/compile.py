@@ -29,7 +29,7 @@ from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
 _logger = logging.getLogger(__name__)
 
 # The env of a script that makes its envs itself: its section takes any key.
-SCRIPT_ENV = "ding_like.envs.env_wrappers:script_env"
+SCRIPT_ENV = "ding_like.envs.di_engine:script_env"
 # Where DI-engine's layout has one setting twice: (where users set it, where a part reads it).
 _COPIES = (
     ("env.stop_value", "policy.eval.evaluator.stop_value"),

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from ding_like.envs.check import Finding, check_env
 from ding_like.envs.di_engine_style import BaseEnv, BaseEnvTimestep, DiEngineStyleEnv
-from ding_like.envs.env_wrappers import DingEnvWrapper
 from ding_like.envs.factory import EnvFactory, create_env_manager, get_vec_env_setting, make_env
 from ding_like.envs.gymnasium_env import GymnasiumEnv
 from ding_like.utils.imports import lazy_exports
 
 # Imported on first use: DI-engine's names, and its way to use them.
-_NAMES = {
-    "di_engine_managers": """
-        AsyncSubprocessEnvManager BaseEnvManager BaseEnvManagerV2 SubprocessEnvManager
-        SubprocessEnvManagerV2 SyncSubprocessEnvManager get_env_manager_cls
-    """,
-    "env_wrappers": """
-        ActionRepeatWrapper ClipRewardWrapper EpisodicLifeWrapper EvalEpisodeReturnWrapper FireResetWrapper
-        FlatObsWrapper FrameStackWrapper MaxAndSkipWrapper NoopResetWrapper ObsNormWrapper ObsTransposeWrapper
-        RewardNormWrapper ScaledFloatFrameWrapper TimeLimitWrapper WarpFrameWrapper get_default_wrappers
-    """,
-    "common": "affine_transform",
-}
-_HOMES = {name: f"ding_like.envs.{module}" for module, names in _NAMES.items() for name in names.split()}
+_NAMES = """
+    ActionRepeatWrapper AsyncSubprocessEnvManager BaseEnvManager BaseEnvManagerV2 ClipRewardWrapper DingEnvWrapper
+    EpisodicLifeWrapper EvalEpisodeReturnWrapper FireResetWrapper FlatObsWrapper FrameStackWrapper MaxAndSkipWrapper
+    NoopResetWrapper ObsNormWrapper ObsTransposeWrapper RewardNormWrapper ScaledFloatFrameWrapper SubprocessEnvManager
+    SubprocessEnvManagerV2 SyncSubprocessEnvManager TimeLimitWrapper WarpFrameWrapper affine_transform
+    get_default_wrappers get_env_manager_cls
+"""
+_HOMES = dict.fromkeys(_NAMES.split(), "ding_like.envs.di_engine")
 _HOMES["get_env_cls"] = "ding_like.envs.factory:env_class"
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
@@ -37,7 +31,6 @@ __all__ = [
     "BaseEnv",
     "BaseEnvTimestep",
     "DiEngineStyleEnv",
-    "DingEnvWrapper",
     "EnvFactory",
     "Finding",
     "GymnasiumEnv",

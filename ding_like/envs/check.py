@@ -14,8 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
-from ding_like.envs.di_engine_style import DiEngineStyleEnv
-from ding_like.envs.hybrid import as_lane_env
+from ding_like.envs.di_engine_style import DiEngineStyleEnv, as_lane_env
 from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import DingError, EnvError

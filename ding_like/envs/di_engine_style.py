@@ -1,4 +1,4 @@
-"""Envs written in DI-engine's style (`reset() -> obs`, one `done`), and their adapter to gymnasium."""
+"""Envs written in DI-engine's style (`reset() -> obs`, one `done`), their adapter to gymnasium."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from ding_like.envs.spaces import AnyEnv
+from ding_like.envs.spaces import AnyEnv, hybrid_rows
 from ding_like.errors import EnvError
 from ding_like.types import Config, EnvAction, EnvLike, EnvObs, Info, Section
 from ding_like.utils.bounds import Configurable
@@ -169,3 +169,9 @@ def as_gymnasium(env: EnvLike) -> AnyEnv:
             "(reset() -> obs, step(action) -> BaseEnvTimestep, seed, close)."
         )
     return DiEngineStyleEnv(env)
+
+
+def as_lane_env(env: EnvLike) -> AnyEnv:
+    """Return an env as managers step it: gymnasium's, whatever its style, whose actions are rows; see `hybrid_rows`."""
+    made: AnyEnv = hybrid_rows(as_gymnasium(env))
+    return made

@@ -14,7 +14,7 @@ from ding_like.data.hybrid_space import HybridSpace, hybrid_mask
 from ding_like.data.obs import ACTION_MASK
 from ding_like.data.records import metric_names
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.envs.manager.versus import VersusManager
+from ding_like.envs.manager.game import VersusManager
 from ding_like.envs.spaces import AnyEnv
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ONE_HOT

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ding_like.config import FrozenConfig
-from ding_like.envs.manager.versus import VersusManager
+from ding_like.envs.manager.game import VersusManager
 from ding_like.errors import ConfigError
 from ding_like.league import BaseLeague, create_league
 from ding_like.pipeline.envs import build_policy, one_player_sees

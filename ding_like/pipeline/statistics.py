@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ding_like.envs.wrappers.normalization import moments_of, state_of_moments
+from ding_like.envs.wrappers.common import moments_of, state_of_moments
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, EnvManager, State
 from ding_like.utils.checkpoint import from_di_engine, load_state

@@ -286,10 +286,12 @@ POLICY_REGISTRY = _new(
     "policy", "policy", c51="policy.dqn", qrdqn="policy.dqn", drqn="policy.r2d2", pg="policy.a2c",
     ppo_offpolicy="policy.ppo", td3="policy.ddpg",
 )  # fmt: skip
-ENV_REGISTRY = _new("env", "envs", gymnasium="envs.gymnasium_env", joint_petting_zoo="envs.petting_zoo")
+ENV_REGISTRY = _new(
+    "env", "envs", gymnasium="envs.gymnasium_env", petting_zoo="envs.game", joint_petting_zoo="envs.game"
+)
 ENV_WRAPPER_REGISTRY = _new("env_wrapper", "envs.wrappers")
 ENV_MANAGER_REGISTRY = _new(
-    "env_manager", "envs.manager", envpool="envs.manager.native", ale_vector="envs.manager.native"
+    "env_manager", "envs.manager", envpool="envs.manager.gym_vector", ale_vector="envs.manager.gym_vector"
 )
 MODEL_REGISTRY = _new("model", "model")
 REWARD_MODEL_REGISTRY = _new("reward_model", "reward_model")

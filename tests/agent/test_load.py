@@ -22,7 +22,7 @@ from ding_like.config import read_saved_config
 from ding_like.config.tree import literal
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.data.space_json import space_from_json, space_to_json
-from ding_like.envs.wrappers.atari import NoopReset
+from ding_like.envs.wrappers.pictures import NoopReset
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError, SchemaError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 from ding_like.utils.seeding import make_rng

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from ding_like.envs import EnvFactory, create_env_manager
-from ding_like.envs.manager.array_manager import ArrayEnvManager
-from ding_like.envs.manager.game import GameEnvManager
-from ding_like.envs.manager.versus import VersusManager
+from ding_like.envs.manager.base import ArrayEnvManager
+from ding_like.envs.manager.game import GameEnvManager, VersusManager
 from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError
 from ding_like.types import EnvManager
 from ding_like.utils.checkpoint import load_state, save_state

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.envs import EnvFactory
-from ding_like.envs.manager.native import AleVectorEnvManager
+from ding_like.envs.manager.gym_vector import AleVectorEnvManager
 from ding_like.errors import ConfigError, EnvError
 
 Make = Callable[..., AleVectorEnvManager]

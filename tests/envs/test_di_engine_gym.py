@@ -15,8 +15,8 @@ import pytest
 from ding_like.config import compile_config
 from ding_like.entry import serial_pipeline_onpolicy
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting, make_env
-from ding_like.envs.di_engine_gym import DiEngineGymEnv
 from ding_like.envs.factory import env_class
+from ding_like.envs.gymnasium_env import DiEngineGymEnv
 from ding_like.envs.wrappers import wrapper_states
 from ding_like.errors import ConfigError
 from ding_like.utils import log

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from ding_like.envs import BaseEnv, BaseEnvTimestep, DingEnvWrapper
-from ding_like.envs.di_engine_managers import BaseEnvManager as DictEnvManager
+from ding_like.envs.di_engine import BaseEnvManager as DictEnvManager
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import ConfigError, EnvError
 from tests.envs.bad_envs import GoodEnv

@@ -14,7 +14,7 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from ding_like.envs import EnvFactory
-from ding_like.envs.manager.native import EnvPoolManager
+from ding_like.envs.manager.gym_vector import EnvPoolManager
 from ding_like.errors import ConfigError, EnvError
 
 Make = Callable[..., EnvPoolManager]

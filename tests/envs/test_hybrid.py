@@ -14,8 +14,8 @@ from gymnasium import spaces
 from ding_like.data.hybrid_space import HybridSpace, hybrid_mask, hybrid_sizes
 from ding_like.envs import create_env_manager
 from ding_like.envs.check import check_env
-from ding_like.envs.env_wrappers import DingEnvWrapper
-from ding_like.envs.hybrid import hybrid_rows
+from ding_like.envs.di_engine import DingEnvWrapper
+from ding_like.envs.spaces import hybrid_rows
 from ding_like.errors import ConfigError, EnvError, SchemaError
 from ding_like.policy.di_engine_view import RandomActor
 from tests.envs.scripted_env import RecordingEnv

@@ -10,9 +10,8 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.envs.game import PairGame, as_game
+from ding_like.envs.game import JointEnv, PairGame, PettingZooGame, as_game
 from ding_like.envs.manager.game import GameEnvManager
-from ding_like.envs.petting_zoo import JointEnv, PettingZooGame
 from ding_like.errors import ConfigError, EnvError
 from dizoo.multi_agent.two_step_game import TwoStepGame
 

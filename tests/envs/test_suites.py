@@ -18,7 +18,7 @@ from ding_like.config import compile_config
 from ding_like.entry import serial_pipeline_onpolicy
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.factory import make_env
-from ding_like.envs.petting_zoo import PettingZooGame
+from ding_like.envs.game import PettingZooGame
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import ConfigError
 from ding_like.utils import log
@@ -207,7 +207,7 @@ def test_frames_in_colour_are_refused_with_what_to_use() -> None:
 
 
 def test_di_engines_name_of_the_manager_of_envpool_is_known() -> None:
-    from ding_like.envs.manager.native import EnvPoolManager
+    from ding_like.envs.manager.gym_vector import EnvPoolManager
     from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
     assert ENV_MANAGER_REGISTRY.get("env_pool") is EnvPoolManager

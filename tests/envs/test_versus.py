@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.envs.manager.game import GameEnvManager
-from ding_like.envs.manager.versus import SoloEnv, VersusManager
-from ding_like.envs.petting_zoo import PettingZooGame
+from ding_like.envs.game import PettingZooGame, SoloEnv
+from ding_like.envs.manager.game import GameEnvManager, VersusManager
 from ding_like.errors import EnvError
 from ding_like.policy.di_engine_view import RandomActor
 from ding_like.types import Array

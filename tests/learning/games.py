@@ -25,7 +25,7 @@ from ding_like.data.obs import split_mask
 from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.training import load_config
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.envs.manager.versus import VersusManager
+from ding_like.envs.manager.game import VersusManager
 from ding_like.pipeline.envs import fit_policy_config
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy import create_policy

@@ -18,9 +18,21 @@ import numpy as np
 from ding_like.data.obs import take_lanes, write_obs
 from ding_like.data.space_json import space_from_json
 from ding_like.envs.factory import check_command
-from ding_like.envs.manager.array_manager import NO_LANES, ArrayEnvManager, constant, rows_equal
-from ding_like.envs.manager.process import WorkerProcess, anonymous_file, failure_of, pickle_env_fns, stop_all
-from ding_like.envs.manager.subprocess_worker import ASK, MAKE, RESET, STEP, Doing, LaneMemory, Start
+from ding_like.envs.manager.base import NO_LANES, ArrayEnvManager, constant, rows_equal
+from ding_like.envs.manager.process import (
+    ASK,
+    MAKE,
+    RESET,
+    STEP,
+    Doing,
+    LaneMemory,
+    Start,
+    WorkerProcess,
+    anonymous_file,
+    failure_of,
+    pickle_env_fns,
+    stop_all,
+)
 from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
 from ding_like.types import Array, Config, EnvFn, Obs, State, StepBatch
@@ -78,7 +90,7 @@ class EnvProcess(WorkerProcess):
         self.lanes = list(start.lanes)
         self.command: Command | None = Command("start", {}, time.monotonic())
         self.doing = doing  # None until the memory is laid out
-        super().__init__("ding_like.envs.manager.subprocess_worker", start, memory_file)
+        super().__init__("ding_like.envs.manager.process", start, memory_file)
 
     def working_on(self) -> tuple[float, int, int] | None:
         """Return (begun at, lane, kind) of the work that is going on, None if there is none or it is not known."""

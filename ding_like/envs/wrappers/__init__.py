@@ -19,7 +19,7 @@ import gymnasium
 from ding_like.envs.spaces import AnyEnv
 
 # Importing them registers their short names.
-from ding_like.envs.wrappers import atari, common, normalization, record_gif  # noqa: F401
+from ding_like.envs.wrappers import common, pictures  # noqa: F401
 from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.types import Config, State
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY

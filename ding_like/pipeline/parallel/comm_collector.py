@@ -22,7 +22,7 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.envs import get_vec_env_setting
-from ding_like.envs.manager.versus import VersusManager
+from ding_like.envs.manager.game import VersusManager
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.checks import has_league
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ding_like.envs.di_engine_gym import DiEngineGymEnv
+from ding_like.envs.gymnasium_env import DiEngineGymEnv
 from ding_like.utils.registries import ENV_REGISTRY
 
 

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.envs.di_engine_gym import DiEngineGymEnv
+from ding_like.envs.gymnasium_env import DiEngineGymEnv
 from ding_like.errors import ConfigError
 from ding_like.types import Array
 from ding_like.utils.registries import ENV_REGISTRY

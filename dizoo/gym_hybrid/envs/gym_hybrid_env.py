@@ -7,7 +7,7 @@ from typing import Any
 
 import gymnasium
 
-from ding_like.envs.di_engine_gym import DiEngineGymEnv
+from ding_like.envs.gymnasium_env import DiEngineGymEnv
 from ding_like.utils.registries import ENV_REGISTRY
 
 _FIELD = "dizoo.gym_hybrid.envs.field"

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ding_like.envs.di_engine_gym import DiEngineGymEnv
-from ding_like.envs.gymnasium_env import draw_without_display
+from ding_like.envs.gymnasium_env import DiEngineGymEnv, draw_without_display
 from ding_like.envs.spaces import AnyEnv
 from ding_like.utils.registries import ENV_REGISTRY
 

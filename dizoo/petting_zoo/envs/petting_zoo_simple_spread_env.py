@@ -1,6 +1,6 @@
 """Teams that spread over landmarks, with DI-engine's keys; env type 'petting_zoo' where this module is imported.
 
-Without it, type 'petting_zoo' is `ding_like.envs.petting_zoo`: games of several players.
+Without it, type 'petting_zoo' is `ding_like.envs.game`: games of several players.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.envs.petting_zoo import JointEnv
+from ding_like.envs.game import JointEnv
 from ding_like.types import Array
 from ding_like.utils.log import one_time_info
 from ding_like.utils.registries import ENV_REGISTRY

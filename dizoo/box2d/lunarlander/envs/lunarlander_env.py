@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ding_like.envs.di_engine_gym import DiEngineGymEnv
+from ding_like.envs.gymnasium_env import DiEngineGymEnv
 from ding_like.utils.registries import ENV_REGISTRY
 
 
