@@ -32,8 +32,7 @@ import ding_like
 from benchmarks.provenance import OWN, RESULTS, DirtyTreeError, provenance
 from benchmarks.rounds import Measured, circumstances
 from ding_like.comm.keys import make_keys
-from ding_like.comm.rest.auth import ANSWER_HEADER, Signer, draw_secret
-from ding_like.comm.rest.messages import PROTOCOL
+from ding_like.comm.rest.messages import ANSWER_HEADER, PROTOCOL, Signer, draw_secret
 
 _FILE = "coordinator.jsonl"
 _ITEMS, _ITEM_ROWS = 16, 8  # of a message, in a minute; of a segment

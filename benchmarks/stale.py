@@ -27,8 +27,8 @@ _SERIAL_FILES = (
 )
 _PARALLEL = ("pipeline/parallel", "comm")
 _WORKERS = ("pipeline/factories.py", "pipeline/remote_collectors.py", "comm/workers")
-_RAY = (*_WORKERS, "pipeline/ray", "comm/ray", "comm/weights")
-_SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/weights")
+_RAY = (*_WORKERS, "pipeline/ray", "comm/ray", "comm/tensors.py")
+_SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/tensors.py")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}
 # What makes each report of runs on Ray.
 _RAY_REPORTS = {
@@ -158,7 +158,8 @@ def _report(path: Path, root: Path) -> Recording:
         return Recording(name, (*_in_package(parts), *own), f"python -m tests.learning.games --out {name}")
     if path.stem == "weight_updater_torchrl":
         command = "~/.cache/ding_bench/peers/bin/python -m benchmarks.differential.weight_updater"
-        return Recording(name, (*_in_package(("comm/weights",)), "benchmarks/differential"), command)
+        parts = ("comm/weight_updater.py", "comm/update_worker.py", "comm/tensors.py")
+        return Recording(name, (*_in_package(parts), "benchmarks/differential"), command)
     if path.stem == "two_learners":
         parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 # Forks of a process that has imported torch and nothing else start in milliseconds, not in seconds.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "ding_like.comm.weights.encode"])
+_CONTEXT.set_forkserver_preload(["torch", "ding_like.comm.tensors"])
 _END_S = 10.0
 
 

@@ -9,9 +9,8 @@ from functools import partial
 
 from benchmarks.contenders.inference_actors import Reach, Sizes, make_factories
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.tensors import flatten_state
+from ding_like.comm.zmq.inference import InferenceClient, InferenceProxy
 from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster

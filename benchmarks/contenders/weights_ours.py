@@ -17,12 +17,10 @@ from torch.distributed import TCPStore
 from ding_like.comm.channels import Version, WeightPublisher, WeightReader, Weights
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
-from ding_like.comm.rest.worker import WorkerLink
-from ding_like.comm.weights.encode import encode
-from ding_like.comm.weights.extract import load_into, state_of
-from ding_like.comm.weights.files import prune_weights, read_weights, write_weights
-from ding_like.comm.weights.weight_updater import DistributedWeightUpdater, WeightUpdateWorker
+from ding_like.comm.rest.client import prune_weights, read_weights, write_weights
+from ding_like.comm.rest.worker import RestWeightPublisher, RestWeightReader, WorkerLink
+from ding_like.comm.tensors import encode_weights, load_into, state_of
+from ding_like.comm.weight_updater import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.config import compile_config
 from ding_like.worker import Coordinator
 
@@ -82,7 +80,7 @@ class Files(work.Base):
         self._pipes = [context.Pipe(duplex=False) for _ in range(work.NUM_WORKERS)]
 
     def send(self, module: nn.Module, version: int) -> None:
-        written = write_weights(self._folder, encode(_weights(module, version)))
+        written = write_weights(self._folder, encode_weights(_weights(module, version)))
         prune_weights(self._folder, _POLICY_ID, ())
         for _, end in self._pipes:
             end.send((version, written.sha256))
@@ -240,5 +238,5 @@ if __name__ == "__main__":
         "rest_stream": lambda: Rest("stream"),
         "updater": Updater,
     }
-    preload = ("ding_like.comm.rest.weights", "ding_like.comm.weights.update_worker", "ding_like.worker")
+    preload = ("ding_like.comm.rest.worker", "ding_like.comm.weight_updater", "ding_like.worker")
     work.main(makers, (), preload)

@@ -23,8 +23,8 @@ from benchmarks.differential.updater_fakes import make_module
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.learner_group import use_loopback
-from ding_like.comm.weights.extract import load_into, state_of
-from ding_like.comm.weights.weight_updater import Push
+from ding_like.comm.tensors import load_into, state_of
+from ding_like.comm.weight_updater import Push
 
 TRAINERS = ("torchrl", "ours")
 NUM_WORKERS = 2

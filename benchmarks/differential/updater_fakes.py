@@ -14,7 +14,7 @@ from torch.distributed import DistStoreError
 from torchrl.collectors.distributed import DistributedWeightUpdater as TorchRLUpdater
 
 from ding_like.comm import DistributedWeightUpdater as OurUpdater
-from ding_like.comm.weights.weight_updater import Push
+from ding_like.comm.weight_updater import Push
 
 NUM_WORKERS = 3
 _UPDATE = b"update_weights"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from ding_like.agent.description import AGENT_FILE, AgentDescription, as_list
-from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.tensors import flatten_state
 from ding_like.data.modes import EvalMode
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
 from ding_like.pipeline.envs import build_policy

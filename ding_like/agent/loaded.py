@@ -16,7 +16,7 @@ from ding_like.agent.checkpoints import counter, find_checkpoint, load_weights, 
 from ding_like.agent.description import AgentDescription, read_description
 from ding_like.agent.observations import ObservationReader, RawBatch, Rows, Space, by_flat_name
 from ding_like.agent.wrappers import AgentWrappers, AnyEnv, EnvAction, WrapperSplit
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError

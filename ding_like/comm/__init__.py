@@ -8,13 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ding_like.comm.weights.update_worker import WeightUpdateWorker
-    from ding_like.comm.weights.weight_updater import (
-        DistributedWeightUpdater,
-        PushHandle,
-        WeightUpdateError,
-        WeightUpdaterBase,
-    )
+    from ding_like.comm.update_worker import WeightUpdateWorker
+    from ding_like.comm.weight_updater import DistributedWeightUpdater, PushHandle, WeightUpdateError, WeightUpdaterBase
 
 __all__ = ["DistributedWeightUpdater", "PushHandle", "WeightUpdateError", "WeightUpdateWorker", "WeightUpdaterBase"]
 
@@ -22,7 +17,7 @@ __all__ = ["DistributedWeightUpdater", "PushHandle", "WeightUpdateError", "Weigh
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from ding_like.comm.weights import update_worker, weight_updater
+    from ding_like.comm import update_worker, weight_updater
 
     return getattr(update_worker if name == "WeightUpdateWorker" else weight_updater, name)
 

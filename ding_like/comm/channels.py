@@ -41,7 +41,7 @@ class Weights(NamedTuple):
 
     policy_id: str
     version: Version
-    state: Mapping[str, torch.Tensor]  # as `flat_state.flatten_state` makes it: "model/encoder.weight" say
+    state: Mapping[str, torch.Tensor]  # as `tensors.flatten_state` makes it: "model/encoder.weight" say
 
 
 class Receipt(NamedTuple):

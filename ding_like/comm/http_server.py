@@ -1,25 +1,56 @@
-"""HTTP server of a Flask application, and the checks of hosts and web pages that all servers make.
+"""HTTP servers: the checks of hosts and web pages that all make, and a coordinator's routes of messages and files.
 
 Floods, slow sockets and TLS are a reverse proxy's work: docs/parallel.md has the settings of one.
+
+A request that comes twice has the same (worker, channel, number) and gets the saved reply: see `core/journal.py`.
+
+Files go through the coordinator for workers that share no folder with it. Their names are ids, never paths.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import errno
+import functools
+import hmac
 import logging
 import re
 import resource
 import socket
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
 
-from flask import Flask, request
+import numpy as np
+from flask import Flask, Response, g, request
 from waitress import wasyncore
 from waitress.server import create_server
+from werkzeug.exceptions import HTTPException
 
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.keys import Keys
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import (
+    ANSWER_HEADER,
+    Clock,
+    Head,
+    RefusedError,
+    answer_signature,
+    body_hash,
+    check_id,
+    decode,
+    encode,
+    is_secret,
+    own_key,
+    steady_clock,
+)
+from ding_like.comm.tensors import delta
 from ding_like.errors import CommError, ConfigError
+from ding_like.types import Json
+from ding_like.utils.files import atomic_write, is_full, read_regular_file
 from ding_like.utils.machine import OWN_HOST, check_known, is_loopback
+from ding_like.utils.timing import Interval
 
 # Requests that wait for a thread are not worth a line each: where there are too many, answers take longer.
 logging.getLogger("waitress.queue").setLevel(logging.ERROR)
@@ -151,3 +182,355 @@ def _connection_limit() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = _CONNECTIONS if soft == resource.RLIM_INFINITY else max(soft - _OTHER_FILES, soft // 2)
     return max(min(_CONNECTIONS, free), 8)
+
+
+logger = logging.getLogger(__name__)
+
+_JSON = "application/json"
+_WINDOW_S = 300.0  # for which a signature holds
+_AUTHORIZATION = re.compile(r"DL3 key=(?P<role>[a-z]{1,16}),ts=(?P<ts>\d{1,12}),sig=(?P<sig>[0-9a-f]{64})")
+_TURN = re.compile(r"(?P<channel>[A-Za-z0-9][A-Za-z0-9._-]{0,63}):(?P<number>[1-9][0-9]{0,14})")
+_HTTP_CODES = {404: "unknown", 405: "wrong_method", 413: "too_large", 415: "wrong_content_type"}
+_WORKERS = ("collector", "learner")
+_FILE_ROUTES = ("/v1/segments/", "/v1/weights/")
+_VERSION = re.compile(r"(?P<attempt>[0-9]{1,15})-(?P<version>[0-9]{1,15})")
+# Of a name that is no file, or a link, or below one.
+_NO_FILE = (None, errno.ENOENT, errno.ELOOP, errno.ENOTDIR, errno.ENXIO)
+_FULL_DISK_WARNINGS = Interval(60.0, starts_due=True)
+
+
+class Caller(NamedTuple):
+    """Sender of a request. Without keys it is not known, and `role` is None."""
+
+    role: str | None
+    worker: str  # id, of a registered worker
+    stamp: m.Stamp | None
+
+
+class Gate:
+    """Check of a coordinator's requests, by the keys of the run and the secrets of its workers."""
+
+    def __init__(self, keys: Keys | None, *, secret_of: Callable[[str], str | None], clock: Clock) -> None:
+        self._keys = dict(keys or {})
+        self._secret_of = secret_of
+        self._clock = clock
+
+    def now_s(self) -> float:
+        """Return the time by which signatures are judged, in seconds since 1970 or nearly so."""
+        return self._clock()
+
+    def greet(self) -> None:
+        """Let a hello in, of any time. One that is signed gets a signed answer."""
+        if self._keys and "Authorization" in request.headers:
+            self._verify()
+
+    def check(self, roles: tuple[str, ...], *, worker: str | None = None, any_client: bool = False) -> Caller:
+        """Return the sender of the present request. Raises RefusedError unless one of these roles signed it.
+
+        The request speaks for a registered worker: `worker`, where its path names one. With `any_client` it may come
+        from a client that has not registered.
+        """
+        if request.headers.get("X-DL-Protocol") != str(m.PROTOCOL):
+            raise RefusedError("wrong_protocol", f"this coordinator speaks protocol {m.PROTOCOL}")
+        named = request.headers.get("X-DL-Worker", "")
+        role = None
+        if not self._keys:
+            named = worker or named
+        else:
+            role = self._check_signature(roles)
+            if worker not in (None, named):
+                raise RefusedError("wrong_role", f"{named or 'a nameless request'} does not speak for {worker}")
+        if named or not any_client:
+            check_id(named, "the worker's id")
+        stamp = _stamp_of(request.headers.get("X-DL-Seq", ""))
+        if stamp is None and role is not None and named:
+            raise RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
+        return Caller(role, named, stamp)
+
+    def sign(self, response: Response) -> Response:
+        """Sign an answer, if its request was signed."""
+        if "signer" in g:
+            key, worker, asked = g.signer
+            signature = answer_signature(key, worker, asked, response.status_code, response.get_data())
+            response.headers[ANSWER_HEADER] = signature
+        return response
+
+    def _check_signature(self, roles: tuple[str, ...]) -> str:
+        """Return the role that signed the present request: just now, with this body."""
+        head = self._verify()
+        if head.role not in roles:
+            raise RefusedError("wrong_role", f"a {head.role} may not ask for this")
+        off_s = head.ts - self._clock()
+        if abs(off_s) > _WINDOW_S:
+            when = f"{abs(off_s):.0f} s {'ahead' if off_s > 0 else 'ago'}"
+            raise RefusedError("bad_clock", f"the request was signed {when}: more than {_WINDOW_S:g} s")
+        if body_hash(request.get_data(cache=True)) != head.sha256:
+            raise RefusedError("bad_key", "the body is not the one that was signed")
+        return head.role
+
+    def _verify(self) -> Head:
+        """Return the signed fields of the present request, of any time. Raises RefusedError for a wrong signature."""
+        found = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
+        key = self._keys.get(found["role"]) if found else None
+        if found is None or key is None:
+            raise RefusedError("bad_key", "the request is not signed with a key that is known here")
+        worker = request.headers.get("X-DL-Worker", "")
+        if worker:
+            secret = self._secret_of(check_id(worker, "the worker's id"))
+            if not secret:
+                g.signer = key, worker, found["sig"]  # the one answer that a worker believes with the role's key
+                raise RefusedError("unknown", f"there is no worker {worker}; register first")
+            key = own_key(key, worker, secret)
+        head = Head(
+            found["role"],
+            int(found["ts"]),
+            request.method,
+            request.full_path if request.query_string else request.path,
+            request.headers.get("X-DL-SHA256", ""),
+            worker,
+            request.headers.get("X-DL-Seq", ""),
+        )
+        if not hmac.compare_digest(head.signature(key), found["sig"]):
+            raise RefusedError(
+                "bad_key",
+                f"the signature does not fit: this is not the key of a {head.role} here, or not that of "
+                f"{worker or 'this request'}, or the request was changed",
+            )
+        g.signer = key, worker, found["sig"]
+        return head
+
+
+def _stamp_of(turn: str) -> m.Stamp | None:
+    if not turn:
+        return None
+    found = _TURN.fullmatch(turn)
+    if found is None:
+        raise RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
+    return m.Stamp(found["channel"], int(found["number"]))
+
+
+class LockedCalls(Protocol):
+    """Service of a coordinator that is called by many threads, with messages that may come twice."""
+
+    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: m.Stamp | None) -> Any:
+        """Answer the message of a route, or repeat the answer that the same stamp of this worker had.
+
+        Raises RefusedError with code `old_message` for a number below the last of its channel.
+        """
+
+    def secret_of(self, worker_id: str) -> str | None:
+        """Return the secret that a worker registered with; None for a worker that is not there."""
+
+    def hello(self) -> m.Hello: ...
+
+    def register(self, message: m.Register) -> m.Registered: ...
+
+    def status(self) -> dict[str, Json]: ...
+
+
+class CoordinatorServer(HttpServer):
+    """HTTP server of `service`. Files go below the folders `segments` and `weights`.
+
+    Raises ConfigError for a host that others can reach without keys, CommError for a port that is in use.
+    """
+
+    def __init__(
+        self,
+        service: LockedCalls,
+        keys: Keys | None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        threads: int = 16,
+        segments: Path | None = None,
+        weights: Path | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`clock` judges signatures, by default one that no change of the wall's clock moves."""
+        check_host(host, has_secret=bool(keys), remedy="--key-file FILE (`ding keys FILE` makes one)")
+        if not is_loopback(host):
+            logger.warning(
+                "listening on %s: requests are signed, but not encrypted; use a TLS proxy or a private net", host
+            )
+        app = make_app(service, keys, names=local_names(host), segments=segments, weights=weights, clock=clock)
+        super().__init__(app, host=host, port=port, threads=threads, failing="the coordinator cannot listen on")
+
+
+def make_app(
+    service: LockedCalls,
+    keys: Keys | None,
+    *,
+    names: tuple[str, ...] | None = None,
+    segments: Path | None = None,
+    weights: Path | None = None,
+    clock: Clock | None = None,
+) -> Flask:
+    """Return the application. `names` are those that it may be called by, None for any."""
+    gate = Gate(keys, secret_of=service.secret_of, clock=clock or steady_clock())
+    app = Flask(__name__)
+    app.config["MAX_CONTENT_LENGTH"] = m.MAX_BODY
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.merge_slashes = False  # what is signed is what is asked
+    _add_message_routes(app, service, gate)
+    _add_file_routes(app, gate, segments and segments.resolve(), weights and weights.resolve())
+    app.after_request(gate.sign)
+
+    @app.before_request
+    def check_head() -> None:
+        check_envelope(names)
+        if request.method == "PUT" and request.path.startswith(_FILE_ROUTES):
+            request.max_content_length = m.MAX_FILE
+
+    @app.errorhandler(Exception)
+    def refuse(error: Exception) -> Response:
+        if isinstance(error, HTTPException):
+            error = RefusedError(_HTTP_CODES.get(error.code or 400, "malformed"), error.name)
+        elif not isinstance(error, RefusedError):
+            logger.error("a request failed", exc_info=error)
+            error = RefusedError("internal", "the coordinator failed at this request; its log says how")
+        body = m.ErrorBody(error.code, error.message, error.retryable)
+        return Response(encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
+
+    return app
+
+
+def _add_message_routes(app: Flask, service: LockedCalls, gate: Gate) -> None:
+    @app.get("/v1/hello")
+    def hello() -> Response:
+        gate.greet()
+        # The time by which signatures are judged here, whatever clock the service has.
+        return _reply(dataclasses.replace(service.hello(), server_time=gate.now_s()))
+
+    @app.get("/v1/healthz")
+    def healthz() -> Response:
+        return _reply(m.Ok())
+
+    @app.get("/v1/status")
+    def status() -> Response:
+        gate.check(("admin", *_WORKERS), any_client=True)
+        return _reply(service.status())
+
+    @app.post("/v1/workers")
+    def register() -> Response:
+        role, message = gate.check(_WORKERS, any_client=True).role, _message(m.Register)
+        if role is not None and message.role != role:
+            raise RefusedError("wrong_role", f"the key of a {role} does not make a {message.role}")
+        if role is not None and not is_secret(message.secret):
+            raise RefusedError("malformed", "a worker registers with a secret: 32 to 128 hex digits that it drew")
+        return _reply(service.register(message))
+
+    for name, route in m.ROUTES.items():
+        path = route.path.replace("{", "<").replace("}", ">")
+        view = functools.partial(_answer, gate, service, name, route)
+        app.add_url_rule(path, endpoint=name, view_func=view, methods=[route.method])
+
+
+def _answer(gate: Gate, service: LockedCalls, name: str, route: m.Route, **ids: str) -> Response:
+    """Check a request, decode it, and hand it to the service, which acts once on what comes twice."""
+    caller = gate.check(route.roles, worker=ids.pop("worker", None))
+    named = tuple(check_id(value, "the id in the path") for value in ids.values())
+    return _reply(service.answer(name, caller.worker, named, _message(route.message), caller.stamp))
+
+
+def _message(kind: Any) -> Any:
+    if request.mimetype != _JSON:
+        raise RefusedError("wrong_content_type", f"the body is to be {_JSON}")
+    return decode(kind, request.get_data(cache=True))
+
+
+def _reply(message: Any) -> Response:
+    return Response(encode(message), mimetype=_JSON)
+
+
+def _add_file_routes(app: Flask, gate: Gate, segments: Path | None, weights: Path | None) -> None:
+    """Add PUT and GET of files; collectors bring segments and fetch weights, learners the other way round."""
+
+    @app.put("/v1/segments/<name>")
+    def put_segment(name: str) -> Response:
+        caller, path = gate.check(("collector",)), _segment(segments, name)
+        if not name.startswith(f"{caller.worker}."):
+            raise RefusedError("wrong_role", f"{caller.worker} does not bring {name}: segments are named after workers")
+        return _take(path)
+
+    @app.get("/v1/segments/<name>")
+    def get_segment(name: str) -> Response:
+        gate.check(("learner",))
+        return _give(_segment(segments, name))
+
+    @app.put("/v1/weights/<policy_id>/<version>")
+    def put_weights(policy_id: str, version: str) -> Response:
+        gate.check(("learner",))
+        return _take(_weights(weights, policy_id, version))
+
+    @app.get("/v1/weights/<policy_id>/<version>")
+    def get_weights(policy_id: str, version: str) -> Response:
+        gate.check(_WORKERS)
+        have = request.args.get("have")  # a version that the caller has: the changes since then suffice
+        base = None if have is None else _weights(weights, policy_id, have)
+        return _give(_weights(weights, policy_id, version), base)
+
+
+def _segment(folder: Path | None, name: str) -> Path:
+    return _existing(folder) / f"{check_id(name, 'the name of a segment')}.safetensors"
+
+
+def _weights(folder: Path | None, policy_id: str, version: str) -> Path:
+    found = _VERSION.fullmatch(version)
+    if found is None:
+        raise RefusedError("malformed", "weights are named <attempt>-<version>, two numbers of up to 15 digits")
+    name = f"{int(found['attempt'])}-{int(found['version'])}.safetensors"
+    return _existing(folder) / check_id(policy_id, "policy_id") / name
+
+
+def _existing(folder: Path | None) -> Path:
+    if folder is None:
+        raise RefusedError("unknown", "this coordinator takes no files: its workers share a folder")
+    return folder
+
+
+def _read(path: Path) -> bytes | None:
+    """Return the bytes of a file; None if there is none, or only a link, a pipe or a second name of a file."""
+    try:
+        return bytes(read_regular_file(path.parent, path.name))
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        return None
+
+
+def _take(path: Path) -> Response:
+    """Keep the body as a file. The same again is fine; other bytes under a name that is taken are not."""
+    if request.mimetype != m.OCTETS:
+        raise RefusedError("wrong_content_type", f"the body is to be {m.OCTETS}")
+    data, known = request.get_data(cache=True), _read(path)
+    if known is not None and known != data:
+        raise RefusedError("version_not_newer", f"{path.name} is there already, with other bytes")
+    if known is None:
+        if path.parent.is_symlink() or (path.parent.exists() and not path.parent.is_dir()):
+            raise RefusedError("unknown", f"{path.name} has no folder of its policy: its name is that of a link")
+        _write(path, data)
+    return Response(status=200)
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        with atomic_write(path) as file:
+            file.write(data)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
+        if _FULL_DISK_WARNINGS.pass_s():  # workers try again every second
+            logger.warning("%s", message)
+        raise RefusedError("storage_full", message) from error
+
+
+def _give(path: Path, base: Path | None = None) -> Response:
+    """Answer with a file, or with its delta to a file `base` that is there as well, if that is shorter."""
+    data, old = _read(path), None if base is None else _read(base)
+    if data is None:
+        raise RefusedError("no_file", f"there is no {path.name}")
+    if old is not None:
+        changes = delta(np.frombuffer(old, np.uint8), np.frombuffer(data, np.uint8))
+        data = data if changes is None else changes.tobytes()
+    return Response(data, mimetype=m.OCTETS)

@@ -22,9 +22,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import BroadcastOptions, FileStore, PrefixStore, ProcessGroupGloo, Store, TCPStore
 
-from ding_like.comm.column_bytes import pack, padded, schema_of, unpack
-from ding_like.comm.flat_state import FlatState
-from ding_like.comm.weights.encode import from_bytes, to_bytes
+from ding_like.comm.tensors import FlatState, from_bytes, pack, padded, schema_of, to_bytes, unpack
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array, Json

@@ -276,7 +276,7 @@ def _make_role_keys(file: str, per_role: bool) -> list[str]:
 
 
 def _change_curve(file: str, clients: tuple[str, ...], remove: tuple[str, ...]) -> list[str]:
-    from ding_like.comm.zmq.keys import make_seed_keys, remove_clients, renew_clients
+    from ding_like.comm.keys import make_seed_keys, remove_clients, renew_clients
 
     if remove:
         remove_clients(file, remove)

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ding_like.comm.ray.actors import load_ray
-from ding_like.comm.ray.cluster import ClusterWatch, RayCluster, open_cluster
-from ding_like.comm.ray.needs import Need, plan_here, plan_on_cluster
+from ding_like.comm.ray.cluster import ClusterWatch, Need, RayCluster, open_cluster, plan_here, plan_on_cluster
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry.training import NO_LIMIT, Plan, RunArguments, SystemInput, TrainingMode, make_plan, number
 from ding_like.pipeline.components import Components

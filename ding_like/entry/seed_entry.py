@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ding_like.comm.workers.child import ChildProcess, ChildThread
+from ding_like.comm.keys import SeedKeys, load_seed_keys
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
+from ding_like.comm.workers.processes import ChildProcess, ChildThread
 from ding_like.comm.zmq import load_zmq
-from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
 from ding_like.comm.zmq.rows import HostLink, join_as_host
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.config import FrozenConfig, deep_merge, read_config, to_plain

@@ -13,9 +13,7 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, WeightReader, Weights
-from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.weights.encode import Kind, check_alike, decode, kinds_of
-from ding_like.comm.weights.extract import state_of
+from ding_like.comm.tensors import Kind, check_alike, decode_weights, kinds_of, state_of, unflatten_state
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import map_obs
@@ -418,7 +416,7 @@ def weights_of(given: Any, expected: Mapping[str, Kind]) -> Weights:  # Any: of 
     elif isinstance(given, Weights):
         weights = given
     elif isinstance(given, np.ndarray):
-        weights = decode(given)
+        weights = decode_weights(given)
     else:
         raise CommError(
             f"a worker was given a {type(given).__name__} as weights; expected a dict of version and weights."

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
-from ding_like.comm.weights.encode import Encoded, encode
-from ding_like.comm.weights.extract import state_of
+from ding_like.comm.tensors import Encoded, encode_weights, state_of
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.data.records import EvalResult
 from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
@@ -578,7 +577,7 @@ class Algorithm:
 
     def acting_weights(self, version: int, statistics: Mapping[str, object]) -> Encoded:
         """Return what collectors act with, and what their envs normalise by: `statistics`, or those known here."""
-        return encode(self.side.acting(statistics or None))
+        return encode_weights(self.side.acting(statistics or None))
 
     def save_model(self, name: str) -> None:
         """Write a checkpoint of the learner under this name."""

@@ -15,7 +15,7 @@ from werkzeug.exceptions import HTTPException
 from ding_like.comm import http_server
 from ding_like.comm.http_server import HttpServer, check_envelope, local_names
 from ding_like.comm.keys import MAKE_TOKEN
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.serve.served import JSON, VERSION_HEADER, ServedPolicy, format_of, read_request, write_response
 from ding_like.types import Json
 from ding_like.utils.timing import Latency

@@ -34,7 +34,7 @@ from ding_like.agent.observations import (
     quoted,
     read_is_first,
 )
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
 from ding_like.types import Array, Json, Obs
 from ding_like.utils.seeding import make_rng

@@ -318,7 +318,7 @@ BUFFER_REGISTRY = _new(
 COMMANDER_REGISTRY = _new("commander", "worker.commander")
 COMM_LEARNER_REGISTRY = _new("comm_learner", _PARALLEL, flask_fs=f"{_PARALLEL}.comm_learner")
 COMM_COLLECTOR_REGISTRY = _new("comm_collector", _PARALLEL, flask_fs=_COLLECTORS)
-WEIGHT_UPDATER_REGISTRY = _new("weight_updater", "comm.weights", distributed="comm.weights.weight_updater")
+WEIGHT_UPDATER_REGISTRY = _new("weight_updater", "comm.weight_updater")
 RANK_COLLECTOR_REGISTRY = _new("rank_collector", "pipeline.ranks", rank="pipeline.ranks.collector")
 COORDINATOR_REGISTRY = _new("coordinator", _PARALLEL, flask_fs=f"{_PARALLEL}.coordinator")
 LEAGUE_REGISTRY = _new("league", "league.league")

@@ -15,14 +15,14 @@ LOOPS = (
     "pipeline/collect.py:run",
     "pipeline/parallel/comm_learner.py:_train",
     "comm/rest/rows.py:_run",
-    "comm/rest/http_server.py:_answer",
+    "comm/http_server.py:_answer",
 )
 # A file is written and read, its name sent and received, its rows numbered and drawn, and copied to the learner.
 MOMENTS = (
     "data/segment_file.py:write_segment",
     "data/segment_file.py:read_segment",
-    "comm/rest/http_client.py:send_data",
-    "comm/rest/http_client.py:sample",
+    "comm/rest/client.py:send_data",
+    "comm/rest/client.py:sample",
     "pipeline/parallel/core/ledger.py:take",
     "pipeline/parallel/core/ledger.py:draw",
     "comm/rest/rows.py:take",

@@ -9,8 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.zmq.inference import InferenceClient, Reply
-from ding_like.comm.zmq.proxy import InferenceProxy, ProxyPorts
+from ding_like.comm.zmq.inference import InferenceClient, InferenceProxy, ProxyPorts, Reply
 from ding_like.pipeline.seed.actor import Actor, ActorThread
 
 FOLDER = "CHAIN_FOLDER"  # environment variable: where the counts are

@@ -19,8 +19,8 @@ import requests
 import ding_like
 from ding_like.comm.keys import Keys, make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.client import HttpCoordinator
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.errors import CommError
 from tests.chaos.audit import audit, saved_segments
 from tests.chaos.kills import CONFIG

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ding_like.comm.workers.supervision import Processes
+from ding_like.comm.workers.processes import Processes
 from ding_like.comm.zmq.rows import Arrived, RowServer
 from ding_like.entry.seed_entry import SeedMode, Trainer, TrainingResult
 from ding_like.entry.training import NO_LIMIT, RunArguments

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.keys import Keys, make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.client import HttpCoordinator
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, RefusedError
 from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.chaos.proxy import FAULTS, FaultyProxy
 from tests.chaos.report import Report

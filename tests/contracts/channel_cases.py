@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from ding_like.comm.channels import BatchSource, RowSink, WeightPublisher, WeightReader
-from ding_like.comm.weights.encode import WireDtype
+from ding_like.comm.tensors import WireDtype
 
 BATCH = 4  # rows of a batch that is drawn from a store
 SEGMENT = 8  # rows of a segment; BATCH updates of one row each are never asked for: a segment allows two updates

@@ -13,14 +13,13 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Batch, CollectRequest, Segment, Version, Weights
+from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.files import SharedFiles
-from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.client import SharedFiles
 from ding_like.comm.rest.rows import RestBatchSource, RestRowSink
-from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
-from ding_like.comm.rest.worker import TaskHandle, WorkerLink
-from ding_like.comm.weights.encode import WireDtype
+from ding_like.comm.rest.worker import RestWeightPublisher, RestWeightReader, TaskHandle, WorkerLink
+from ding_like.comm.tensors import WireDtype
 from ding_like.data.schema import Schema
 from ding_like.data.segment_file import read_segment
 from ding_like.pipeline.parallel.coordinator import LockedService

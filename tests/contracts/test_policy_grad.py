@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load, save
 
 import dizoo
-from ding_like.comm.flat_state import flatten_state, unflatten_state
+from ding_like.comm.tensors import flatten_state, unflatten_state
 from ding_like.data.rows import adapt_learn_mode
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.policy import Policy

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.workers.child import ChildThread
-from ding_like.comm.zmq.keys import SeedKeys
-from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.keys import SeedKeys
+from ding_like.comm.tensors import flatten_state
+from ding_like.comm.workers.processes import ChildThread
+from ding_like.comm.zmq.inference import InferenceProxy
 from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.keys import load_keys
-from ding_like.comm.zmq.keys import client_file, load_seed_keys
+from ding_like.comm.keys import client_file, load_keys, load_seed_keys
 from ding_like.entry.cli import main
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.workers.child import ChildThread
+from ding_like.comm.workers.processes import ChildThread
 from ding_like.config import compile_config, read_config, to_plain
 from ding_like.entry import resume_pipeline, seed_entry, seed_pipeline
 from ding_like.entry.seed_entry import SeedMode, Trainer

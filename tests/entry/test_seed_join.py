@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.keys import client_file, load_seed_keys, make_seed_keys
+from ding_like.comm.keys import client_file, load_seed_keys, make_seed_keys
 from ding_like.config import compile_config, read_config
 from ding_like.entry.cli import main
 from ding_like.entry.seed_entry import join_run

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.keys import make_seed_keys, renew_clients
+from ding_like.comm.keys import make_seed_keys, renew_clients
 from tests.entry.test_namespaces import HOSTS, Net, net
 from tests.entry.test_parallel import CONFIG, environment
 

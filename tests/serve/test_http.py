@@ -21,7 +21,7 @@ from safetensors.numpy import load, save
 
 from ding_like.agent.observations import ObservationReader
 from ding_like.comm.keys import read_token
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.errors import ConfigError
 from ding_like.serve.http_server import PolicyServer
 from ding_like.serve.served import JSON, SAFETENSORS, ActRequest, ActResponse, format_of, read_request, write_response

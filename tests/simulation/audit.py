@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import HttpCoordinator
+from ding_like.comm.rest.client import HttpCoordinator, read_weights
 from ding_like.comm.rest.rows import BatchReader
-from ding_like.comm.weights.files import read_weights
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import OnPolicyLedger, ReplayLedger, SegmentLedger
 from ding_like.pipeline.parallel.core.tasks import LEASED

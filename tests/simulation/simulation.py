@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from ding_like.comm import keys
+from ding_like.comm.rest import client
 from ding_like.config import compile_config
 from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.parallel import comm_collector, comm_learner, coordinator
@@ -161,11 +162,8 @@ class Simulation:
         self.disks.on_killed = lambda process: self.world.after(0.0, self.faults.killed_at_commit)
         patches.set(state, "sqlite3", self.disks.sqlite3())
         patches.set(files, "open", self.disks.open)
-        for module, fake in (("http_client", self.network.requests()),):
-            patches.set(__import__(f"ding_like.comm.rest.{module}", fromlist=["requests"]), "requests", fake)
-        from ding_like.comm.rest import files as rest_files
-
-        patches.set(rest_files, "_MEMORY", self._folder)
+        patches.set(client, "requests", self.network.requests())
+        patches.set(client, "_MEMORY", self._folder)
         for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, run_folder.FolderLock):
             patches.wrap(cls, "__init__", self._keep)
 

@@ -1,1 +1,1 @@
-"""Run workers on a Ray cluster; only `library.py` imports ray."""
+"""Run workers on a Ray cluster; only `actors.py` imports ray."""

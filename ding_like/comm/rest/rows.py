@@ -14,7 +14,7 @@ from gymnasium import Space, spaces
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import CoordinatorService
+from ding_like.comm.rest.client import CoordinatorService
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, NewSegment
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.data.batch import TransitionBatch

@@ -32,10 +32,9 @@ from ding_like.comm.channels import (
     text_of,
     version_of,
 )
+from ding_like.comm.keys import SeedKeys
 from ding_like.comm.workers.failures import RestartBudget
-from ding_like.comm.zmq.frames import Frame, Message, decode, encode
-from ding_like.comm.zmq.keys import SeedKeys
-from ding_like.comm.zmq.sockets import Poller, Wake, open_socket, reached_by
+from ding_like.comm.zmq.sockets import Frame, Message, Poller, Wake, decode, encode, open_socket, reached_by
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
 from ding_like.errors import CommError, ConfigError, DingError

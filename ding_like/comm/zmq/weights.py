@@ -11,13 +11,20 @@ import threading
 import time
 
 from ding_like.comm.channels import Version, Weights, version_of
-from ding_like.comm.weights.encode import MAX_NBYTES, Encoded, encode
-from ding_like.comm.weights.encode import decode as decode_weights
-from ding_like.comm.weights.extract import state_of
-from ding_like.comm.zmq import frames as messages
-from ding_like.comm.zmq.frames import MAX_HEAD_NBYTES, Frame
-from ding_like.comm.zmq.keys import SeedKeys
-from ding_like.comm.zmq.sockets import Poller, Socket, Wake, open_socket, port_of, tcp_endpoint
+from ding_like.comm.keys import SeedKeys
+from ding_like.comm.tensors import MAX_NBYTES, Encoded, decode_weights, encode_weights, state_of
+from ding_like.comm.zmq.sockets import (
+    MAX_HEAD_NBYTES,
+    Frame,
+    Poller,
+    Socket,
+    Wake,
+    decode,
+    encode,
+    open_socket,
+    port_of,
+    tcp_endpoint,
+)
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -32,13 +39,13 @@ class Broadcaster:
     """Publisher of the newest weights to all readers that connect, late ones included. Threads may share it.
 
     `endpoint` is by default a free port of the loopback address. With a `model` (see
-    `extract.state_of`) its owner calls `snapshot` between two updates: while an optimizer steps, half of the model is
+    `tensors.state_of`) its owner calls `snapshot` between two updates: while an optimizer steps, half of the model is
     of another version. Weights are due when `period` seconds have passed since the last ones were published.
     """
 
     def __init__(
         self,
-        model: object = None,  # see `extract.state_of`
+        model: object = None,  # see `tensors.state_of`
         period: float = 0.0,
         *,
         endpoint: str | None = None,
@@ -88,7 +95,7 @@ class Broadcaster:
                 raise CommError(f"weights cannot be sent: {self._failure or 'the broadcaster was closed'}")
             if weights.version <= self._version:
                 return False
-            self._version, self._encoded = weights.version, encode(weights)
+            self._version, self._encoded = weights.version, encode_weights(weights)
             self._published_s = time.monotonic()
         self._wake.wake()
         return True
@@ -143,7 +150,7 @@ class Broadcaster:
 
     def _take_question(self, route: bytes, frames: list[memoryview]) -> None:
         try:
-            head = messages.decode(frames, max_nbytes=0).head
+            head = decode(frames, max_nbytes=0).head
             has = _NONE if head.get("has") is None else version_of(head, "has")
         except CommError as error:
             self.num_garbled += 1
@@ -160,7 +167,7 @@ class Broadcaster:
         if not asking or encoded is None:
             return
         # Outside of the lock: a copy of large weights takes a while, in which the learner may publish others.
-        frames = messages.encode({"kind": "weights"}, {"body": encoded})
+        frames = encode({"kind": "weights"}, {"body": encoded})
         for route in asking:
             self._asking.discard(route)
             if socket.send([route, *frames]):
@@ -216,11 +223,11 @@ class WeightSocket:
         self._asked_s = time.monotonic()
         has = None if self._has == _NONE else list(self._has)
         # Not taken where the publisher has been away for long: then older questions wait for it.
-        self.socket.send(messages.encode({"kind": "ask", "has": has}))
+        self.socket.send(encode({"kind": "ask", "has": has}))
 
 
 def _unpack(frames: list[Frame] | list[memoryview]) -> Weights:
-    message = messages.decode(frames, max_nbytes=MAX_NBYTES)
+    message = decode(frames, max_nbytes=MAX_NBYTES)
     body = message.arrays.get("body")
     if body is None:
         raise CommError(f"a message '{message.kind[:80]}' came where weights do.")

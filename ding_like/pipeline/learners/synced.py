@@ -22,9 +22,8 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Batch
-from ding_like.comm.column_bytes import pack, pack_batch, unpack_batch
-from ding_like.comm.flat_state import FlatState
 from ding_like.comm.learner_group import GroupReducer, LearnerGroup
+from ding_like.comm.tensors import FlatState, pack, pack_batch, unpack_batch
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.data.rows import as_batch

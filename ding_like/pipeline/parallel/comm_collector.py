@@ -12,12 +12,11 @@ import torch
 from easydict import EasyDict
 
 from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, WeightReader, Weights
-from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import CoordinatorService
+from ding_like.comm.rest.client import CoordinatorService
 from ding_like.comm.rest.rows import RestRowSink
-from ding_like.comm.rest.weights import RestWeightReader
-from ding_like.comm.rest.worker import Slave, TaskHandle, WorkerLink
+from ding_like.comm.rest.worker import RestWeightReader, Slave, TaskHandle, WorkerLink
+from ding_like.comm.tensors import unflatten_state
 from ding_like.config.tree import deep_merge
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.segment_file import SegmentMeta, write_segment

@@ -13,14 +13,19 @@ from pathlib import Path
 import torch
 
 from ding_like.comm.channels import Batch, Version, Weights
-from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import CoordinatorService
+from ding_like.comm.rest.client import CoordinatorService
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.comm.rest.rows import CLOSE_S, RestBatchSource, RowCheck
-from ding_like.comm.rest.weights import FLUSH_S, RestWeightPublisher, read_published
-from ding_like.comm.rest.wire import RefusedError
-from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerLink
-from ding_like.comm.weights.extract import state_of
+from ding_like.comm.rest.worker import (
+    FLUSH_S,
+    RestWeightPublisher,
+    TaskHandle,
+    TaskLeftError,
+    WorkerLink,
+    read_published,
+)
+from ding_like.comm.tensors import state_of, unflatten_state
 from ding_like.config import FrozenConfig
 from ding_like.data.schema import Schema
 from ding_like.data.segment_file import SegmentError, read_segment, segment_file

@@ -12,14 +12,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from ding_like.comm.http_server import CoordinatorServer, make_app
 from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import CoordinatorService
-from ding_like.comm.rest.http_server import CoordinatorServer, make_app
-from ding_like.comm.rest.messages import ROUTES, Stamp
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.client import CoordinatorService, prune_weights
+from ding_like.comm.rest.messages import ROUTES, RefusedError, Stamp
 from ding_like.comm.rest.worker import host_name, mark_shared
-from ding_like.comm.weights.files import prune_weights
 from ding_like.config import FrozenConfig
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError

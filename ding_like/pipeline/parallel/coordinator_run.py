@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.rest.wire import RefusedError
-from ding_like.comm.weights.files import read_weights
+from ding_like.comm.rest.client import read_weights
+from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.tensors import unflatten_state
 from ding_like.config import FrozenConfig
 from ding_like.data.records import PREFIX
 from ding_like.errors import CommError, TrainingError

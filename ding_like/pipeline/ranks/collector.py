@@ -13,8 +13,8 @@ import torch
 
 from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.comm.learner_group import LearnerGroup, Pair
-from ding_like.comm.weights.encode import from_bytes, to_bytes
-from ding_like.comm.weights.update_worker import SHUTDOWN, WeightUpdateWorker, key_of
+from ding_like.comm.tensors import from_bytes, to_bytes
+from ding_like.comm.update_worker import SHUTDOWN, WeightUpdateWorker, key_of
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker

@@ -14,7 +14,7 @@ import torch
 from ding_like.comm import DistributedWeightUpdater
 from ding_like.comm.channels import Version
 from ding_like.comm.learner_group import LearnerGroup, Pair
-from ding_like.comm.weights.update_worker import CONTINUE, DOWN, SHUTDOWN, NodeStore, key_of
+from ding_like.comm.update_worker import CONTINUE, DOWN, SHUTDOWN, NodeStore, key_of
 from ding_like.errors import CommError
 from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.ranks.collector import DROP, decode_segment

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated
 
-from ding_like.comm.weights.encode import WireDtype
+from ding_like.comm.tensors import WireDtype
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override
 from ding_like.config.report import Fault

@@ -13,10 +13,9 @@ from dataclasses import replace
 
 import torch
 
-from ding_like.comm.column_bytes import unpack_state
 from ding_like.comm.ray.actors import ClusterLoss
-from ding_like.comm.ray.cluster import ClusterWatch, open_cluster
-from ding_like.comm.ray.needs import options_of
+from ding_like.comm.ray.cluster import ClusterWatch, open_cluster, options_of
+from ding_like.comm.tensors import unpack_state
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.config import FrozenConfig
 from ding_like.errors import CommError, ConfigError, TrainingError

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
-from ding_like.comm.ray.needs import Need, Resources
+from ding_like.comm.ray.cluster import Need, Resources
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.config import FrozenConfig
 from ding_like.config.override import Override

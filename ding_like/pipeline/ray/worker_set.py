@@ -26,8 +26,7 @@ from ding_like.comm.ray.actors import (
     value_of,
     wait_first,
 )
-from ding_like.comm.ray.cluster import RayCluster, open_cluster
-from ding_like.comm.ray.needs import Need, options_of, resources_of
+from ding_like.comm.ray.cluster import Need, RayCluster, open_cluster, options_of, resources_of
 from ding_like.comm.workers.failures import (
     FailureLog,
     FailurePolicy,

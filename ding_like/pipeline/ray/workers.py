@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import CollectRequest, Segment
-from ding_like.comm.column_bytes import pack_rows, pack_state, unpack_rows, unpack_state
 from ding_like.comm.learner_group import LearnerGroup
-from ding_like.comm.ray.needs import Need, resources_of
+from ding_like.comm.ray.cluster import Need, resources_of
+from ding_like.comm.tensors import pack_rows, pack_state, unpack_rows, unpack_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import collector_name

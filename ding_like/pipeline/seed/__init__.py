@@ -12,7 +12,7 @@ _HOME_OF = {
     "ActorThread": f"{_HERE}.actor",
     "AgentConfig": f"{_HERE}.actor",
     "InferenceServer": f"{_HERE}.servers",
-    "InferenceProxy": "ding_like.comm.zmq.proxy",
+    "InferenceProxy": "ding_like.comm.zmq.inference",
     "InferenceClient": "ding_like.comm.zmq.inference",
     "Broadcaster": "ding_like.comm.zmq.weights",
 }

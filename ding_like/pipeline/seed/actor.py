@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
-from ding_like.comm.workers.child import ChildProcess, describe_error
+from ding_like.comm.keys import SeedKeys
 from ding_like.comm.workers.failures import FailurePolicy, RestartBudget
+from ding_like.comm.workers.processes import ChildProcess, describe_error
 from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.rows import ZmqRowSink
 from ding_like.config import FrozenConfig
 from ding_like.data.modes import CollectMode

@@ -17,11 +17,10 @@ import torch
 from gymnasium import Space
 
 from ding_like.comm.channels import Segment
+from ding_like.comm.keys import SeedKeys, load_seed_keys
 from ding_like.comm.rest.rows import RowCheck
-from ding_like.comm.workers.child import ChildProcess
 from ding_like.comm.workers.failures import FailureLog
-from ding_like.comm.workers.supervision import Member, Processes, Slot
-from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys
+from ding_like.comm.workers.processes import ChildProcess, Member, Processes, Slot
 from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster

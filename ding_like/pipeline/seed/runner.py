@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ding_like.comm.channels import Version
-from ding_like.comm.workers.supervision import Processes
+from ding_like.comm.workers.processes import Processes
 from ding_like.comm.zmq.rows import Arrived, RowServer, Source
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import CommError, DingError

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.workers.child import ChildProcess
+from ding_like.comm.keys import SeedKeys
+from ding_like.comm.workers.processes import ChildProcess
 from ding_like.comm.zmq.inference import (
     COLUMNS,
     STATE,
@@ -32,7 +33,6 @@ from ding_like.comm.zmq.inference import (
     id_of,
     under,
 )
-from ding_like.comm.zmq.keys import SeedKeys
 from ding_like.comm.zmq.rows import DataLink
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import WeightSocket

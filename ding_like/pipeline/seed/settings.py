@@ -63,7 +63,7 @@ CLASSES = {
     "actor": f"{_SEED}.actor:Actor",
     "actor_thread": f"{_SEED}.actor:ActorThread",
     "inference_client": "ding_like.comm.zmq.inference:InferenceClient",
-    "inference_proxy": "ding_like.comm.zmq.proxy:InferenceProxy",
+    "inference_proxy": "ding_like.comm.zmq.inference:InferenceProxy",
     "inference_server": f"{_SEED}.servers:InferenceServer",
     "broadcaster": "ding_like.comm.zmq.weights:Broadcaster",
 }

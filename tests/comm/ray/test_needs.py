@@ -6,9 +6,8 @@ import logging
 
 import pytest
 
-from ding_like.comm.ray import needs
-from ding_like.comm.ray.cluster import RayCluster
-from ding_like.comm.ray.needs import Need, Plan, Resources, plan_here, plan_on_cluster, resources_of
+from ding_like.comm.ray import cluster as needs
+from ding_like.comm.ray.cluster import Need, Plan, RayCluster, Resources, plan_here, plan_on_cluster, resources_of
 from ding_like.errors import ConfigError
 from ding_like.utils import log
 from ding_like.utils.machine import num_cores

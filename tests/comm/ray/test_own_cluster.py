@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from ding_like.comm.ray import cluster
+from ding_like.comm.ray.cluster import object_store_bytes
 from ding_like.comm.ray.leftovers import find_processes
-from ding_like.comm.ray.needs import object_store_bytes
 from ding_like.errors import ConfigError
 from tests.support import wait_until
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.column_bytes import pack_rows, pack_state, unpack_rows, unpack_state
+from ding_like.comm.tensors import pack_rows, pack_state, unpack_rows, unpack_state
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 

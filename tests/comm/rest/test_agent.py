@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.comm.rest.worker import TaskHandle, TaskLeftError, WorkerAgent
 from ding_like.errors import CommError
 

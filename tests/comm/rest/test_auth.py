@@ -5,7 +5,7 @@ That a request is what its worker signed, and of this time, is tested over HTTP:
 
 from __future__ import annotations
 
-from ding_like.comm.rest.auth import Signer, answer_signature, draw_secret, is_secret, own_key, steady_clock
+from ding_like.comm.rest.messages import Signer, answer_signature, draw_secret, is_secret, own_key, steady_clock
 
 KEY, SECRET, WORKER = b"c" * 32, "5" * 64, "collector-1"
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.comm.rest.rows import BatchReader, Fetched, Mirror, RestBatchSource
-from ding_like.comm.rest.wire import RefusedError
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError

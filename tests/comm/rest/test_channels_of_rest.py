@@ -12,11 +12,10 @@ import torch
 
 from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.client import WeightsGoneError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.comm.rest.rows import RestRowSink
-from ding_like.comm.rest.weights import RestWeightPublisher, RestWeightReader
-from ding_like.comm.rest.wire import RefusedError
-from ding_like.comm.rest.worker import WorkerLink
-from ding_like.comm.weights.files import WeightsGoneError
+from ding_like.comm.rest.worker import RestWeightPublisher, RestWeightReader, WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from tests.contracts.rest_transport import Net

@@ -12,13 +12,11 @@ from typing import Any
 import pytest
 
 import ding_like
-from ding_like.comm.rest import http_client
+from ding_like.comm.http_server import CoordinatorServer
+from ding_like.comm.rest import client as rest_client
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.auth import Signer
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.client import HttpCoordinator
+from ding_like.comm.rest.messages import RefusedError, Signer, Stamp
 from ding_like.comm.rest.worker import WorkerAgent
 from ding_like.errors import CommError, ConfigError
 from tests.support import wait_until
@@ -183,7 +181,7 @@ def test_nobody_there_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> Non
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setattr(http_client, "_MIN_WAIT_S", 0.01)
+    monkeypatch.setattr(rest_client, "_MIN_WAIT_S", 0.01)
 
     with pytest.raises(CommError, match=rf"the coordinator at {url} has not answered for 0\.1 s"):
         client(url, retry_s=0.1).hello()

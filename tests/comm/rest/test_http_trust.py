@@ -13,12 +13,11 @@ from typing import Any, NamedTuple
 import pytest
 
 import ding_like
-from ding_like.comm.rest import http_client
+from ding_like.comm.http_server import CoordinatorServer
+from ding_like.comm.rest import client as rest_client
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, steady_clock
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.wire import RefusedError, encode
+from ding_like.comm.rest.client import HttpCoordinator
+from ding_like.comm.rest.messages import ANSWER_HEADER, Clock, RefusedError, encode, steady_clock
 from ding_like.errors import CommError
 from tests.comm.rest.test_http import KEYS, Service
 
@@ -105,7 +104,7 @@ class Parts:
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
-    monkeypatch.setattr(http_client, "_MIN_WAIT_S", 0.01)
+    monkeypatch.setattr(rest_client, "_MIN_WAIT_S", 0.01)
     made = Parts()
     yield made
     made.close()
@@ -229,7 +228,7 @@ def test_a_worker_takes_no_name_but_its_own(parts: Parts, monkeypatch: pytest.Mo
 
 
 def test_an_answer_is_not_unpacked_and_not_read_beyond_a_limit(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "_MAX_ANSWER", 10_000)
+    monkeypatch.setattr(rest_client, "_MAX_ANSWER", 10_000)
     packed = gzip.compress(b"0" * 50_000_000)
     for reply in (Reply(200, packed, {"Content-Encoding": "gzip"}), Reply(200, b"0" * 20_000, {})):
         between = parts.between(lambda *_, reply=reply: reply)  # type: ignore[misc]

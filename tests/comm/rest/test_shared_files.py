@@ -17,16 +17,12 @@ import torch
 
 import ding_like
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import FlatState
+from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.keys import load_keys, make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.auth import Signer
-from ding_like.comm.rest.files import StreamedFiles
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.http_server import CoordinatorServer
-from ding_like.comm.rest.wire import RefusedError
-from ding_like.comm.weights.encode import encode
-from ding_like.comm.weights.files import read_weights, write_weights
+from ding_like.comm.rest.client import HttpCoordinator, StreamedFiles, read_weights, write_weights
+from ding_like.comm.rest.messages import RefusedError, Signer
+from ding_like.comm.tensors import FlatState, encode_weights
 from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.coordinator import LockedService
@@ -106,7 +102,8 @@ def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
     there, here = StreamedFiles(net.learner, folder=tmp_path), StreamedFiles(net.collector, folder=tmp_path)
     for version in (0, 7):
         written = write_weights(
-            there.weights, encode(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))}))
+            there.weights,
+            encode_weights(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))})),
         )
         there.share_weights("policy", 1, version)
         here.fetch_weights("policy", 1, version, sha256=written.sha256)
@@ -141,7 +138,7 @@ class Received:
 
 def fetch(net: Net, there: StreamedFiles, here: StreamedFiles, version: int) -> FlatState:
     """Publish a version, and return what comes to a collector."""
-    written = write_weights(there.weights, encode(mostly_frozen(version)))
+    written = write_weights(there.weights, encode_weights(mostly_frozen(version)))
     there.share_weights("policy", 1, version)
     here.fetch_weights("policy", 1, version, sha256=written.sha256)
     return read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
@@ -308,7 +305,7 @@ def test_a_full_disk_is_said_and_may_be_tried_again(net: Net, monkeypatch: pytes
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("ding_like.comm.rest.http_server.atomic_write", full)
+    monkeypatch.setattr("ding_like.comm.http_server.atomic_write", full)
 
     with pytest.raises(CommError, match="disk is full"):
         net.collector.put_file("/v1/segments/collector-c.1", b"abc")

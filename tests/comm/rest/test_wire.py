@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.wire import STATUS, Id, RefusedError, check_id, decode, encode
+from ding_like.comm.rest.messages import STATUS, Id, RefusedError, check_id, decode, encode
 
 
 @dataclass(frozen=True)

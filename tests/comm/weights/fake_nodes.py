@@ -60,4 +60,4 @@ class FakeNodes:
 
     def use_clock(self, monkeypatch: Any) -> None:  # Any: pytest.MonkeyPatch has no public home
         """Have a push look at this clock."""
-        monkeypatch.setattr("ding_like.comm.weights.weight_updater.monotonic", lambda: self.now)
+        monkeypatch.setattr("ding_like.comm.weight_updater.monotonic", lambda: self.now)

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker
+from ding_like.comm import DistributedWeightUpdater, WeightUpdateWorker, update_worker
 from ding_like.comm.channels import Weights
-from ding_like.comm.weights import update_worker
 
 # So many that a transfer can be met half way: 100 MB, of which all are 1 or more.
 NUMBERS = 25_000_000

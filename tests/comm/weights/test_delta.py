@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ding_like.comm.weights.encode import BLOCK, MAGIC, apply_delta, delta, is_delta
+from ding_like.comm.tensors import BLOCK, MAGIC, apply_delta, delta, is_delta
 from ding_like.errors import CommError
 from ding_like.types import Array
 

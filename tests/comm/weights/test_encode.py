@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.weights.encode import decode, encode, from_bytes, to_bytes
+from ding_like.comm.tensors import decode_weights, encode_weights, flatten_state, from_bytes, to_bytes
 from ding_like.errors import CommError
 
 
@@ -46,8 +45,8 @@ def assert_same(found: Any, expected: dict[str, torch.Tensor]) -> None:
 
 
 def test_exact_weights_arrive_bit_equal_and_as_views_of_the_bytes() -> None:
-    data = encode(weights())
-    found = decode(data)
+    data = encode_weights(weights())
+    found = decode_weights(data)
 
     assert found[:2] == weights()[:2]
     assert_same(found.state, state())
@@ -58,7 +57,7 @@ def test_exact_weights_arrive_bit_equal_and_as_views_of_the_bytes() -> None:
 def test_safetensors_opens_the_bytes() -> None:
     expected = {name: each.contiguous() for name, each in state().items()}
 
-    for found in (safetensors.torch.load(encode(weights()).tobytes()), from_bytes(to_bytes(expected))[0]):
+    for found in (safetensors.torch.load(encode_weights(weights()).tobytes()), from_bytes(to_bytes(expected))[0]):
         assert_same({name: found[name] for name in expected}, expected)
 
 
@@ -73,7 +72,7 @@ def test_every_name_and_order_comes_back(named: dict[str, str]) -> None:
 def test_bfloat16_rounds_float32_tensors_and_nothing_else() -> None:
     more = flatten_state({"arm/left~": torch.full((3,), 0.1)})
 
-    found = decode(encode(weights(**more), dtype="bfloat16"))
+    found = decode_weights(encode_weights(weights(**more), dtype="bfloat16"))
 
     for name, tensor in weights(**more).state.items():
         rounded = name in ("model/weight", "model/view", "model/same", "arm~1left~0")
@@ -92,7 +91,7 @@ def test_what_no_reader_takes_is_refused_by_name_where_it_is_published() -> None
         with pytest.raises(CommError, match=said):
             to_bytes({"w": tensor})  # type: ignore[dict-item]
     with pytest.raises(CommError, match="expected exact or bfloat16"):
-        encode(weights(), dtype="float16")  # type: ignore[arg-type]
+        encode_weights(weights(), dtype="float16")  # type: ignore[arg-type]
 
 
 # --- bytes that are not ours
@@ -126,19 +125,19 @@ def test_a_file_that_does_not_name_weights_is_refused() -> None:
     head = {"policy_id": "p", "version": [1, 2], "rounded": []}
     for change in ({"policy_id": 3}, {"policy_id": "p" * 2000}, {"version": [1]}, {"rounded": ["x"]}, {"rounded": 3}):
         with pytest.raises(CommError):
-            decode(to_bytes({}, {"ding_like.weights": json.dumps({**head, **change})}))
+            decode_weights(to_bytes({}, {"ding_like.weights": json.dumps({**head, **change})}))
     for metadata in (None, {"ding_like.weights": "{}"}, {"ding_like.weights": "["}):
         with pytest.raises(CommError, match="does not name weights"):
-            decode(to_bytes({}, metadata))
+            decode_weights(to_bytes({}, metadata))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**16), st.integers(0, 255))
 def test_a_changed_byte_of_the_header_is_refused_or_makes_other_weights(at: int, value: int) -> None:
-    data = encode(weights())
+    data = encode_weights(weights())
     data[at % (data.size - 100)] = value
     try:
-        decode(data)
+        decode_weights(data)
     except CommError:
         pass
 
@@ -150,5 +149,5 @@ def test_weights_of_a_gpu_are_those_of_the_host(dtype: Any) -> None:
     on_both = {**on_gpu, "count~int": state()["count~int"]}
 
     for each in (on_gpu, on_both):
-        found = encode(weights()._replace(state=each), dtype=dtype)
-        assert np.array_equal(found, encode(weights(), dtype=dtype))
+        found = encode_weights(weights()._replace(state=each), dtype=dtype)
+        assert np.array_equal(found, encode_weights(weights(), dtype=dtype))

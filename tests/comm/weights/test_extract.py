@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from ding_like.comm.weights.extract import load_into, named_like, state_of
+from ding_like.comm.tensors import load_into, named_like, state_of
 from ding_like.errors import CommError
 
 

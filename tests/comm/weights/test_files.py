@@ -13,15 +13,14 @@ import torch
 from torch import nn
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import flatten_state, unflatten_state
-from ding_like.comm.rest.wire import RefusedError
-from ding_like.comm.weights.encode import encode
-from ding_like.comm.weights.files import (
+from ding_like.comm.rest.client import (
     WrittenWeights,
     prune_weights,
     read_weights,
     write_weights,
 )
+from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.tensors import encode_weights, flatten_state, unflatten_state
 from ding_like.errors import CommError
 
 
@@ -30,7 +29,7 @@ def publish(folder: Path, attempt: int = 1, version: int = 0) -> WrittenWeights:
 
 
 def write(folder: Path, attempt: int, version: int, state: Mapping[str, torch.Tensor]) -> WrittenWeights:
-    return write_weights(folder, encode(Weights("policy", Version(attempt, version), state)))
+    return write_weights(folder, encode_weights(Weights("policy", Version(attempt, version), state)))
 
 
 def test_a_models_state_comes_back(tmp_path: Path) -> None:
@@ -86,7 +85,7 @@ def test_the_newest_versions_are_kept_and_those_that_are_pinned(tmp_path: Path) 
 
 def test_a_policys_name_is_never_a_path(tmp_path: Path) -> None:
     with pytest.raises(RefusedError):
-        write_weights(tmp_path / "in", encode(Weights("../out", Version(1, 0), {})))
+        write_weights(tmp_path / "in", encode_weights(Weights("../out", Version(1, 0), {})))
 
     assert list(tmp_path.iterdir()) == []
 

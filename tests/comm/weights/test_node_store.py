@@ -11,7 +11,7 @@ import pytest
 from torch._C._distributed_c10d import FileStore
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
-from ding_like.comm.weights.update_worker import NodeStore
+from ding_like.comm.update_worker import NodeStore
 from ding_like.errors import CommError
 
 KINDS = ("dict", "hash", "file", "tcp", "prefix")

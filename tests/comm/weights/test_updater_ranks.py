@@ -19,10 +19,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
+from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker, update_worker
 from ding_like.comm.channels import Weights
-from ding_like.comm.weights import update_worker
-from ding_like.comm.weights.update_worker import send_word
+from ding_like.comm.update_worker import send_word
 from ding_like.errors import CommError
 from tests.comm.weights.rank_process import TIMEOUT_S, state
 

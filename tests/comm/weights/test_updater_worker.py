@@ -13,7 +13,7 @@ from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdateWorker
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.weights.update_worker import LostTransferError, send_word
+from ding_like.comm.update_worker import LostTransferError, send_word
 from ding_like.errors import CommError
 from tests.comm.weights.test_extract import TensorDictLike, tensordict_of
 

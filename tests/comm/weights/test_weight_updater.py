@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from ding_like.comm import DistributedWeightUpdater, WeightUpdateError, WeightUpdaterBase
-from ding_like.comm.weights.encode import from_bytes
-from ding_like.comm.weights.weight_updater import Push
+from ding_like.comm.tensors import from_bytes
+from ding_like.comm.weight_updater import Push
 from ding_like.errors import CommError, SchemaError
 from tests.comm.weights.fake_nodes import FakeNodes
 from tests.comm.weights.test_extract import tensordict_of

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.workers.child import ChildProcess
+from ding_like.comm.workers.processes import ChildProcess
 from ding_like.errors import EnvError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.workers.child import ChildProcess, ChildThread
+from ding_like.comm.workers.processes import ChildProcess, ChildThread
 from ding_like.errors import CommError, EnvError
 from tests.comm.workers.scripted_children import Scripted, is_running
 from tests.support import wait_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog, FailurePolicy
-from ding_like.comm.workers.supervision import Processes, Slot
+from ding_like.comm.workers.processes import Processes, Slot
 from ding_like.errors import ConfigError, EnvError, TrainingError
 from tests.comm.workers.scripted_children import Scripted, is_running
 from tests.support import wait_until

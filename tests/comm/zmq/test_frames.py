@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from ding_like.comm.zmq.frames import DTYPES, MAX_HEAD_NBYTES, decode, encode
+from ding_like.comm.zmq.sockets import DTYPES, MAX_HEAD_NBYTES, decode, encode
 from ding_like.errors import CommError
 
 MAX = 1_000_000

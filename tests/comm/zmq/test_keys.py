@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.keys import (
+from ding_like.comm.keys import (
     SeedKeys,
     client_file,
     load_seed_keys,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys, make_seed_keys
-from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.keys import SeedKeys, load_seed_keys, make_seed_keys
+from ding_like.comm.zmq.inference import InferenceProxy
 from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.errors import CommError
 from tests.support import wait_until

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Segment, Version
-from ding_like.comm.zmq.frames import encode
-from ding_like.comm.zmq.keys import SeedKeys, load_seed_keys, make_seed_keys
+from ding_like.comm.keys import SeedKeys, load_seed_keys, make_seed_keys
 from ding_like.comm.zmq.rows import PROTOCOL, DataLink, RowServer, ZmqRowSink
-from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
+from ding_like.comm.zmq.sockets import Socket, encode, open_socket, tcp_endpoint
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError, SchemaError
 from tests.comm.zmq.faulty_relay import FaultyRelay

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ding_like.comm.zmq.frames import decode, encode
-from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, Wake, open_socket, tcp_endpoint
+from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, Wake, decode, encode, open_socket, tcp_endpoint
 from ding_like.errors import CommError, ConfigError
 
 ROOT = Path(__file__).parents[3]

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.zmq.frames import encode
-from ding_like.comm.zmq.keys import load_seed_keys, make_seed_keys
-from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
+from ding_like.comm.keys import load_seed_keys, make_seed_keys
+from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, encode, open_socket
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
 from ding_like.errors import CommError
 from tests.support import wait_until

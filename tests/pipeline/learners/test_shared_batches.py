@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.comm.column_bytes import pack, pack_batch, unpack, unpack_batch
+from ding_like.comm.tensors import pack, pack_batch, unpack, unpack_batch
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError

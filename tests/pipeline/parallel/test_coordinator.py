@@ -14,8 +14,8 @@ import pytest
 
 import ding_like
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.http_client import HttpCoordinator
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.client import HttpCoordinator
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.config import compile_config
 from ding_like.data.segment_file import remove_segments
 from ding_like.errors import CommError, ConfigError, TrainingError

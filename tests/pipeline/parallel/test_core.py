@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import CoreConfig, ReplayLedger
 from ding_like.pipeline.parallel.core.state import StateStore

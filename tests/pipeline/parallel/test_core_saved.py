@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.wire import RefusedError, encode
+from ding_like.comm.rest.messages import RefusedError, Stamp, encode
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.pipeline.parallel.core import CoordinatorCore

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.weights.extract import state_of
+from ding_like.comm.tensors import state_of
 from tests.pipeline.parallel.runs import configs, running
 
 WIDE = dict(encoder_hidden_size_list=[128, 128])

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.flat_state import unflatten_state
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.wire import RefusedError
-from ding_like.comm.weights.files import read_weights
+from ding_like.comm.rest.client import read_weights
+from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.tensors import unflatten_state
 from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError, SegmentMeta, read_segment, write_segment
 from ding_like.errors import CommError

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.wire import RefusedError
+from ding_like.comm.rest.messages import RefusedError
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.rows import OnPolicyRatio
 from tests.pipeline.parallel.service_parts import claim, evaluated, join, make_core

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tests.pipeline.parallel.sequence_policy  # noqa: F401  # registers its policy
-from ding_like.comm.flat_state import unflatten_state
-from ding_like.comm.rest.weights import RestWeightPublisher
+from ding_like.comm.rest.worker import RestWeightPublisher
+from ding_like.comm.tensors import unflatten_state
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.utils.checkpoint import load_state

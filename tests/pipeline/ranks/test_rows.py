@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Segment, Version
-from ding_like.comm.weights.encode import to_bytes
+from ding_like.comm.tensors import to_bytes
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.pipeline.ranks.collector import decode_segment, encode_segment

@@ -12,9 +12,7 @@ import pytest
 import torch
 
 from ding_like.comm.channels import CollectRequest, Version, Weights
-from ding_like.comm.column_bytes import unpack_rows
-from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.weights.encode import encode
+from ding_like.comm.tensors import encode_weights, flatten_state, unpack_rows
 from ding_like.config import FrozenConfig, compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
@@ -330,7 +328,7 @@ def test_weights_are_versioned_and_older_ones_passed_over(worker: CWorker, facto
 def test_weights_come_as_a_publisher_sends_them(worker: CWorker, factories: SchemeFactories) -> None:
     state = flatten_state(factories.actor().collect_mode.state_dict())
 
-    worker.set_weights(encode(Weights("policy", Version(1, 4), state)))
+    worker.set_weights(encode_weights(Weights("policy", Version(1, 4), state)))
     first = worker.actor_version
     worker.set_weights({"version": 6, "weights": state})
 

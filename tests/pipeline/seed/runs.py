@@ -6,8 +6,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog
+from ding_like.comm.workers.processes import ChildThread
 from ding_like.entry.training import load_config
 from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.envs import EnvSetting

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.weights.extract import state_of
-from ding_like.comm.workers.child import ChildThread
-from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.tensors import state_of
+from ding_like.comm.workers.processes import ChildThread
+from ding_like.comm.zmq.inference import InferenceProxy
 from ding_like.comm.zmq.rows import Arrived, RowServer, Source
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Version
-from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailurePolicy
+from ding_like.comm.workers.processes import ChildThread
 from ding_like.errors import EnvError
 from ding_like.pipeline.seed.actor import Actor, ActorSettings
 from ding_like.pipeline.seed.settings import Config

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import flatten_state
+from ding_like.comm.tensors import flatten_state
 from ding_like.comm.zmq.inference import Refusal, Reply, Request, inputs_of
 from ding_like.pipeline.seed.servers import Network
 from ding_like.rl_utils.exploration import factorised_noise

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.comm.weights.extract import state_of
+from ding_like.comm.tensors import state_of
 from ding_like.config import compile_config, read_config
 from ding_like.entry.training import load_config
 from ding_like.errors import ConfigError

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from ding_like.comm.workers.child import ChildThread
 from ding_like.comm.workers.failures import FailureLog, FailurePolicy
-from ding_like.comm.workers.supervision import Processes
-from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.workers.processes import ChildThread, Processes
+from ding_like.comm.zmq.inference import InferenceProxy
 from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster

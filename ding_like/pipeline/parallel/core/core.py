@@ -19,8 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import ding_like
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import Stamp
-from ding_like.comm.rest.wire import RefusedError, check_count, printable
+from ding_like.comm.rest.messages import RefusedError, Stamp, check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID, CoreConfig, OnPolicyLedger, ReplayLedger, SegmentLedger
 from ding_like.pipeline.parallel.core.state import Journal, StateStore, StateUnwritableError

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
-from ding_like.comm.rest.wire import MAX_COUNT, RefusedError
+from ding_like.comm.rest.messages import MAX_COUNT, ROWS_PER_SEGMENT, RefusedError
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.parallel.core.state import StateStore
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import ROUTES, Stamp
-from ding_like.comm.rest.wire import MAX_COUNT, RefusedError, check_id, decode, encode
+from ding_like.comm.rest.client import weights_file
+from ding_like.comm.rest.messages import MAX_COUNT, ROUTES, RefusedError, Stamp, check_id, decode, encode
 from ding_like.comm.rest.worker import host_name
-from ding_like.comm.weights.files import weights_file
 from ding_like.data.segment_file import segment_file
 from ding_like.errors import CheckpointError
 from ding_like.pipeline.parallel.core.tasks import FAILED, FINISHED, QUEUED, TaskEntry

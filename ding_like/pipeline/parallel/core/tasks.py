@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ding_like.comm.rest.wire import MAX_COUNT, RefusedError
+from ding_like.comm.rest.messages import MAX_COUNT, RefusedError
 from ding_like.errors import SchemaError
 from ding_like.types import Json
 

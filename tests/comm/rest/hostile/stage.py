@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.auth import Signer
-from ding_like.comm.rest.http_server import CoordinatorServer
+from ding_like.comm.rest.messages import Signer
 from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.pipeline.parallel.service_parts import begin, make_core
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.channels import Version
-from ding_like.comm.zmq.frames import encode
 from ding_like.comm.zmq.inference import Reply, Request, encode_answer, encode_request, inputs_of
 from ding_like.comm.zmq.rows import PROTOCOL
+from ding_like.comm.zmq.sockets import encode
 
 Frames = list[bytes]
 

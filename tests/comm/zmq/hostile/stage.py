@@ -13,15 +13,13 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Segment, Version, Weights
-from ding_like.comm.flat_state import flatten_state
-from ding_like.comm.workers.child import ChildThread
+from ding_like.comm.keys import SeedKeys
+from ding_like.comm.tensors import flatten_state
+from ding_like.comm.workers.processes import ChildThread
 from ding_like.comm.zmq import load_zmq
-from ding_like.comm.zmq.frames import decode
-from ding_like.comm.zmq.inference import InferenceClient
-from ding_like.comm.zmq.keys import SeedKeys
-from ding_like.comm.zmq.proxy import InferenceProxy
+from ding_like.comm.zmq.inference import InferenceClient, InferenceProxy
 from ding_like.comm.zmq.rows import RowServer, ZmqRowSink
-from ding_like.comm.zmq.sockets import Socket, open_socket, tcp_endpoint
+from ding_like.comm.zmq.sockets import Socket, decode, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
 from ding_like.data.batch import TransitionBatch
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.comm.zmq.keys import client_file, load_seed_keys, make_seed_keys, renew_clients
+from ding_like.comm.keys import client_file, load_seed_keys, make_seed_keys, renew_clients
 from tests.comm.zmq.hostile.messages import MAKERS
 from tests.comm.zmq.hostile.stage import Stage, Strangers
 

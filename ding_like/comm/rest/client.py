@@ -1,27 +1,57 @@
-"""HTTP client of a coordinator."""
+"""HTTP client of a coordinator, and the files of a run: in common folders, or sent through the coordinator.
+
+A file of weights, `{folder}/{policy_id}/{attempt}-{version}.safetensors`, holds the whole state of a policy's collect
+mode, flattened and encoded by `comm/tensors.py`; it is replaced as a whole. Files are written whole but not durably: a
+power cut may take the newest with it. That loses nothing: a run resumes from the learner's own saved points, and its
+next attempt publishes before it trains.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import logging
+import os
 import random
+import re
 import secrets
+import shutil
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 import ding_like
+from ding_like.comm.channels import Version
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.auth import ANSWER_HEADER, Clock, Signer, draw_secret
-from ding_like.comm.rest.messages import ROUTES
-from ding_like.comm.rest.wire import STATUS, RefusedError, UnreachableError, decode, encode, printable
+from ding_like.comm.rest.messages import (
+    ANSWER_HEADER,
+    ROUTES,
+    STATUS,
+    Clock,
+    RefusedError,
+    Signer,
+    UnreachableError,
+    check_id,
+    decode,
+    draw_secret,
+    encode,
+    printable,
+)
+from ding_like.comm.tensors import Encoded, FlatState, apply_delta, decode_weights, is_delta, weights_name_of
+from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError
 from ding_like.types import Json
+from ding_like.utils.files import atomic_write, read_regular_file, when_there_is_room
+from ding_like.utils.processes import make_own_folder
 
 M = TypeVar("M")
 
@@ -372,3 +402,203 @@ def _refusal_of(status: int, body: bytes) -> CommError:
     if error.retryable:
         return _TryAgainError(error.message)
     return RefusedError(error.code, error.message)
+
+
+logger = logging.getLogger(__name__)
+
+_MEMORY = Path("/dev/shm")
+
+
+class SharedFiles:
+    """Folders of segments and weights that all processes of a run see: there is nothing to transfer."""
+
+    def __init__(self, segments: Path, weights: Path) -> None:
+        self.segments = segments
+        self.weights = weights
+
+    def share_segment(self, name: str) -> None:
+        """Let other processes read a segment that was written."""
+
+    def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
+        """Let other processes read weights that were written."""
+
+    def fetch_segment(self, name: str) -> None:
+        """Bring a segment that will be read."""
+
+    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, sha256: str) -> None:
+        """Bring weights that will be read. Raises WeightsGoneError if they are not kept any more."""
+
+    def forget_segment(self, name: str) -> None:
+        """Delete this process's own copy of a segment."""
+
+    def close(self) -> None:
+        """Delete all copies."""
+
+
+class StreamedFiles(SharedFiles):
+    """Files that travel through the coordinator, by way of a temporary folder of this process's own."""
+
+    def __init__(
+        self, client: HttpCoordinator, *, folder: str | os.PathLike[str] | None = None, asks_for_delta: bool = False
+    ) -> None:
+        """Make the folder: below `folder`, else in memory where the system has such a place.
+
+        With `asks_for_delta` requests name the version of weights that is here, and the coordinator may answer with
+        what has changed since.
+        """
+        self._client = client
+        self._asks_for_delta = asks_for_delta
+        where = folder or (_MEMORY if _MEMORY.is_dir() else None)
+        self._folder = make_own_folder("ding-files-", where=where)
+        self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        super().__init__(self._folder / "segments", self._folder / "weights")
+        self._held: dict[str, Path] = {}  # weights that are here, one version of a policy
+
+    def share_segment(self, name: str) -> None:
+        path = self._segment(name)
+        self._client.put_file(f"/v1/segments/{name}", path.read_bytes())
+        path.unlink()
+
+    def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
+        path = self._weights(policy_id, attempt, version)
+        self._client.put_file(self._route(path), path.read_bytes())
+        path.unlink()
+
+    def fetch_segment(self, name: str) -> None:
+        try:
+            data = self._client.get_file(f"/v1/segments/{check_id(name, 'name')}")
+        except RefusedError as error:
+            if error.code != "no_file":
+                raise
+            raise SegmentError("missing", f"the coordinator has no segment {name}") from error
+        self._keep(self._segment(name), data)
+
+    def fetch_weights(self, policy_id: str, attempt: int, version: int, *, sha256: str) -> None:
+        old, new = self._held.pop(policy_id, None), self._weights(policy_id, attempt, version)
+        data = None
+        try:
+            if old is not None and self._asks_for_delta:
+                data = self._get_by_delta(old, new, sha256=sha256)
+            if data is None:
+                data = self._client.get_file(self._route(new))
+        except RefusedError as error:
+            if error.code != "no_file":
+                raise
+            raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}") from error
+        finally:
+            if old is not None:
+                old.unlink(missing_ok=True)
+        self._keep(new, data)
+        self._held[policy_id] = new
+
+    def _get_by_delta(self, old: Path, new: Path, *, sha256: str) -> bytes | None:
+        """Return the whole file, made from an older one if the answer is a delta; None if that does not make it."""
+        data = self._client.get_file(f"{self._route(new)}?have={old.stem}")
+        if not is_delta(np.frombuffer(data, np.uint8)):
+            return data
+        try:
+            before = np.frombuffer(read_regular_file(old.parent, old.name), np.uint8)
+            whole = apply_delta(before, np.frombuffer(data, np.uint8)).tobytes()
+            if hashlib.sha256(whole).hexdigest() != sha256:
+                raise CommError("the delta made other weights")
+        except (CommError, OSError) as error:
+            logger.warning("weights %s are fetched whole: %s", new.stem, error)
+            return None
+        return whole
+
+    def _route(self, weights: Path) -> str:
+        return f"/v1/weights/{weights.parent.name}/{weights.stem}"
+
+    def forget_segment(self, name: str) -> None:
+        self._segment(name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        self._clean()
+
+    def _segment(self, name: str) -> Path:
+        return self.segments / f"{check_id(name, 'name')}.safetensors"
+
+    def _weights(self, policy_id: str, attempt: int, version: int) -> Path:
+        return self.weights / check_id(policy_id, "policy_id") / f"{attempt}-{version}.safetensors"
+
+    def _keep(self, path: Path, data: bytes) -> None:
+        """Write a file, waiting for room on a full disk as long as this worker stays."""
+
+        def write() -> None:
+            with atomic_write(path) as file:
+                file.write(data)
+
+        when_there_is_room(write, report=logger.warning, wait=self._client.wait)
+
+
+_KEEP = 8  # versions: a collector may be loading one while the next are published
+# No more digits than a number of a message may have: other files in the folder are not ours.
+_NAME = re.compile(r"(\d{1,15})-(\d{1,15})\.safetensors")
+
+
+class WeightsGoneError(CommError):
+    """Weights that were deleted because newer ones were published."""
+
+
+class WrittenWeights(NamedTuple):
+    """Hash and length of a file, as they are announced."""
+
+    sha256: str
+    nbytes: int
+
+
+def write_weights(folder: str | os.PathLike[str], encoded: Encoded) -> WrittenWeights:
+    """Write encoded weights as a file of their own; return its hash and length, to announce."""
+    policy_id, version = weights_name_of(encoded)
+    with atomic_write(weights_file(folder, policy_id, *version)) as file:
+        file.write(encoded.data)
+    return WrittenWeights(hashlib.sha256(encoded.data).hexdigest(), encoded.size)
+
+
+def prune_weights(folder: str | os.PathLike[str], policy_id: str, keep: Container[tuple[int, int]]) -> None:
+    """Delete all but the newest few versions and those to `keep`, pairs (attempt, version).
+
+    Files with other names are not ours: they are neither counted nor deleted.
+    """
+    found = []
+    for path in Path(folder, check_id(policy_id, "policy_id")).glob("*.safetensors"):
+        name = _NAME.fullmatch(path.name)
+        if name is not None:
+            found.append(((int(name[1]), int(name[2])), path))
+    for order, old in sorted(found)[:-_KEEP]:
+        if order not in keep:
+            old.unlink(missing_ok=True)
+
+
+def read_weights(
+    folder: str | os.PathLike[str], policy_id: str, attempt: int, version: int, *, sha256: str
+) -> FlatState:
+    """Return the flat state that was published.
+
+    Raises WeightsGoneError for a file that is missing, CommError for one that is not as announced.
+    """
+    path = weights_file(folder, policy_id, attempt, version)
+    called = f"weights {path.name} of {policy_id}"
+    try:
+        data = read_regular_file(path.parent, path.name)
+    except FileNotFoundError as error:
+        raise WeightsGoneError(f"{called} are not there any more.") from error
+    except OSError as error:
+        raise CommError(f"{called} cannot be read: {error.strerror or error}") from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise CommError(f"{called} have another hash than was announced: the file was changed or damaged.")
+    try:
+        weights = decode_weights(np.frombuffer(data, np.uint8))
+    except CommError as error:
+        raise CommError(f"{called} cannot be parsed: {error}") from error
+    if weights[:2] != (policy_id, Version(attempt, version)):
+        raise CommError(f"{called} cannot be parsed: they are {weights.policy_id[:80]!r}, version {weights.version}.")
+    return dict(weights.state)
+
+
+def weights_file(folder: str | os.PathLike[str], policy_id: str, attempt: int, version: int) -> Path:
+    """Return where weights are. Raises CommError for numbers that name none."""
+    name = f"{attempt}-{version}.safetensors"
+    if _NAME.fullmatch(name) is None:
+        raise CommError(f"attempt {str(attempt)[:40]} and version {str(version)[:40]} name no weights.")
+    return Path(folder) / check_id(policy_id, "policy_id") / name

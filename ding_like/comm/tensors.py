@@ -1,27 +1,204 @@
-"""Encode a state's tensors as the bytes of a safetensors file, which any transport can carry, and decode them.
+"""States, weights and columns as arrays by name and as safetensors bytes, from which nothing can be executed, and back.
+
+A policy's state is flattened to tensors by name. Weights come from, and are put into, a `torch.nn.Module`, a policy's
+collect mode or another object with `state_dict` (and, as a target, `load_state_dict`), dicts of tensors, numpy arrays
+and numbers, nested ones too, and a TensorDict. The package `tensordict` is not needed: an object with its documented
+methods counts as one. A `TensorDictModule` and a `TensorDictParams` are modules. A TensorDict's nested keys are joined
+by ".", as its own `state_dict` does, so that `TensorDict.from_module(module)` and `module` have the same names.
 
 Encoded weights have their policy, their version and the names of rounded tensors in the file's metadata, as JSON under
 `ding_like.weights`. The header's offsets must be those that follow from dtypes and shapes, so that a header from a
 network cannot point outside the bytes. `delta` encodes new bytes as the blocks of 4 KiB in which they differ from older
 ones that the receiver has: it pays where a large part of the weights stays the same, a frozen encoder, say.
+
+For their way between Ray workers rows and states may be one lz4 frame.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
+from safetensors import numpy as arrays_format
+from safetensors import torch as tensors_format
 
 from ding_like.comm.channels import Version, Weights, is_count, is_version, short
-from ding_like.comm.flat_state import FlatState
-from ding_like.errors import CommError
-from ding_like.types import Array
+from ding_like.data.batch import SequenceBatch, TransitionBatch
+from ding_like.errors import CommError, ConfigError
+from ding_like.types import Array, Config, Section, State
+from ding_like.utils.imports import pip_line
+
+_MAX_DEPTH = 16
+
+# Behind a key, what a value is that is no tensor. Keys themselves have "~0" and "~1" only, for "~" and "/" (RFC 6901).
+_LEAF = re.compile(r"((?:[^~]|~[01])*)(~bool|~int|~float|~array|~empty)?")
+
+FlatState = dict[str, torch.Tensor]
+
+
+def flatten_state(state: Config) -> FlatState:
+    """Return nested mappings as one of tensors, keys joined by "/"; numbers and numpy arrays travel as tensors.
+
+    Tensors are those of `state`, not copies. `unflatten_state` returns equal values of the same types. Raises
+    CommError, naming the place, for a value of any other type.
+    """
+    flat: FlatState = {}
+    _flatten(state, "", flat, 0)
+    return flat
+
+
+def unflatten_state(flat: Mapping[str, torch.Tensor]) -> State:
+    """Return what `flatten_state` was given. Raises CommError for names that it does not make."""
+    state: State = {}
+    for name, tensor in flat.items():
+        *parents, last = name.split("/")
+        leaf = _LEAF.fullmatch(last)
+        if leaf is None or len(parents) > _MAX_DEPTH:
+            raise CommError(f"weights have a value with the name {name[:80]!r}, which no state is saved under.")
+        target = state
+        for parent in parents:
+            target = target.setdefault(_unescape(parent), {})
+            if not isinstance(target, dict):
+                raise CommError(f"weights have a value {parent[:80]!r} and others below it: {name[:80]!r}.")
+        target[_unescape(leaf[1])] = _value(tensor, leaf[2] or "", name)
+    return state
+
+
+def _flatten(value: Any, name: str, flat: FlatState, depth: int) -> None:
+    if isinstance(value, torch.Tensor):
+        flat[name] = value
+    elif isinstance(value, Mapping) and depth <= _MAX_DEPTH:
+        if not value and name:
+            flat[f"{name}~empty"] = torch.zeros(0)
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise CommError(f"the state of a policy has the key {key!r} in {name or 'it'!r}; expected a text.")
+            escaped = key.replace("~", "~0").replace("/", "~1")
+            _flatten(inner, f"{name}/{escaped}" if depth else escaped, flat, depth + 1)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        flat[f"{name}~array"] = torch.from_numpy(np.array(value))
+    elif isinstance(value, (bool, np.bool_)):
+        flat[f"{name}~bool"] = torch.tensor(bool(value))
+    elif isinstance(value, (int, np.integer)) and abs(int(value)) < 2**63:
+        flat[f"{name}~int"] = torch.tensor(int(value), dtype=torch.int64)
+    elif isinstance(value, (float, np.floating)):
+        flat[f"{name}~float"] = torch.tensor(float(value), dtype=torch.float64)
+    else:
+        raise CommError(
+            f"the collect mode's state has a {type(value).__name__} at {name!r}, which cannot be published: give "
+            "tensors, numpy arrays of numbers, numbers, or dicts of these."
+        )
+
+
+def _value(tensor: torch.Tensor, kind: str, name: str) -> Any:
+    if not kind:
+        return tensor
+    if kind == "~array":
+        return tensor.numpy()
+    if kind == "~empty":
+        return {}
+    if tensor.ndim:
+        raise CommError(f"weights have {list(tensor.shape)} values in place of the number {name[:80]!r}.")
+    return {"~bool": bool, "~int": int, "~float": float}[kind](tensor.item())
+
+
+def _unescape(key: str) -> str:
+    return key.replace("~1", "/").replace("~0", "~")
+
+
+def state_of(source: object) -> FlatState:
+    """Return all weights of a source by name; tensors are the source's own, not copies, and need no gradient.
+
+    Raises CommError for a source of another kind, or a value in it that cannot be sent.
+    """
+    if _is_tensordict(source):
+        state: Mapping[str, Any] = _leaves(source)
+    elif isinstance(source, Mapping):
+        state = source
+    elif callable(state_dict := getattr(source, "state_dict", None)):
+        state = state_dict()
+    else:
+        raise CommError(
+            f"weights cannot be taken from a {type(source).__name__}: give a torch.nn.Module, a state dict, a dict of "
+            "tensors or numpy arrays, a TensorDict, or an object with a method state_dict."
+        )
+    return {name: tensor.detach() for name, tensor in flatten_state(state).items()}
+
+
+def load_into(target: object, state: Mapping[str, torch.Tensor]) -> None:
+    """Put weights into a target, in place: its tensors and arrays keep their memory.
+
+    Names, shapes and dtypes are compared first, so that nothing is changed if any differs: CommError names the first.
+    """
+    check_alike(kinds_of(state_of(target)), kinds_of(state))
+    if _is_tensordict(target):
+        _fill(_leaves(target), unflatten_state(state))
+    elif isinstance(target, Mapping):
+        _fill(target, unflatten_state(state))
+    elif callable(load_state_dict := getattr(target, "load_state_dict", None)):
+        load_state_dict(unflatten_state(state))
+    else:
+        raise CommError(
+            f"weights cannot be put into a {type(target).__name__}: it has no method load_state_dict. Give a module, a "
+            "dict or a TensorDict."
+        )
+
+
+def named_like(names: Collection[str], state: Mapping[str, torch.Tensor]) -> FlatState:
+    """Return a state renamed to `names` if its own names differ only by "/" for "."; else unchanged.
+
+    "0/weight" of a nested dict is "0.weight" of a module. Two names that differ only by that are ambiguous: then
+    nothing is renamed.
+    """
+    if state.keys() == set(names):
+        return dict(state)
+    wanted = {name.replace("/", "."): name for name in names}
+    own = {name.replace("/", "."): name for name in state}
+    if wanted.keys() != own.keys() or len(wanted) != len(names) or len(own) != len(state):
+        return dict(state)
+    return {wanted[joined]: state[name] for joined, name in own.items()}
+
+
+def _is_tensordict(source: object) -> bool:
+    """Return whether a source has what the documentation of TensorDictBase promises, which no dict or module has."""
+    return all(callable(getattr(source, name, None)) for name in ("flatten_keys", "unflatten_keys", "items"))
+
+
+def _leaves(source: Any) -> dict[str, torch.Tensor]:  # Any: a TensorDict, of a package that need not be there
+    """Return the tensors of a TensorDict by their keys, joined by "."."""
+    leaves: dict[str, torch.Tensor] = {}
+    for key, value in source.items(include_nested=True, leaves_only=True):
+        name = key if isinstance(key, str) else ".".join(key)
+        if name in leaves:
+            raise CommError(f"the TensorDict has two entries with the name {name!r}, their keys joined by '.'.")
+        if not isinstance(value, torch.Tensor):
+            raise CommError(f"the TensorDict has a {type(value).__name__} at {name!r}; only tensors are weights.")
+        leaves[name] = value
+    return leaves
+
+
+def _fill(target: Any, values: Mapping[str, Any]) -> None:  # Any: a dict, of values of several kinds
+    """Copy values into the tensors and arrays of a nested dict; numbers are replaced."""
+    for key, value in values.items():
+        own = target[key]
+        if isinstance(own, Mapping):
+            _fill(own, value)
+        elif isinstance(own, torch.Tensor):
+            with torch.no_grad():
+                own.copy_(value)
+        elif isinstance(own, np.ndarray):
+            np.copyto(own, value)
+        else:
+            target[key] = value
+
 
 # How numbers are sent: as they are, or float32 tensors rounded to half their bytes.
 WireDtype: TypeAlias = Literal["exact", "bfloat16"]
@@ -106,7 +283,7 @@ def from_bytes(data: Array) -> tuple[FlatState, dict[str, str]]:
     return state, metadata
 
 
-def encode(weights: Weights, *, dtype: WireDtype = "exact") -> Encoded:
+def encode_weights(weights: Weights, *, dtype: WireDtype = "exact") -> Encoded:
     """Return encoded weights, in memory of their own. Raises CommError for tensors that cannot be sent.
 
     With "bfloat16" float32 tensors are sent as bfloat16, half the bytes, rounded to 8 significant bits: parameters of
@@ -124,7 +301,7 @@ def encode(weights: Weights, *, dtype: WireDtype = "exact") -> Encoded:
     return to_bytes(state, {_KEY: json.dumps(head)})
 
 
-def decode(data: Encoded) -> Weights:
+def decode_weights(data: Encoded) -> Weights:
     """Return the weights; their tensors are views of the bytes. Raises CommError for what `encode` did not make."""
     state, metadata = from_bytes(data)
     policy_id, version, rounded = _parse_head(metadata)
@@ -135,7 +312,7 @@ def decode(data: Encoded) -> Weights:
     return Weights(policy_id, version, state)
 
 
-def name_of(data: Encoded) -> tuple[str, Version]:
+def weights_name_of(data: Encoded) -> tuple[str, Version]:
     """Return policy and version of encoded weights. Raises CommError for other bytes."""
     return _parse_head(_header(data)[0].get("__metadata__"))[:2]
 
@@ -278,3 +455,115 @@ def apply_delta(old: Array, changes: Array) -> Array:
 
 def _num_blocks(nbytes: int) -> int:
     return -(-nbytes // BLOCK)
+
+
+_HEADER = "~header"
+_PARTS = ("columns", "initial", "per_window")  # of a batch of windows
+
+
+def pack(columns: Mapping[str, Array], header: Config) -> bytes:
+    """Return columns and a JSON-like header as safetensors. Raises CommError for columns of objects."""
+    # Not ascontiguousarray, which makes a list of a lone number.
+    arrays = {name: np.asarray(column, order="C") for name, column in columns.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise CommError(f"column '{name}' has dtype {array.dtype}; learners exchange numbers only.")
+    data: bytes = arrays_format.save({**arrays, _HEADER: np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    return data
+
+
+def unpack(data: bytes) -> tuple[dict[str, Array], Section]:
+    """Return (columns, header) as `pack` was given them. Raises CommError for other bytes."""
+    try:
+        arrays: dict[str, Array] = arrays_format.load(data)
+        header: Section = json.loads(arrays.pop(_HEADER).tobytes())
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise CommError(f"{len(data)} bytes hold no columns: {error}") from error
+    return arrays, header
+
+
+def pack_batch(batch: TransitionBatch | SequenceBatch, header: Config) -> bytes:
+    """Return rows, or windows of them, and a header as bytes; see `pack`."""
+    if isinstance(batch, TransitionBatch):
+        return pack(batch.columns, {"is_of_windows": False, **header})
+    parts = (batch.columns, batch.initial, batch.per_window)
+    named = {f"{part}/{name}": each for part, group in zip(_PARTS, parts, strict=True) for name, each in group.items()}
+    return pack(named, {"is_of_windows": True, **header})
+
+
+def unpack_batch(data: bytes) -> tuple[TransitionBatch | SequenceBatch, Section]:
+    """Return (the batch, the header) that `pack_batch` was given. Raises CommError for other bytes."""
+    columns, header = unpack(data)
+    if not header.pop("is_of_windows", False):
+        return TransitionBatch(columns), header
+    parts: dict[str, dict[str, Array]] = {part: {} for part in _PARTS}
+    for key, column in columns.items():
+        part, _, name = key.partition("/")
+        if part not in parts:
+            raise CommError(f"a batch of windows has the column {key!r}; expected it in one of {', '.join(_PARTS)}.")
+        parts[part][name] = column
+    return SequenceBatch(*parts.values()), header
+
+
+def padded(data: bytes, size: int) -> torch.Tensor:
+    """Return bytes as a tensor of uint8 [size]."""
+    tensor = torch.empty(size, dtype=torch.uint8)
+    tensor.numpy()[: len(data)] = np.frombuffer(data, np.uint8)
+    return tensor
+
+
+def schema_of(columns: Mapping[str, Array]) -> dict[str, str]:
+    """Return dtype and shape of a row by the name of its column."""
+    return {name: f"{column.dtype}{list(column.shape[1:])}" for name, column in columns.items()}
+
+
+_LZ4_MAGIC = bytes.fromhex("04224d18")  # the first bytes of a frame; of safetensors they would be a header of 400 MB
+
+
+def pack_rows(batch: TransitionBatch) -> bytes:
+    """Return rows as one compressed frame."""
+    # safetensors sorts the names; the order of columns is kept in the header.
+    return _compressed(pack(batch.columns, {"names": list(batch.columns)}))
+
+
+def unpack_rows(frame: bytes) -> TransitionBatch:
+    """Return the rows of a frame, in memory of their own. Raises CommError for other bytes."""
+    columns, header = unpack(_decompressed(frame))
+    return TransitionBatch({name: columns[name].copy() for name in header["names"]})
+
+
+def pack_state(state: Mapping[str, object], *, compress: bool = False) -> Array:
+    """Return a copy of a nested state as bytes, uint8 [N]. Raises CommError, naming the place, for other values."""
+    flat = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in flatten_state(state).items()}
+    data: bytes = tensors_format.save(flat)
+    return np.frombuffer(_compressed(data) if compress else data, np.uint8)
+
+
+def unpack_state(packed: Array) -> State:
+    """Return the state, in memory of its own. Raises CommError for other bytes."""
+    data = packed.tobytes()
+    try:
+        return unflatten_state(tensors_format.load(_decompressed(data) if data.startswith(_LZ4_MAGIC) else data))
+    except SafetensorError as error:
+        raise CommError(f"{len(data):,} bytes are no packed state: {error}") from error
+
+
+def _compressed(data: bytes) -> bytes:
+    frame: bytes = _lz4().compress(data, content_checksum=True, store_size=True)
+    return frame
+
+
+def _decompressed(frame: bytes) -> bytes:
+    try:
+        data: bytes = _lz4().decompress(frame)
+    except (RuntimeError, EOFError) as error:
+        raise CommError(f"{len(frame):,} bytes are no lz4 frame, or were changed: {error}") from error
+    return data
+
+
+def _lz4() -> Any:  # Any: a module without types, of an extra
+    try:
+        import lz4.frame
+    except ImportError as error:
+        raise ConfigError(f"compress=True needs the package lz4: {pip_line('ray')}, or set compress=False.") from error
+    return lz4.frame

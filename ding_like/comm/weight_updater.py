@@ -28,11 +28,19 @@ from typing import Any
 import torch
 
 from ding_like.comm.channels import Version, Weights
-from ding_like.comm.flat_state import FlatState
 from ding_like.comm.learner_group import Pair
-from ding_like.comm.weights.encode import Encoded, WireDtype, check_alike, decode, encode, kinds_of
-from ding_like.comm.weights.extract import named_like, state_of
-from ding_like.comm.weights.update_worker import (
+from ding_like.comm.tensors import (
+    Encoded,
+    FlatState,
+    WireDtype,
+    check_alike,
+    decode_weights,
+    encode_weights,
+    kinds_of,
+    named_like,
+    state_of,
+)
+from ding_like.comm.update_worker import (
     ALIVE,
     GIVEN_UP,
     PUSHED_IN_PROCESS,
@@ -225,7 +233,7 @@ class Push:
     @property
     def weights(self) -> Weights:
         """The weights; their tensors are views of the encoded bytes."""
-        return decode(self.encoded)
+        return decode_weights(self.encoded)
 
     @property
     def left_s(self) -> float:
@@ -251,7 +259,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
     def __init__(
         self,
         store: AnyStore,
-        policy_weights: object,  # see `extract.state_of`
+        policy_weights: object,  # see `tensors.state_of`
         num_workers: int,
         sync: bool,
         *,
@@ -274,7 +282,9 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._dtype: WireDtype = dtype
         self._policy_id = policy_id
         own = _checked_state(policy_weights)
-        encode(Weights(policy_id, Version(0, 0), own), dtype=dtype)  # raises for a dtype or tensors that cannot be sent
+        encode_weights(
+            Weights(policy_id, Version(0, 0), own), dtype=dtype
+        )  # raises for a dtype or tensors that cannot be sent
         self._kinds = kinds_of(own)
         self._batches_since_weight_update = [0] * num_workers
         self._token = secrets.token_hex(8)
@@ -376,7 +386,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             self._under_way = None
         self._num_pushes += 1
         # Every push has a version of its own on the wire, so that the one after a failure is newer for every reader.
-        encoded = encode(Weights(self._policy_id, Version(0, self._num_pushes), state), dtype=self._dtype)
+        encoded = encode_weights(Weights(self._policy_id, Version(0, self._num_pushes), state), dtype=self._dtype)
         push = Push(f"{self._token}-{self._num_pushes}", encoded, tuple(ranks), monotonic() + self._timeout_s)
         if self._store.is_of_process:
             PUSHED_IN_PROCESS[push.push_id] = encoded

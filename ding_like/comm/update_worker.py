@@ -22,8 +22,7 @@ from torch._C._distributed_c10d import Store
 
 from ding_like.comm.channels import Weights
 from ding_like.comm.learner_group import Pair
-from ding_like.comm.weights.encode import Encoded, decode
-from ding_like.comm.weights.extract import load_into, named_like, state_of
+from ding_like.comm.tensors import Encoded, decode_weights, load_into, named_like, state_of
 from ding_like.errors import CommError, SchemaError
 
 logger = logging.getLogger(__name__)
@@ -194,7 +193,7 @@ class WeightUpdateWorker:
         self,
         store: AnyStore,
         rank: int,
-        target: object = None,  # see `extract.load_into`
+        target: object = None,  # see `tensors.load_into`
         *,
         on_weights: Callable[[Weights], object] | None = None,
         on_continue: Callable[[], object] | None = None,
@@ -332,7 +331,7 @@ class WeightUpdateWorker:
             return None
         if self._store.is_of_process:
             encoded = PUSHED_IN_PROCESS.get(push_id)
-            return None if encoded is None else decode(encoded.copy())
+            return None if encoded is None else decode_weights(encoded.copy())
         deadline = monotonic() + self._timeout_s
         asks, described = (key_of(self.rank, f"{what}_{push_id}") for what in ("ready", "head"))
         self._store.set(asks, self._life)
@@ -362,7 +361,7 @@ class WeightUpdateWorker:
             self._drop()
             self._life = secrets.token_hex(8)  # a new id, so that the trainer makes a new connection as well
             raise LostTransferError(f"the trainer was lost while it sent weights: {error}") from error
-        return decode(body.numpy())
+        return decode_weights(body.numpy())
 
     def _drop(self) -> None:
         if self._pair is not None:
