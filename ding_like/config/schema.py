@@ -16,7 +16,7 @@ from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_p
 from ding_like.errors import RegistryError
 from ding_like.types import Config
 from ding_like.utils import registries
-from ding_like.utils.bounds import Bounds, bounds_of
+from ding_like.utils.bounds import Bounds, declared
 
 # Keys of DI-engine's layout that every policy and evaluator may be given, also those that have no default for them.
 _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
@@ -79,9 +79,12 @@ class Schema:
         if part.is_open and not own:
             self.free.add(part.path)
         self.free.update(join(part.path, path) for path in getattr(cls, "config_free", ()))
-        for path, types in getattr(cls, "config_types", {}).items():
+        for path, types in declared(cls, "config_types").items():
             self.types[join(part.path, path)] = tuple(types)
-        self.bounds.update((join(part.path, path), bounds) for path, bounds in (*part.bounds.items(), *bounds_of(cls)))
+        self.bounds.update(
+            (join(part.path, path), bounds)
+            for path, bounds in (*part.bounds.items(), *declared(cls, "config_bounds").items())
+        )
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
         for path, reason in getattr(cls, "without_effect", {}).items():

@@ -33,75 +33,57 @@ class FlatParams:
 
     def __init__(self, source: nn.Module | Iterable[tuple[str, nn.Parameter]]) -> None:
         self._source = source if isinstance(source, nn.Module) else list(source)
-        self._flat = nn.Parameter(torch.empty(0))
         self.rebuild()
 
     def rebuild(self) -> None:
         """Gather the parameters as they are now, wherever they are, into a new vector; gradients become 0.
 
-        `as_parameter` keeps its identity, so an optimizer goes on with it; after a move to another device the
-        optimizer's state has to be moved too.
+        After a move to another device the optimizer's state has to be moved too.
         """
-        self._params = _unique_params(self._source)
-        dtype, device = _common_kind(self._params)
-        size = sum(param.numel() for param in self._params.values())
+        params = _unique_params(self._source)
+        dtype, device = _common_kind(params)
+        size = sum(param.numel() for param in params.values())
         self.data_vector = torch.empty(size, dtype=dtype, device=device)
         self.grad_and_loss = torch.zeros(size + 1, dtype=dtype, device=device)
         self.grad_vector, self.loss = self.grad_and_loss[:size], self.grad_and_loss[size]
-        self._views = _split(self.data_vector, self._params)
-        for name, param in self._params.items():
+        self._views = _split(self.data_vector, params)
+        self._take(params)
+
+    def follow(self) -> None:
+        """Make parameters that were pointed elsewhere views of the vector again, with their new values.
+
+        The vectors stay where they are, and so does the gradient: what holds views of them need not know. Raises
+        SchemaError if dtype, device, names or shapes have changed.
+        """
+        if [owner[name].data_ptr() for owner, name in self._slots] == self._addresses:  # type: ignore[union-attr]
+            return
+        params = _unique_params(self._source)
+        new, old = _common_kind(params), (self.data_vector.dtype, self.data_vector.device)
+        shapes = {name: view.shape for name, view in self._views.items()}
+        if new != old or {name: param.shape for name, param in params.items()} != shapes:
+            was, now = (f"{dtype} on {device}" for dtype, device in (old, new))
+            raise SchemaError(
+                f"the parameters are no longer views of their FlatParams, and cannot be taken back: {was} was "
+                f"laid flat, the module has {now} now, or other layers; undo the cast or move, call rebuild() "
+                "after module.to(...), or build the policy again"
+            )
+        self._take(params)
+
+    def _take(self, params: dict[str, nn.Parameter]) -> None:
+        """Make parameters views, and note where they are, for `follow` to see at little cost whether one has left."""
+        self._params = params
+        for name, param in params.items():
             self._views[name].copy_(param.detach())
             param.grad = None  # torch refuses new data of another dtype or device beside an old gradient
             param.data = self._views[name]
         self.attach_grads()
-        self._flat.grad = None
-        self._flat.data = self.data_vector
-        self._flat.grad = self.grad_vector
-        self._remember()
-
-    def follow(self) -> bool:
-        """Make parameters that were pointed elsewhere views of the vector again, with their new values.
-
-        Returns whether there were any. The vectors stay where they are, and so does the gradient: what holds views of
-        them need not know. Raises SchemaError if dtype, device, names or shapes have changed.
-        """
-        if [owner[name].data_ptr() for owner, name in self._slots] == self._addresses:  # type: ignore[union-attr]
-            return False
-        params = _unique_params(self._source)
-        new, old = _common_kind(params), (self.data_vector.dtype, self.data_vector.device)
-        if new != old or {name: param.shape for name, param in params.items()} != self._shapes:
-            raise SchemaError(
-                f"the parameters are no longer views of their FlatParams, and cannot be taken back: {_said(old)} was "
-                f"laid flat, the module has {_said(new)} now, or other layers; undo the cast or move, call rebuild() "
-                "after module.to(...), or build the policy again"
-            )
-        self._params = params
-        for name, param in params.items():
-            self._views[name].copy_(param.detach())
-            param.grad = None
-            param.data = self._views[name]
-        self.attach_grads()
-        self._remember()
-        return True
-
-    def _remember(self) -> None:
-        """Note where the parameters are, for `follow` to see at little cost whether one has left."""
         # The dicts that hold the parameters, not the parameters: these may be replaced.
         self._slots = parameter_slots(self._source)
         self._addresses = [owner[name].data_ptr() for owner, name in self._slots]  # type: ignore[union-attr]
-        self._shapes = {name: param.shape for name, param in self._params.items()}
 
     def parameters(self) -> list[nn.Parameter]:
         """Return the source's parameters, each once."""
         return list(self._params.values())
-
-    def as_parameter(self) -> nn.Parameter:
-        """Return the whole vector as one parameter, whose gradient is `grad_vector`: what an optimizer takes."""
-        return self._flat
-
-    def named(self) -> dict[str, Tensor]:
-        """Return a live view of every parameter by its dotted name."""
-        return dict(self._views)
 
     def zero_grad(self) -> None:
         """Set all gradients to 0 in place, and attach them again if something like `module.zero_grad()` dropped them.
@@ -116,6 +98,13 @@ class FlatParams:
             self.attach_grads()
         self.grad_vector.zero_()
 
+    def backward(self, loss: Tensor) -> Tensor:
+        """Fill the gradients of these parameters, of no others that `loss` (0-dim) went through; return it detached."""
+        self.zero_grad()
+        loss.backward(inputs=self.parameters())  # type: ignore[no-untyped-call]  # torch gives it no types
+        self.loss.copy_(loss.detach())
+        return loss.detach()
+
     def copy_from(self, other: FlatParams) -> None:
         """Copy all values of `other`; SchemaError if its layout differs."""
         self._follow_both(other)
@@ -126,22 +115,11 @@ class FlatParams:
         self._follow_both(other)
         self.data_vector.lerp_(other.data_vector, theta)
 
-    def is_intact(self) -> bool:
-        """Tell whether the source's parameters and gradients, all of them, are still views of the vectors."""
-        params = _unique_params(self._source)
-        return params.keys() == self._params.keys() and all(
-            param.data_ptr() == self._views[name].data_ptr()
-            and param.grad is not None
-            and param.grad.data_ptr() == self._grads[name].data_ptr()
-            for name, param in params.items()
-        )
-
     def __deepcopy__(self, memo: dict[int, Any]) -> FlatParams:
-        """Copy the source and the flat parameter through `memo`, so that a model or optimizer copied along fits."""
+        """Copy the source through `memo`, so that a model copied along fits."""
         twin = object.__new__(type(self))
         memo[id(self)] = twin
         twin._source = copy.deepcopy(self._source, memo)
-        twin._flat = copy.deepcopy(self._flat, memo)
         twin.rebuild()
         # The copy may be made between a gradient and its step.
         twin.grad_and_loss.copy_(self.grad_and_loss)
@@ -150,16 +128,12 @@ class FlatParams:
     def attach_grads(self) -> None:
         """Make every parameter's gradient a view of the vector again, if something dropped it; values stay."""
         # Afresh: a cast of the module points the tensors that were its gradients elsewhere.
-        self._grads = _split(self.grad_vector, self._params)
-        for name, param in self._params.items():
-            param.grad = self._grads[name]
+        for param, grad in zip(self._params.values(), _split(self.grad_vector, self._params).values(), strict=True):
+            param.grad = grad
 
     def _follow_both(self, other: FlatParams) -> None:
         self.follow()
         other.follow()
-        self._check_layout(other)
-
-    def _check_layout(self, other: FlatParams) -> None:
         mine, theirs = _layout(self._views), _layout(other._views)
         if mine != theirs:
             here, there = next(pair for pair in zip_longest(mine, theirs) if pair[0] != pair[1])
@@ -197,10 +171,6 @@ def parameter_slots(
     ]
 
 
-def _said(kind: tuple[torch.dtype, torch.device]) -> str:
-    return f"{kind[0]} on {kind[1]}"
-
-
 def _common_kind(params: dict[str, nn.Parameter]) -> tuple[torch.dtype, torch.device]:
     """Return the dtype and device that all parameters share."""
     examples: dict[tuple[torch.dtype, torch.device], str] = {}
@@ -219,16 +189,14 @@ def _split(vector: Tensor, params: dict[str, nn.Parameter]) -> dict[str, Tensor]
     views = {}
     offset = 0
     for name, param in params.items():
-        views[name] = _shaped_like(param, vector[offset : offset + param.numel()])
+        chunk = vector[offset : offset + param.numel()]
         offset += param.numel()
+        if param.dim() == 4 and not param.is_contiguous() and param.is_contiguous(memory_format=torch.channels_last):
+            count, channels, height, width = param.shape
+            views[name] = chunk.view(count, height, width, channels).permute(0, 3, 1, 2)
+        else:
+            views[name] = chunk.view(param.shape)
     return views
-
-
-def _shaped_like(param: Tensor, chunk: Tensor) -> Tensor:
-    if param.dim() == 4 and not param.is_contiguous() and param.is_contiguous(memory_format=torch.channels_last):
-        count, channels, height, width = param.shape
-        return chunk.view(count, height, width, channels).permute(0, 3, 1, 2)
-    return chunk.view(param.shape)
 
 
 def _layout(views: dict[str, Tensor]) -> list[str]:

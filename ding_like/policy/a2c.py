@@ -46,7 +46,7 @@ class A2CPolicy(OnPolicyActorCritic):
         ),
         collect=dict(n_sample=64),
     )
-    config_types = {**OnPolicyActorCritic.config_types, "learn.batch_size": (int,)}
+    config_types = {"learn.batch_size": (int,)}
 
     def _get_batch_size(self) -> int:
         given = self._n_sample if self._cfg.learn.batch_size is None else self._cfg.learn.batch_size
@@ -71,7 +71,7 @@ class A2CPolicy(OnPolicyActorCritic):
         log_prob, entropy, value = self._evaluate(rows)
         losses = a2c_loss(log_prob, value, advantage=self._advantage(rows), return_=rows["return_"])
         entropy = entropy.mean()
-        loss = self._backward(losses.policy + learn.value_weight * losses.value - learn.entropy_weight * entropy)
+        loss = self._params.backward(losses.policy + learn.value_weight * losses.value - learn.entropy_weight * entropy)
         info = {
             "cur_lr": self._now(self._learning_rate),
             "total_loss": loss,
@@ -106,5 +106,4 @@ class PGPolicy(A2CPolicy):
                 "choose policy 'a2c' for a shorter mean",
             )
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "pg", []
+    model_name = "pg"

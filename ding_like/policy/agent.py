@@ -74,13 +74,7 @@ class AgentPolicy(EpsilonPolicy):
     def _build_model(self) -> torch.nn.Module:
         raise ConfigError("this policy is a script's agent object: train it by Trainer(agent, config, environment).")
 
-    def _init_collect(self) -> None:
-        self._collect_actor = self._acting()
-
-    def _init_eval(self) -> None:
-        self._eval_actor = self._acting()
-
-    def _acting(self) -> ForwardActor:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         return ForwardActor(NetworkForward(self._model, None, self._device), EpsilonGreedy())
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:

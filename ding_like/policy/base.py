@@ -26,13 +26,13 @@ from ding_like.data.obs import columns_to_obs
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import check_logged, method_name
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
-from ding_like.policy import di_engine_view, sharing
+from ding_like.policy import di_engine_view
 from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
 from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
 from ding_like.policy.rows import NStepRows, RowMaker
-from ding_like.policy.sharing import Share, copied
+from ding_like.policy.sharing import Moving, Share, copied, load, saver
 from ding_like.types import Actor, Array, Config, Info, PolicyLike, SampleUnit, State
-from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds, declared
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -157,7 +157,8 @@ class Policy:
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.nonfinite": ("skip", "raise")}
     config_unused: ClassVar[Mapping[str, str]] = {}
     config_free: tuple[str, ...] = ("model",)
-    config_types: dict[str, tuple[type, ...]] = {
+    # Types of keys whose default is None; those of base classes are included, as with bounds, choices and reasons.
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {
         "action_space": (str,),
         "action_low": (int, float, list),
         "action_high": (int, float, list),
@@ -200,11 +201,11 @@ class Policy:
             yield "collect", "n_sample and n_episode are both set; give one"
         if cfg["priority_IS_weight"] and not cfg["priority"]:
             yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
-        for path, allowed in cls._declared("config_choices").items():
+        for path, allowed in declared(cls, "config_choices").items():
             if (value := get_path(cfg, path)) not in allowed:
                 *first, last = map(repr, allowed)
                 yield path, f"must be {', '.join(first)} or {last}, got {value!r}"
-        for path, why in cls._declared("config_unused").items():
+        for path, why in declared(cls, "config_unused").items():
             yield from cls._no_effect(cfg, (path,), why)
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
@@ -214,11 +215,6 @@ class Policy:
             yield from cls._no_effect(cfg, ("collect.unroll_len",), "rows are single transitions here")
         if cls.action_spaces is not None and not {"Box", "HybridSpace"} & set(cls.action_spaces):
             yield from cls._no_effect(cfg, ("action_low", "action_high"), "this policy's actions are discrete")
-
-    @classmethod
-    def _declared(cls, name: str) -> dict[str, Any]:
-        """Return what all classes of the policy declare under a name, by key."""
-        return {key: each for base in reversed(cls.__mro__) for key, each in vars(base).get(name, {}).items()}
 
     @classmethod
     def check_model(cls, cfg: Config) -> Iterable[tuple[str, str]]:
@@ -236,7 +232,7 @@ class Policy:
     def __init__(
         self, cfg: Config, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None
     ) -> None:
-        check_overrides(self, Policy)
+        check_overrides(self)
         self._cfg = EasyDict(cfg)
         self._device = device_of(self._cfg.get("cuda", False))
         self._on_policy = bool(self._cfg.get("on_policy", False))
@@ -249,16 +245,13 @@ class Policy:
         self._share = Share()
         # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
         self._model: Any = self._build_model() if model is None else model
-        self._check_model()
+        if self._own("_forward_learn") is None:
+            obs_shape = self._cfg.get("model", {}).get("obs_shape")
+            check_model(self._model, policy=type(self), obs_shape=obs_shape, sizes=self._model_sizes)
         self._model.to(self._device)
-        if "learn" in self._enabled:
-            self._init_learn()
-        if "collect" in self._enabled:
-            self._init_collect()
-        if "eval" in self._enabled:
-            self._init_eval()
-        if "command" in self._enabled:
-            self._init_command()
+        for field in FIELDS:
+            if field in self._enabled:
+                getattr(self, f"_init_{field}")()
 
     # ---- what an algorithm overrides
 
@@ -270,18 +263,30 @@ class Policy:
         shape = self._cfg.get("model", {}).get("action_shape")
         return {"A": shape, "2A": 2 * shape} if isinstance(shape, int) else {}
 
+    model_name = ""  # registry name of the default model
+
     def default_model(self) -> tuple[str, list[str]]:
         """Return the registry name of the model and the modules to import for it."""
-        raise lacks(self, "default_model()", "which names the model that it builds where none is given")
+        if not self.model_name:
+            raise lacks(self, "default_model()", "which names the model that it builds where none is given")
+        return self.model_name, []
 
     def _init_learn(self) -> None:
         """Set up optimizer and target networks."""
 
     def _init_collect(self) -> None:
         """Set up `self._collect_actor`."""
+        if (actor := self._make_actor(explores=True)) is not None:
+            self._collect_actor = actor
 
     def _init_eval(self) -> None:
         """Set up `self._eval_actor`."""
+        if (actor := self._make_actor(explores=False)) is not None:
+            self._eval_actor = actor
+
+    def _make_actor(self, *, explores: bool) -> Actor | None:
+        """Return what acts to collect, or to be evaluated; None: `_init_collect` and `_init_eval` set it up."""
+        return None
 
     def _init_command(self) -> None:
         """Set up schedules that depend on the progress of the run."""
@@ -293,8 +298,8 @@ class Policy:
         """Fill the gradient for one minibatch; return (what to log, priorities [B] or None).
 
         What it computes follows from the minibatch and `grad_state` alone, and it leaves that as it is: only `apply`
-        changes it, schedules and targets included. What else an update moves (random numbers drawn, rows counted)
-        `grad` says in `_grad_moves`.
+        changes it, schedules and targets included. What else an update moves (random numbers drawn, rows counted) is in
+        `_moving`.
         """
         raise NotImplementedError(f"{type(self).__name__} does not learn: it has no grad().")
 
@@ -330,11 +335,18 @@ class Policy:
         """Name what the learner logs of `grad`'s results."""
         return ["total_loss", "cur_lr"]
 
+    def _moving(self) -> dict[str, Moving]:
+        """Return what `grad` reads and an update moves beside the networks, by the name it is saved and sent under."""
+        return {}
+
     def _state_dict_learn(self) -> State:
-        return {"model": self._model.state_dict()}
+        return {"model": self._model.state_dict(), **{name: each.state for name, each in self._moving().items()}}
 
     def _load_state_dict_learn(self, state: State) -> None:
         self._load_model(state["model"])
+        for name, each in self._moving().items():
+            if name in state:  # weights alone, a pre-trained model say, come without
+                each.load(state[name])
 
     def _get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {}
@@ -350,19 +362,22 @@ class Policy:
     @property
     def learn_mode(self) -> LearnMode:
         """Return what a learner uses: a `LearnMode`, or DI-engine's fields for a policy in DI-engine's style."""
-        check_learns(self, Policy)
-        if di_engine_view.overrides(self, "_forward_learn"):
-            return cast(LearnMode, di_engine_view.di_engine_learn_mode(self))  # the parts adapt what it lacks
-        return LearnMode(
-            # Partial and not lambda: a deep copy of the mode must run the copy.
-            forward=partial(di_engine_view.forward_learn, self),
+        check_learns(self)
+        fields: dict[str, Any] = dict(  # of each field its own
             reset=self._reset_learn,
             info=self._information,
             monitor_vars=self._monitor_vars_learn,
             get_attribute=self.get_attribute,
             set_attribute=self.set_attribute,
-            state_dict=sharing.saver(self),
-            load_state_dict=partial(sharing.load, self),
+            state_dict=saver(self),
+            load_state_dict=partial(load, self),
+        )
+        if (own := self._own("_forward_learn")) is not None:
+            return cast(LearnMode, di_engine_view.DiEngineLearnMode(forward=own, **fields))  # the parts adapt it
+        return LearnMode(
+            # Partial and not lambda: a deep copy of the mode must run the copy.
+            forward=partial(di_engine_view.forward_learn, self),
+            **fields,
             minibatches=self.minibatches,
             grad=checked_grad(self),
             apply=self.apply,
@@ -376,15 +391,20 @@ class Policy:
     def collect_mode(self) -> CollectMode:
         """Return what a collector uses: a `CollectMode`, or DI-engine's fields for a policy in DI-engine's style."""
         check_acts(self, "collect")
-        if di_engine_view.overrides(self, "_forward_collect"):
-            return cast(CollectMode, di_engine_view.di_engine_collect_mode(self))  # the parts adapt what it lacks
+        if (own := self._own("_forward_collect")) is not None:
+            own_mode = di_engine_view.DiEngineCollectMode(
+                forward=own,
+                process_transition=self._own("_process_transition"),
+                get_train_sample=getattr(self, "_get_train_sample", lambda rows: rows),
+                **self._act_fields("_reset_collect"),
+            )
+            return cast(CollectMode, own_mode)  # the parts adapt what it lacks
         actor = self._collect_actor
         return CollectMode(
             forward=partial(di_engine_view.forward_rows, actor),
             process_transition=di_engine_view.process_transition,
             get_train_sample=partial(di_engine_view.get_train_sample, self),
-            reset=partial(di_engine_view.reset_actor, actor),
-            **di_engine_view.act_fields(self),
+            **self._act_fields(actor),
             actor=actor,
             segment=self.segment,
             num_ready=self.num_ready,
@@ -394,14 +414,30 @@ class Policy:
     def eval_mode(self) -> EvalMode:
         """Return what an evaluator uses: an `EvalMode`, or DI-engine's fields for a policy in DI-engine's style."""
         check_acts(self, "eval")
-        if di_engine_view.overrides(self, "_forward_eval"):
-            return cast(EvalMode, di_engine_view.di_engine_eval_mode(self))  # the parts adapt what it lacks
+        if (own := self._own("_forward_eval")) is not None:
+            return cast(EvalMode, di_engine_view.DiEngineEvalMode(forward=own, **self._act_fields("_reset_eval")))
         actor = self._eval_actor
-        return EvalMode(
-            forward=partial(di_engine_view.forward_rows, actor),
-            reset=partial(di_engine_view.reset_actor, actor),
-            **di_engine_view.act_fields(self),
-            actor=actor,
+        forward = partial(di_engine_view.forward_rows, actor)
+        return EvalMode(forward=forward, **self._act_fields(actor), actor=actor)
+
+    # Any: what a method of DI-engine's style takes and returns.
+    def _own(self, name: str) -> Callable[..., Any] | None:
+        """Return a method that a policy in DI-engine's style has, or None."""
+        found = getattr(self, name, None)
+        return found if callable(found) else None
+
+    def _act_fields(self, actor: Actor | str) -> dict[str, Any]:
+        """Return the fields that collect and eval modes have in common, of an actor or a method that resets."""
+        if isinstance(actor, str):
+            reset = getattr(self, actor, di_engine_view.reset_nothing)
+        else:
+            reset = partial(di_engine_view.reset_actor, actor)
+        return dict(
+            reset=reset,
+            get_attribute=self.get_attribute,
+            set_attribute=self.set_attribute,
+            state_dict=self._state_dict_act,
+            load_state_dict=self._load_state_dict_act,
         )
 
     @property
@@ -472,7 +508,8 @@ class Policy:
         """Return all that `grad` depends on beside the minibatch: nested mappings of tensors, which are copies."""
         rates = {str(i): optimizer.learning_rate for i, optimizer in enumerate(self._optimizers())}
         modules = {name: module.state_dict() for name, module in self._grad_modules().items()}
-        state: State = copied({**modules, "numbers": {**self._grad_numbers(), "learning_rates": rates}})
+        moving = {name: each.state for name, each in self._moving().items()}
+        state: State = copied({**modules, "numbers": {**moving, "learning_rates": rates}})
         return state
 
     def load_grad_state(self, state: State) -> None:
@@ -489,7 +526,8 @@ class Policy:
         for name, module in modules.items():
             check_model_state(module.state_dict(), state[name], path=f"the gradient's state '{name}'")
             module.load_state_dict(state[name])
-        self._load_grad_numbers(state["numbers"])
+        for name, each in self._moving().items():
+            each.load(state["numbers"][name])
         for i, optimizer in enumerate(self._optimizers()):
             optimizer.learning_rate = float(state["numbers"]["learning_rates"][str(i)])
 
@@ -497,7 +535,7 @@ class Policy:
         """Return what `apply` needs of the last `grad` done in another process: live vectors, and what it moves."""
         return {
             "vectors": {str(i): vector for i, vector in enumerate(self.grad_vectors())},
-            "moves": self._grad_moves(),
+            "moves": {name: each.next_state for name, each in self._moving().items()},
         }
 
     def load_gradient(self, gradient: State) -> None:
@@ -508,25 +546,12 @@ class Policy:
             raise CheckpointError(f"a gradient has vectors of shapes {shapes[1]}, expected {shapes[0]}.")
         for i, vector in enumerate(own):
             vector.copy_(given[str(i)])
-        self._load_grad_moves(gradient["moves"])
+        for name, each in self._moving().items():
+            each.load_next(gradient["moves"][name])
 
     def _grad_modules(self) -> dict[str, torch.nn.Module]:
         """Return the networks that `grad` reads, targets among them, by the name they are sent under."""
         return {"model": self._model}
-
-    def _grad_numbers(self) -> State:
-        """Return what else `grad` reads: running statistics, counters, random state; small, as it is sent whole."""
-        return {}
-
-    def _load_grad_numbers(self, numbers: State) -> None:
-        """Take over what `_grad_numbers` returned."""
-
-    def _grad_moves(self) -> State:
-        """Return what of `_grad_numbers` the update under way moves for a reason that only `grad` knows."""
-        return {}
-
-    def _load_grad_moves(self, moves: State) -> None:
-        """Let `apply` move what `_grad_moves` of another policy returned."""
 
     def _reset_learn(self, data_id: Any = None) -> None:
         """Forget nothing: a feed-forward learner has no state per lane."""
@@ -551,12 +576,6 @@ class Policy:
         """Return a batch's observations as the model takes them: a tensor, or a dict of tensors."""
         return columns_to_obs(prefix, batch.columns)
 
-    def _check_model(self) -> None:
-        """Raise ConfigError for a model that lacks what the policy calls, or gives something else than it expects."""
-        if not di_engine_view.overrides(self, "_forward_learn"):
-            obs_shape = self._cfg.get("model", {}).get("obs_shape")
-            check_model(self._model, policy=type(self), obs_shape=obs_shape, sizes=self._model_sizes)
-
     def _build_model(self) -> torch.nn.Module:
         return build_model(self._cfg, self.default_model)
 
@@ -569,18 +588,15 @@ def lacks(policy: PolicyLike, what: str, why: str) -> ConfigError:
     )
 
 
-def check_learns(policy: PolicyLike, base: type[Any]) -> None:
+def check_learns(policy: PolicyLike) -> None:
     """Raise ConfigError unless a policy has `grad` and `apply`, or DI-engine's `_forward_learn`."""
     if callable(getattr(policy, "_forward_learn", None)):
         return
-    missing = _not_own(policy, base, ("grad", "apply"))
-    if missing:
-        why = {"grad": "which fills the gradient of a minibatch", "apply": "which takes one step of the optimizer"}
-        raise lacks(
-            policy,
-            " and no ".join(f"{name}()" for name in missing),
-            f"{' and '.join(why[name] for name in missing)} (in DI-engine's style: _forward_learn)",
-        )
+    why = {"grad": "which fills the gradient of a minibatch", "apply": "which takes one step of the optimizer"}
+    if missing := [name for name in why if getattr(type(policy), name) is getattr(Policy, name)]:
+        lacking = " and no ".join(f"{name}()" for name in missing)
+        reasons = " and ".join(why[name] for name in missing)
+        raise lacks(policy, lacking, f"{reasons} (in DI-engine's style: _forward_learn)")
 
 
 def checked_grad(policy: PolicyLike) -> Callable[[Any], Any]:
@@ -601,14 +617,10 @@ def _checked_grad(policy: PolicyLike, minibatch: Any, **kwargs: Any) -> Any:
     return found
 
 
-def _not_own(policy: PolicyLike, base: type[Any], names: Iterable[str]) -> list[str]:
-    return [name for name in names if getattr(type(policy), name) is getattr(base, name)]
-
-
-def check_overrides(policy: PolicyLike, base: type[Any]) -> None:
+def check_overrides(policy: PolicyLike) -> None:
     """Raise ConfigError for a method of the user's own that takes fewer arguments than the one that it overrides."""
     classes = type(policy).__mro__
-    for cls in (each for each in classes if not each.__module__.startswith("ding_like.") and issubclass(each, base)):
+    for cls in (each for each in classes if not each.__module__.startswith("ding_like.") and issubclass(each, Policy)):
         for name, own in vars(cls).items():
             over = next((vars(each)[name] for each in classes[classes.index(cls) + 1 :] if name in vars(each)), None)
             if name.startswith("__") or not (inspect.isfunction(own) and inspect.isfunction(over)):

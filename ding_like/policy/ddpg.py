@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.policy.forward import GaussianNoise
+from ding_like.policy.forward import ForwardActor, GaussianNoise
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
@@ -87,7 +87,7 @@ class DDPGPolicy(OffPolicyActorCritic):
         "learn.noise_range.max": FINITE,
         "collect.noise_sigma": FROM_0,
     }
-    config_types = {**OffPolicyActorCritic.config_types, "learn.target_update_freq": (int,)}
+    config_types = {"learn.target_update_freq": (int,)}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
@@ -105,11 +105,9 @@ class DDPGPolicy(OffPolicyActorCritic):
         self._actor = self._trained(self._model.actor, "learning_rate_actor")
         self._critic = self._trained(self._model.critic, "learning_rate_critic")
 
-    def _init_collect(self) -> None:
-        self._collect_actor = self._actor_that(GaussianNoise(self._action_range(), self._cfg.collect.noise_sigma))
-
-    def _init_eval(self) -> None:
-        self._eval_actor = self._actor_that(GaussianNoise(self._action_range()))
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
+        sigma = self._cfg.collect.noise_sigma if explores else 0.0
+        return self._actor_that(GaussianNoise(self._action_range(), sigma))
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of the critic and, in its turn, of the actor; priorities are absolute TD errors [B]."""
@@ -139,7 +137,7 @@ class DDPGPolicy(OffPolicyActorCritic):
 
     def _is_turn_of(self, freq: int) -> bool:
         """Tell whether the update under way is one of every `freq`."""
-        return (self._num_updates + 1) % int(freq) == 0
+        return (self._num_updates.now + 1) % int(freq) == 0
 
     def apply(self) -> None:
         """Take one step of the critic and, in their turns, of the actor and both targets."""

@@ -36,58 +36,7 @@ DiEngineCollectMode = _fields_of_di_engine("DiEngineCollectMode", CollectMode)
 DiEngineEvalMode = _fields_of_di_engine("DiEngineEvalMode", EvalMode)
 
 
-def overrides(policy: PolicyLike, name: str) -> bool:
-    """Tell whether a policy brings a method of DI-engine's style of its own."""
-    return callable(getattr(policy, name, None))
-
-
-def di_engine_learn_mode(policy: PolicyLike) -> Any:
-    """Return DI-engine's learn mode of a policy that has `_forward_learn`."""
-    from ding_like.policy import sharing  # here: actors of mode seed import this module without torch
-
-    return DiEngineLearnMode(
-        forward=policy._forward_learn,
-        reset=policy._reset_learn,
-        info=policy._information,
-        monitor_vars=policy._monitor_vars_learn,
-        get_attribute=policy.get_attribute,
-        set_attribute=policy.set_attribute,
-        state_dict=sharing.saver(policy),
-        load_state_dict=partial(sharing.load, policy),
-    )
-
-
-def act_fields(policy: PolicyLike) -> dict[str, Any]:
-    """Return the fields that a collect mode and an eval mode have in common."""
-    return dict(
-        get_attribute=policy.get_attribute,
-        set_attribute=policy.set_attribute,
-        state_dict=policy._state_dict_act,
-        load_state_dict=policy._load_state_dict_act,
-    )
-
-
-def di_engine_collect_mode(policy: PolicyLike) -> Any:
-    """Return DI-engine's collect mode of a policy that has `_forward_collect` and `_process_transition`."""
-    return DiEngineCollectMode(
-        forward=policy._forward_collect,
-        process_transition=policy._process_transition,
-        get_train_sample=getattr(policy, "_get_train_sample", lambda rows: rows),
-        reset=getattr(policy, "_reset_collect", _reset_nothing),
-        **act_fields(policy),
-    )
-
-
-def di_engine_eval_mode(policy: PolicyLike) -> Any:
-    """Return DI-engine's eval mode of a policy that has `_forward_eval`."""
-    return DiEngineEvalMode(
-        forward=policy._forward_eval,
-        reset=getattr(policy, "_reset_eval", _reset_nothing),
-        **act_fields(policy),
-    )
-
-
-def _reset_nothing(data_id: Any = None) -> None:
+def reset_nothing(data_id: Any = None) -> None:
     """Forget nothing: the policy keeps no state per env."""
 
 

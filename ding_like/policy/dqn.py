@@ -52,8 +52,7 @@ class DQNPolicy(ValueBasedPolicy):
     model_methods: tuple[ModelMethod, ...] = (ModelMethod("q"),)
     config: dict[str, Any] = dict(type="dqn")
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "dqn", []
+    model_name = "dqn"
 
     # Any: tensors, in a dict or not; what the family predicts.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
@@ -74,8 +73,7 @@ class C51Policy(DQNPolicy):
     config: dict[str, Any] = dict(type="c51")
     config_unused: ClassVar[Mapping[str, str]] = {"learn.loss": "probabilities are compared by their cross entropy"}
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "c51dqn", []
+    model_name = "c51dqn"
 
     # Any: whatever a family makes predictions of.
     @cached_property
@@ -101,13 +99,12 @@ class QRDQNPolicy(DQNPolicy):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.kappa": ABOVE_0,
     }
-    config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
+    config_types = {"learn.kappa": (int, float)}
     config_unused: ClassVar[Mapping[str, str]] = {
         "learn.loss": "quantiles are compared by Huber's loss: see learn.kappa"
     }
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "qrdqn", []
+    model_name = "qrdqn"
 
     # Any: whatever a family makes predictions of.
     @cached_property

@@ -80,7 +80,6 @@ class IMPALAPolicy(OnPolicyActorCritic):
         "learn.rho_pg_clip_ratio": ABOVE_0,
     }
     config_types = {
-        **OnPolicyActorCritic.config_types,
         "learn.discount_factor": (int, float),
         "learn.clip_value": (int, float),
         "learn.optim": (str,),
@@ -170,7 +169,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
         policy_loss = -(weighted * advantage * log_prob).sum()
         value_loss = 0.5 * (weighted * error.square()).sum()
         entropy = (weighted * entropy).sum()
-        loss = self._backward(policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy)
+        loss = self._params.backward(policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy)
         info = {
             "cur_lr": self._now(self._learning_rate),
             "total_loss": loss,

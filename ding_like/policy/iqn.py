@@ -83,7 +83,7 @@ class ImplicitQuantilePolicy(DQNPolicy):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.kappa": ABOVE_0,
     }
-    config_types = {**DQNPolicy.config_types, "learn.kappa": (int, float)}
+    config_types = {"learn.kappa": (int, float)}
     config_unused: ClassVar[Mapping[str, str]] = {"learn.loss": "the loss is that of quantiles, with learn.kappa"}
 
     # ---- what an algorithm says. Any: observations as the model takes them
@@ -116,7 +116,7 @@ class ImplicitQuantilePolicy(DQNPolicy):
         """Return what says which next action is best."""
         return self._online if self._cfg.double else self._target
 
-    def _epsilon_greedy(self) -> ForwardActor:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         return ForwardActor(self._predictions(self._model), EpsilonGreedy())
 
     # Any: a model with `q`.
@@ -197,13 +197,11 @@ class IQNPolicy(ImplicitQuantilePolicy):
         "learn.num_target_quantiles": FROM_1,
     }
     config_types = {
-        **ImplicitQuantilePolicy.config_types,
         "learn.num_quantiles": (int,),
         "learn.num_target_quantiles": (int,),
     }
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "iqn", []
+    model_name = "iqn"
 
     @property
     def _draws(self) -> bool:
@@ -216,19 +214,24 @@ class IQNPolicy(ImplicitQuantilePolicy):
         self._num_drawn = number if learn.num_quantiles is None else learn.num_quantiles
         self._num_drawn_of_target = number if learn.num_target_quantiles is None else learn.num_target_quantiles
 
+    def _draw(self, rows: int, number: int) -> Tensor:
+        """Return fractions [B, N] for a minibatch of so many rows."""
+        assert self._noise is not None, "it is there, as `_draws` says"
+        return self._noise.uniform(rows, number, share=self._share)
+
     # Any: tensors, in a dict or not.
     def _predict(self, obs: Any) -> Quantiles:
         """Return the quantiles [B, A, N] of observations at drawn fractions, with a gradient."""
-        return self._family.predict_at(self._model, obs, self._uniform_rows(_rows_of(obs), self._num_drawn))
+        return self._family.predict_at(self._model, obs, self._draw(_rows_of(obs), self._num_drawn))
 
     # Any: tensors, in a dict or not.
     def _target_quantiles(self, next_obs: Any) -> Quantiles:
-        fractions = self._uniform_rows(_rows_of(next_obs), self._num_drawn_of_target)
+        fractions = self._draw(_rows_of(next_obs), self._num_drawn_of_target)
         return self._family.predict_at(self._target_model, next_obs, fractions)
 
     def _ask(self, features: Array, *, of_target: bool) -> Asked:
         number = self._num_drawn_of_target if of_target else self._num_drawn
-        fractions = self._uniform_rows(len(features), number).numpy()
+        fractions = self._draw(len(features), number).numpy()
         return Asked(fractions, np.full((1, number), 1.0 / number, np.float32))
 
 
@@ -265,7 +268,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
         "learn.learning_rate_quantile": ABOVE_0,
         "learn.ent_coef": FROM_0,
     }
-    config_types = {**ImplicitQuantilePolicy.config_types, "learn.learning_rate": (float, int)}
+    config_types = {"learn.learning_rate": (float, int)}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
@@ -274,8 +277,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
         if cfg["learn"]["learning_rate"] is not None:
             yield "learn.learning_rate", "give two: learn.learning_rate_quantile and learn.learning_rate_fraction"
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "fqf", []
+    model_name = "fqf"
 
     @cached_property
     def _family(self) -> ProposedQuantiles:
@@ -330,7 +332,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
 
     def _fill_fractions(self, rows: TransitionBatch) -> Info:
         """Fill the gradient of the network that proposes fractions; return what to log."""
-        self._fraction_params.zero_grad()
+        self._fraction_params.follow()
         obs = split_mask(self._obs(rows))[0]
         with torch.no_grad():
             features = self._model.values.encoder(obs)
@@ -339,9 +341,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
             slope = self._slope(features, rows["action"], proposal.bounds, proposal.midpoints)
         entropy = proposal.entropy
         each = fraction_loss(proposal.bounds, slope, entropy, entropy_weight=self._cfg.learn.ent_coef)
-        loss = weighted_mean(each, self._weight(rows))
-        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
-        self._fraction_params.loss.copy_(loss.detach())
+        self._fraction_params.backward(weighted_mean(each, self._weight(rows)))
         return {"fraction_slope": slope.abs().mean(), "fraction_entropy": entropy.detach().mean()}
 
     def _slope(self, features: Tensor, action: Tensor, bounds: Tensor, midpoints: Tensor) -> Tensor:
@@ -387,7 +387,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
     def _state_dict_learn(self) -> State:
         return {**super()._state_dict_learn(), "fraction_optimizer": self._fraction_optimizer.state_dict()}
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
+    def _load_state_dict_learn(self, state: State) -> None:
         super()._load_state_dict_learn(state)
         if "fraction_optimizer" in state:
             self._fraction_optimizer.load_state_dict(state["fraction_optimizer"])

@@ -14,7 +14,7 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.sharing import GradNoise
+from ding_like.policy.sharing import GradNoise, Moving, Pending
 from ding_like.rl_utils.exploration import ActionRange
 from ding_like.types import Array, Config, State
 from ding_like.utils.bounds import SHARE_ABOVE_0, Bounds
@@ -44,12 +44,8 @@ class TrainedNetwork:
         self.optimizer = FlatOptimizer.from_config(self.params, learn, learning_rate=learning_rate)
 
     def backward(self, loss: Tensor) -> Tensor:
-        """Fill the gradients of this network, of no other that `loss` (0-dim) went through, and return it detached."""
-        self.params.zero_grad()
-        loss.backward(inputs=self.params.parameters())  # type: ignore[no-untyped-call]  # torch gives it no types
-        detached = loss.detach()
-        self.params.loss.copy_(detached)
-        return detached
+        """Fill the gradients of this network; see `FlatParams.backward`."""
+        return self.params.backward(loss)
 
     def move_target(self, theta: float) -> None:
         """Move the target a share `theta` of the way to the network."""
@@ -93,7 +89,7 @@ class OffPolicyActorCritic(Policy):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.target_theta": SHARE_ABOVE_0,
     }
-    config_types = {**Policy.config_types, "learn.learning_rate": (float, int)}
+    config_types = {"learn.learning_rate": (float, int)}
     action_spaces = ("Box",)
 
     @classmethod
@@ -104,8 +100,7 @@ class OffPolicyActorCritic(Policy):
             rates = (f"learn.{name}" for name in cfg["learn"] if name.startswith("learning_rate_"))
             yield from cls._no_effect(cfg, rates, "learn.learning_rate is set for all networks")
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "continuous_qac", []
+    model_name = "continuous_qac"
 
     def _networks(self) -> dict[str, TrainedNetwork]:
         """Return what is trained, by the name it is saved under."""
@@ -116,7 +111,7 @@ class OffPolicyActorCritic(Policy):
             reach = self._action_range()
             self._centre, self._half = (torch.from_numpy(part).to(self._device) for part in (reach.centre, reach.half))
         self._noise = GradNoise(self._device)
-        self._num_updates = 0
+        self._num_updates = Pending(0, int, int)
 
     def _trained(self, network: Any, rate: str, *, has_target: bool = True) -> TrainedNetwork:
         """Return a network with an optimizer, whose learning rate the config has under the name `rate`."""
@@ -157,14 +152,13 @@ class OffPolicyActorCritic(Policy):
 
     def _normal_like(self, action: Tensor) -> Tensor:
         """Return standard normal noise in the shape of actions [B, A]; of several learners', each takes its rows."""
-        rows, share = len(action), self._share
-        noise = self._noise.normal((rows * share.num_learners, *action.shape[1:]))
-        return noise[share.rank * rows : (share.rank + 1) * rows]
+        return self._noise.normal(*action.shape, share=self._share)
 
     def _end_update(self) -> None:
         """Count an update that is being applied, and take over the random numbers that its gradient drew."""
-        self._num_updates += 1
-        self._noise.commit()
+        self._num_updates.next = self._num_updates.now + 1
+        for each in self._moving().values():
+            each.commit()
 
     def _priority(self, error: Tensor) -> Array | None:
         """Return the absolute TD error [B], the mean of the critics' [N, B]; None without priorities."""
@@ -180,33 +174,16 @@ class OffPolicyActorCritic(Policy):
         targets = {f"{name}_target": network.target for name, network in self._networks().items()}
         return {**super()._grad_modules(), **{name: target for name, target in targets.items() if target is not None}}
 
-    def _grad_numbers(self) -> State:
-        return {"num_updates": self._num_updates, "noise": self._noise.state}
-
-    def _load_grad_numbers(self, numbers: State) -> None:
-        self._num_updates = int(numbers["num_updates"])
-        self._noise.load(numbers["noise"])
-
-    def _grad_moves(self) -> State:
-        return {"noise": self._noise.drawn}
-
-    def _load_grad_moves(self, moves: State) -> None:
-        self._noise.load_drawn(moves["noise"])
+    def _moving(self) -> dict[str, Moving]:
+        return {"generator": self._noise, "num_updates": self._num_updates}
 
     def _state_dict_learn(self) -> State:
-        return {
-            "model": self._model.state_dict(),
-            "networks": {name: network.state_dict() for name, network in self._networks().items()},
-            "generator": self._noise.state,
-            "num_updates": self._num_updates,
-        }
+        networks = {name: network.state_dict() for name, network in self._networks().items()}
+        return {**super()._state_dict_learn(), "networks": networks}
 
     def _load_state_dict_learn(self, state: State) -> None:
-        self._load_model(state["model"])
+        super()._load_state_dict_learn(state)
         # A checkpoint of weights alone (a pre-trained model) starts with fresh optimizers and equal targets.
         saved = state.get("networks", {})
         for name, network in self._networks().items():
             network.load_state_dict(saved.get(name))
-        if "generator" in state:
-            self._noise.load(state["generator"])
-        self._num_updates = state.get("num_updates", 0)

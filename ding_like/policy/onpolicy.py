@@ -22,7 +22,7 @@ from ding_like.policy.base import Policy
 from ding_like.policy.forward import ForwardActor, NetworkForward, OfFamily
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.sharing import Share
+from ding_like.policy.sharing import Moving, Pending, Share
 from ding_like.rl_utils.distributions import ActionFamily, Hybrid, allowed_logits, build_family
 from ding_like.rl_utils.exploration import Schedule, constant, linear_schedule
 from ding_like.rl_utils.policy_gradient import normalise
@@ -94,7 +94,6 @@ class OnPolicyActorCritic(Policy):
     }
     config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
     config_types = {
-        **Policy.config_types,
         "learn.grad_clip_value": (int, float),
         "learn.schedule.env_steps": (int,),
         "collect.discount_factor": (int, float),
@@ -142,8 +141,7 @@ class OnPolicyActorCritic(Policy):
         if self._cfg.collect.discount_factor is not None:
             self._gamma = float(self._cfg.collect.discount_factor)
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "vac", []
+    model_name = "vac"
 
     def _build_model(self) -> nn.Module:
         model, default = self._cfg.model, self.default_model()[0]
@@ -186,18 +184,15 @@ class OnPolicyActorCritic(Policy):
         self._params = FlatParams(self._model)
         self._optimizer = FlatOptimizer.from_config(self._params, learn)
         self._learning_rate = self._schedule(learn.learning_rate, learn.schedule.lr_end)
-        self._progress = self._next_progress = Progress()  # now, and from the update under way on
+        self._progress = Pending(Progress(), Progress._asdict, lambda state: Progress(**state))
         self._grad_weight = 1.0
 
     @cached_property
     def _critic(self) -> Callable[[Obs], Array]:
         return self._forward("critic").array
 
-    def _init_collect(self) -> None:
-        self._collect_actor = ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=False))
-
-    def _init_eval(self) -> None:
-        self._eval_actor = ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=True))
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
+        return ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=not explores))
 
     def _schedule(self, start: float, end: float | None) -> Schedule:
         num_steps = self._cfg.learn.schedule.env_steps
@@ -259,11 +254,12 @@ class OnPolicyActorCritic(Policy):
 
     def _begin_train(self, batch: TransitionBatch, *, num_rows: float) -> None:
         """Begin to train on a batch that stands for so many env steps: its first `apply` counts them."""
-        self._next_progress = Progress(self._progress.rows + num_rows, begun=self._progress.rows)
+        rows = self._progress.now.rows
+        self._progress.next = Progress(rows + num_rows, begun=rows)
 
     def _now(self, schedule: Schedule) -> float:
         """Return what a schedule says for the update under way."""
-        return schedule(int(self._next_progress.begun))
+        return schedule(int(self._progress.next.begun))
 
     def _own_rows(self, minibatch: TransitionBatch) -> TransitionBatch:
         """Return a minibatch, or, of several learners, this one's rows, with what is computed of all of them."""
@@ -320,18 +316,11 @@ class OnPolicyActorCritic(Policy):
         log_prob, entropy = self._family.log_prob_and_entropy(allowed_logits(output, mask), rows[self._family.column])
         return log_prob, entropy, value
 
-    def _backward(self, loss: Tensor) -> Tensor:
-        """Fill the gradient of `loss` (0-dim) and return it detached."""
-        self._params.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
-        detached = loss.detach()
-        self._params.loss.copy_(detached)
-        return detached
-
     def apply(self) -> None:
         """Take one Adam step, at the learning rate that the schedule says, and count the rows of a batch begun."""
         self._optimizer.learning_rate = self._now(self._learning_rate)
-        self._progress = self._next_progress
+        for each in self._moving().values():
+            each.commit()
         self._optimizer.step()
 
     def _set_learning_rate(self, value: float) -> None:
@@ -344,31 +333,16 @@ class OnPolicyActorCritic(Policy):
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "policy_loss", "value_loss", "entropy"]
 
+    def _moving(self) -> dict[str, Moving]:
+        return {"progress": self._progress}
+
     def _state_dict_learn(self) -> State:
-        return {
-            "model": self._model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "rows_trained": self._progress.rows,
-        }
+        return {**super()._state_dict_learn(), "optimizer": self._optimizer.state_dict()}
 
     def _load_state_dict_learn(self, state: State) -> None:
-        self._load_model(state["model"])
-        # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer and schedule.
+        super()._load_state_dict_learn(state)
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
-        self._progress = self._next_progress = Progress(state.get("rows_trained", 0.0))
-
-    def _grad_numbers(self) -> State:
-        return {"progress": self._progress._asdict()}
-
-    def _load_grad_numbers(self, numbers: State) -> None:
-        self._progress = self._next_progress = Progress(**numbers["progress"])
-
-    def _grad_moves(self) -> State:
-        return {"progress": self._next_progress._asdict()}
-
-    def _load_grad_moves(self, moves: State) -> None:
-        self._next_progress = Progress(**moves["progress"])
 
 
 def _bound(side: Any, shape: Any) -> Array | None:

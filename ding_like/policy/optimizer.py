@@ -14,6 +14,8 @@ from ding_like.errors import CheckpointError, TrainingError
 from ding_like.model.flat_params import FlatParams
 from ding_like.types import Config
 
+Moments: TypeAlias = tuple[Tensor, Tensor]
+
 
 @dataclass(frozen=True)
 class Adam:
@@ -29,14 +31,7 @@ class Adam:
     kind: str = "adam"
 
     def step(
-        self,
-        vector: Tensor,
-        grad: Tensor,
-        moments: tuple[Tensor, Tensor],
-        *,
-        num_steps: Tensor,
-        bad: Tensor,
-        learning_rate: float,
+        self, vector: Tensor, grad: Tensor, moments: Moments, *, num_steps: Tensor, bad: Tensor, learning_rate: float
     ) -> None:
         """Change `vector` [P] and its `moments` by `grad` [P]; if `bad` is 1.0, nothing.
 
@@ -46,22 +41,9 @@ class Adam:
         # The kernel itself: an optimizer object, or torch's function around it, takes as long again for one vector.
         # `found_inf` = 1 makes it leave parameters and moments as they are; the step count is the caller's.
         kernel = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
-        kernel(
-            [vector],
-            [grad],
-            [mean],
-            [square],
-            [],
-            [num_steps],
-            found_inf=bad,
-            amsgrad=False,
-            beta1=self.betas[0],
-            beta2=self.betas[1],
-            lr=learning_rate,
-            weight_decay=self.weight_decay,
-            eps=self.eps,
-            maximize=False,
-        )
+        rule = dict(beta1=self.betas[0], beta2=self.betas[1], eps=self.eps, weight_decay=self.weight_decay)
+        settings: dict[str, Any] = dict(rule, lr=learning_rate, amsgrad=False, maximize=False)  # of each its own
+        kernel([vector], [grad], [mean], [square], [], [num_steps], found_inf=bad, **settings)
 
 
 @dataclass(frozen=True)
@@ -78,14 +60,7 @@ class RMSprop:
     kind: str = "rmsprop"
 
     def step(
-        self,
-        vector: Tensor,
-        grad: Tensor,
-        moments: tuple[Tensor, Tensor],
-        *,
-        num_steps: Tensor,
-        bad: Tensor,
-        learning_rate: float,
+        self, vector: Tensor, grad: Tensor, moments: Moments, *, num_steps: Tensor, bad: Tensor, learning_rate: float
     ) -> None:
         """Do what `Adam.step` does."""
         speed, square = moments
@@ -134,9 +109,6 @@ def check_optimizer(section: Config) -> Iterator[tuple[str, str]]:
     for name in ("alpha", "momentum"):
         if not 0 <= section[name] < 1:
             yield name, f"must lie in [0, 1), got {section[name]}"
-    for name in ("eps", "weight_decay"):
-        if section[name] is not None and section[name] < 0:
-            yield name, f"must not be below 0, got {section[name]}"
 
 
 def build_rule(section: Config | None, *, adam_eps: float | None = None) -> UpdateRule:
@@ -146,16 +118,13 @@ def build_rule(section: Config | None, *, adam_eps: float | None = None) -> Upda
     """
     cfg = {**OPTIMIZER_CONFIG, **(section or {})}
     kind, decay, eps = cfg["type"], cfg["weight_decay"], cfg["eps"]
-    if kind == "rmsprop":
-        return RMSprop(
-            cfg["alpha"], 1e-8 if eps is None else eps, 0.0 if decay is None else decay, momentum=cfg["momentum"]
-        )
-    decoupled = kind == "adamw"
     if eps is None:
-        eps = 1e-8 if adam_eps is None else adam_eps
+        eps = 1e-8 if adam_eps is None or kind == "rmsprop" else adam_eps
     if decay is None:
-        decay = 0.01 if decoupled else 0.0
-    return Adam((cfg["betas"][0], cfg["betas"][1]), eps, decay, decoupled=decoupled)
+        decay = 0.01 if kind == "adamw" else 0.0
+    if kind == "rmsprop":
+        return RMSprop(cfg["alpha"], eps, decay, cfg["momentum"])
+    return Adam((cfg["betas"][0], cfg["betas"][1]), eps, decay, decoupled=kind == "adamw")
 
 
 def _as_plain(value: Any) -> Any:
@@ -183,7 +152,7 @@ class FlatOptimizer:
 
         `check` gives up after `max_nonfinite_steps` in a row that were not finite.
         """
-        self._params = params
+        self.params = params  # what is optimized
         self._clip = grad_clip_norm
         self._rule: UpdateRule = Adam(eps=adam_eps) if rule is None else rule
         self._max_nonfinite_steps = max_nonfinite_steps
@@ -201,7 +170,7 @@ class FlatOptimizer:
         """Return the optimizer that the `learn` section of a policy's config asks for.
 
         `learning_rate` replaces the section's, for policies with several optimizers. Read if there are: `optimizer`, as
-        `update_rules.OPTIMIZER_CONFIG` says, `adam_eps`, and `grad_clip_value` or `clip_value`, DI-engine's names for
+        `OPTIMIZER_CONFIG` says, `adam_eps`, and `grad_clip_value` or `clip_value`, DI-engine's names for
         `grad_clip_norm`.
         """
         limits = (getattr(learn, name, None) for name in ("grad_clip_norm", "grad_clip_value", "clip_value"))
@@ -214,11 +183,6 @@ class FlatOptimizer:
             max_nonfinite_steps=1 if learn.nonfinite == "raise" else learn.max_nonfinite_steps,
         )
 
-    @property
-    def params(self) -> FlatParams:
-        """Return what is optimized."""
-        return self._params
-
     def step(self, loss: Tensor | None = None) -> Tensor:
         """Apply the gradient in `params` and return its norm before clipping, a 0-dim tensor.
 
@@ -226,24 +190,18 @@ class FlatOptimizer:
         which travels with the gradient where another process, or several, computed it.
         """
         # Parameters that left their vector since the gradient was taken would stay as they are.
-        self._params.follow()
-        grad = self._params.grad_vector
+        self.params.follow()
+        grad = self.params.grad_vector
         norm: Tensor = torch.linalg.vector_norm(grad)
-        check = norm + (self._params.loss if loss is None else loss.detach())
+        check = norm + (self.params.loss if loss is None else loss.detach())
         # 1.0 if not finite: infinity - infinity is NaN too, and NaN is not 0.
         bad = (check - check).ne_(0.0).float()
         if self._clip is not None:
             # 1e-6 keeps a gradient of zero from dividing; as in torch.nn.utils.clip_grad_norm_.
             grad.mul_((self._clip / (norm + 1e-6)).clamp_(max=1.0))
         self._num_steps += 1.0 - bad
-        self._rule.step(
-            self._params.data_vector,
-            grad,
-            self._moments,
-            num_steps=self._num_steps,
-            bad=bad,
-            learning_rate=self.learning_rate,
-        )
+        now: dict[str, Any] = dict(num_steps=self._num_steps, bad=bad, learning_rate=self.learning_rate)
+        self._rule.step(self.params.data_vector, grad, self._moments, **now)
         self._nonfinite += bad
         self._in_a_row.add_(1.0).mul_(bad)
         torch.maximum(self._most_in_a_row, self._in_a_row, out=self._most_in_a_row)

@@ -92,24 +92,18 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
         if not cfg["collect"]["noise"]:
             yield from cls._no_effect(cfg, ("collect.noise_sigma",), "collect.noise is False")
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "pdqn", []
+    model_name = "pdqn"
 
     # ---- acting
 
-    def _acting(self, *, noise_sigma: float) -> ForwardActor:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         shape = self._cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many choices there are.")
+        collect = self._cfg.collect
+        noise_sigma = collect.noise_sigma if explores and collect.noise else 0.0
         choose = HybridEpsilonGreedy(self._action_range(), hybrid_sizes(shape)[0], noise_sigma)
         return ForwardActor(NetworkForward(self._model.choose, self._model, self._device), choose)
-
-    def _init_collect(self) -> None:
-        collect = self._cfg.collect
-        self._collect_actor = self._acting(noise_sigma=collect.noise_sigma if collect.noise else 0.0)
-
-    def _init_eval(self) -> None:
-        self._eval_actor = self._acting(noise_sigma=0.0)
 
     # ---- learning
 
@@ -125,7 +119,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     def _turns(self) -> tuple[bool, bool]:
         """Tell whether the update under way is one of the critic's, and one of the actor's."""
         cycle = int(self._cfg.learn.update_circle)
-        is_critics = self._num_updates % cycle < (cycle + 1) // 2
+        is_critics = self._num_updates.now % cycle < (cycle + 1) // 2
         return is_critics, cycle == 1 or not is_critics
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:

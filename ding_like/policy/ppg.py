@@ -28,6 +28,7 @@ from ding_like.policy.forward import NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.ppo import PPOPolicy
+from ding_like.policy.sharing import Moving, Pending
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
@@ -74,13 +75,11 @@ class PPGPolicy(PPOPolicy):
     action_spaces = OnPolicyActorCritic.action_spaces
     _loss_columns = (*PPOPolicy._loss_columns, "old_output")
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "ppg", []
+    model_name = "ppg"
 
     def _init_learn(self) -> None:
         super()._init_learn()
-        self._kept: Kept = ()  # what waits for the auxiliary phase, now
-        self._next_kept: Kept = ()  # and from the update under way on
+        self._kept: Pending[Kept] = Pending((), _as_tensors, _as_rows)  # what waits for the auxiliary phase
 
     @cached_property
     def _actor(self) -> NetworkForward:
@@ -88,13 +87,13 @@ class PPGPolicy(PPOPolicy):
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield those of PPO and then, after every `aux_freq` batches, those of the auxiliary phase."""
-        self._next_kept = (*self._kept, _worth_keeping(batch))
+        self._kept.next = (*self._kept.now, _worth_keeping(batch))
         yield from super().minibatches(batch, rng)
         learn = self._cfg.learn
-        if len(self._kept) < learn.aux_freq:
+        if len(self._kept.now) < learn.aux_freq:
             return
-        rows = TransitionBatch.concat([self._with_old_output(kept) for kept in self._kept])
-        self._next_kept = ()
+        rows = TransitionBatch.concat([self._with_old_output(kept) for kept in self._kept.now])
+        self._kept.next = ()
         for _ in range(learn.aux_train_epoch):
             yield from self._shuffled(rows, learn.batch_size, rng)
 
@@ -117,7 +116,7 @@ class PPGPolicy(PPOPolicy):
         aux_value_loss = 0.5 * F.mse_loss(aux_value, return_)
         value_loss = 0.5 * F.mse_loss(self._model.critic(obs), return_)
         kl = self._family.kl(allowed_logits(rows["old_output"], mask), allowed_logits(output, mask)).mean()
-        loss = self._backward(aux_value_loss + self._cfg.learn.aux_bc_weight * kl + value_loss)
+        loss = self._params.backward(aux_value_loss + self._cfg.learn.aux_bc_weight * kl + value_loss)
         return {
             "cur_lr": self._now(self._learning_rate),
             "aux_total_loss": loss,
@@ -126,34 +125,11 @@ class PPGPolicy(PPOPolicy):
             "value_loss": value_loss.detach(),
         }
 
-    def apply(self) -> None:
-        """Take one step, and keep the rows of a batch begun, or let go of those whose auxiliary phase has begun."""
-        super().apply()
-        self._kept = self._next_kept
-
     def _monitor_vars_learn(self) -> list[str]:
         return [*super()._monitor_vars_learn(), "aux_total_loss", "aux_value_loss", "aux_kl"]
 
-    def _state_dict_learn(self) -> State:
-        return {**super()._state_dict_learn(), "kept": _as_tensors(self._kept)}
-
-    def _load_state_dict_learn(self, state: State) -> None:
-        super()._load_state_dict_learn(state)
-        self._kept = self._next_kept = _as_rows(state.get("kept", {}))
-
-    def _grad_numbers(self) -> State:
-        return {**super()._grad_numbers(), "kept": _as_tensors(self._kept)}
-
-    def _load_grad_numbers(self, numbers: State) -> None:
-        super()._load_grad_numbers(numbers)
-        self._kept = self._next_kept = _as_rows(numbers.get("kept", {}))
-
-    def _grad_moves(self) -> State:
-        return {**super()._grad_moves(), "kept": _as_tensors(self._next_kept)}
-
-    def _load_grad_moves(self, moves: State) -> None:
-        super()._load_grad_moves(moves)
-        self._next_kept = _as_rows(moves.get("kept", {}))
+    def _moving(self) -> dict[str, Moving]:
+        return {**super()._moving(), "kept": self._kept}
 
 
 def _worth_keeping(batch: TransitionBatch) -> TransitionBatch:

@@ -28,6 +28,7 @@ from ding_like.data.rollout import Rollout
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.onpolicy import OnPolicyActorCritic
+from ding_like.policy.sharing import Moving, Pending
 from ding_like.rl_utils.distributions import mask_logits
 from ding_like.rl_utils.policy_gradient import (
     RunningStd,
@@ -91,7 +92,6 @@ class PPOPolicy(OnPolicyActorCritic):
     }
     action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "HybridSpace")
     config_types = {
-        **OnPolicyActorCritic.config_types,
         "learn.dual_clip": (int, float),
         "learn.value_clip": (int, float),
         "learn.adv_norm": (bool, str),
@@ -116,14 +116,9 @@ class PPOPolicy(OnPolicyActorCritic):
         self._learns_by_hand = by_hand
 
     @cached_property
-    def _returns(self) -> RunningStd:
+    def _returns(self) -> Pending[RunningStd]:
         """Return what the critic counts in with learn.value_norm."""
-        return RunningStd()
-
-    @cached_property
-    def _next_returns(self) -> RunningStd:
-        """Return what the critic counts in from the update under way on."""
-        return self._returns
+        return Pending(RunningStd(), RunningStd.state_dict, RunningStd.from_state)
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield shuffled minibatches, epoch after epoch, until the policy has moved by `target_kl`.
@@ -149,16 +144,12 @@ class PPOPolicy(OnPolicyActorCritic):
     def _begin_train(self, batch: TransitionBatch, *, num_rows: float) -> None:
         super()._begin_train(batch, num_rows=num_rows)
         if self._cfg.learn.value_norm:
-            self._next_returns = copy.copy(self._returns)
-            self._next_returns.update(batch["return_"])
-
-    def apply(self) -> None:
-        super().apply()
-        self._returns = self._next_returns
+            self._returns.next = copy.copy(self._returns.now)
+            self._returns.next.update(batch["return_"])
 
     def _values(self, obs: Obs) -> Array:
         values = super()._values(obs)
-        return values * np.float32(self._returns.std) if self._cfg.learn.value_norm else values
+        return values * np.float32(self._returns.now.std) if self._cfg.learn.value_norm else values
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for one minibatch."""
@@ -174,7 +165,7 @@ class PPOPolicy(OnPolicyActorCritic):
         entropy = entropy.mean()
         # One operation a weight, where `weight * loss` and a sum are two each way.
         total = policy.loss.add(value_loss, alpha=learn.value_weight).sub(entropy, alpha=learn.entropy_weight)
-        loss = self._backward(total)
+        loss = self._params.backward(total)
         return self._info(
             total_loss=loss,
             policy_loss=policy.loss.detach(),
@@ -217,7 +208,7 @@ class PPOPolicy(OnPolicyActorCritic):
 
     def _value_targets(self, rows: TransitionBatch) -> dict[str, Any]:
         """Return what the value loss compares the critic with, in the unit that the critic counts in."""
-        scale = self._next_returns.std if self._cfg.learn.value_norm else 1.0
+        scale = self._returns.next.std if self._cfg.learn.value_norm else 1.0
         clip = self._cfg.learn.value_clip
         if scale == 1.0:
             return {"return_": rows["return_"], "old_value": rows["value"], "value_clip": clip}
@@ -242,39 +233,16 @@ class PPOPolicy(OnPolicyActorCritic):
         return [*super()._monitor_vars_learn(), "approx_kl", "clip_fraction", "clip_ratio"]
 
     def _state_dict_act(self) -> State:
-        return {**super()._state_dict_act(), "returns": self._returns.state_dict()}
+        return {**super()._state_dict_act(), "returns": self._returns.state}
 
     def _load_state_dict_act(self, state: State) -> None:
         super()._load_state_dict_act(state)
-        self._load_returns(state)
-
-    def _state_dict_learn(self) -> State:
-        return {**super()._state_dict_learn(), "returns": self._returns.state_dict()}
-
-    def _load_state_dict_learn(self, state: State) -> None:
-        super()._load_state_dict_learn(state)
-        self._load_returns(state)
-
-    def _load_returns(self, state: State) -> None:
         # Weights alone, as another program may have saved them, come without.
         if "returns" in state:
-            self._returns.load_state_dict(state["returns"])
-            self._next_returns = self._returns
+            self._returns.load(state["returns"])
 
-    def _grad_numbers(self) -> State:
-        return {**super()._grad_numbers(), "returns": self._returns.state_dict()}
-
-    def _load_grad_numbers(self, numbers: State) -> None:
-        super()._load_grad_numbers(numbers)
-        self._load_returns(numbers)
-
-    def _grad_moves(self) -> State:
-        return {**super()._grad_moves(), "returns": self._next_returns.state_dict()}
-
-    def _load_grad_moves(self, moves: State) -> None:
-        super()._load_grad_moves(moves)
-        self._next_returns = RunningStd()
-        self._next_returns.load_state_dict(moves["returns"])
+    def _moving(self) -> dict[str, Moving]:
+        return {**super()._moving(), "returns": self._returns}
 
 
 def _mean(values: list[torch.Tensor]) -> float:

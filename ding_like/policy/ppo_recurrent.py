@@ -61,8 +61,7 @@ class PPORecurrentPolicy(PPOPolicy):
     action_spaces = OnPolicyActorCritic.action_spaces
     config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "the gradient of a recurrent network is autograd's"}
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "recurrent_vac", []
+    model_name = "recurrent_vac"
 
     # ---- acting
 
@@ -70,11 +69,8 @@ class PPORecurrentPolicy(PPOPolicy):
         """Return what computes the model's 'actor' or 'critic', and the state behind it."""
         return RecurrentForward(getattr(self._model, which), self._model.initial_state, self._device)
 
-    def _init_collect(self) -> None:
-        self._collect_actor = ForwardActor(self._remembering("actor"), OfFamily(self._family, is_greedy=False))
-
-    def _init_eval(self) -> None:
-        self._eval_actor = ForwardActor(self._remembering("actor"), OfFamily(self._family, is_greedy=True))
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
+        return ForwardActor(self._remembering("actor"), OfFamily(self._family, is_greedy=not explores))
 
     # ---- rows
 
@@ -89,7 +85,7 @@ class PPORecurrentPolicy(PPOPolicy):
         """
         state = {name: columns[STATE + name] for name in self._model.initial_state}
         value, behind = self._recurrent_critic(_seen(columns, "obs"), state)
-        unit = np.float32(self._returns.std if self._cfg.learn.value_norm else 1.0)
+        unit = np.float32(self._returns.now.std if self._cfg.learn.value_norm else 1.0)
         if not len(edge):
             return value * unit, value[:0]
         columns = {name: column[edge] for name, column in columns.items() if name.startswith("next_obs")}

@@ -45,8 +45,7 @@ class QMIXPolicy(DQNPolicy):
         "learn.backend": "no gradient by hand is known for the mixing network"
     }
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "qmix", []
+    model_name = "qmix"
 
     # Any: what a config may hold.
     @classmethod

@@ -78,7 +78,6 @@ class R2D2Policy(ValueBasedPolicy):
         "learn_unroll_len": FROM_1,
     }
     config_types = {
-        **ValueBasedPolicy.config_types,
         "unroll_len": (int,),
         "collect.unroll_len": (int,),
         "learn.target_update_freq": (int,),
@@ -109,8 +108,7 @@ class R2D2Policy(ValueBasedPolicy):
     def env_steps_per_row(cls, cfg: Config) -> int:
         return int(cfg["learn_unroll_len"])
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "drqn", []
+    model_name = "drqn"
 
     @cached_property
     def _family(self) -> ValueFamily[Tensor]:
@@ -122,7 +120,7 @@ class R2D2Policy(ValueBasedPolicy):
 
     # ---- acting and rows
 
-    def _epsilon_greedy(self) -> ForwardActor:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         forward = RecurrentForward(self._model.run, self._model.initial_state, self._device)
         return ForwardActor(forward, EpsilonGreedy())
 
@@ -133,7 +131,7 @@ class R2D2Policy(ValueBasedPolicy):
 
     def _fill(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor, Array | None]:
         """Fill the gradient; return (loss, value and target of a step on average, priorities [B] if wanted)."""
-        self._params.zero_grad()
+        self._params.follow()
         obs, legal = split_mask(self._obs(rows))
         state, mask = self._obs(rows, "state"), rows["mask"]
         values = self._unroll(obs, state, begins=mask[:, 0])  # [B, L + 1, A]
@@ -141,10 +139,8 @@ class R2D2Policy(ValueBasedPolicy):
             target = self._targets(rows, values.detach(), self._target_model.run(obs, state)[0], legal)
         chosen = self._family.of_action(values[:, :-1], rows["action"])
         each = self._family.loss(chosen, target)  # [B, L]
-        loss = weighted_mean((each.loss * mask).sum(dim=1) / self._shape.num_steps, self._weight(rows))
-        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
-        loss = loss.detach()
-        self._params.loss.copy_(loss)
+        of_rows = (each.loss * mask).sum(dim=1) / self._shape.num_steps
+        loss = self._params.backward(weighted_mean(of_rows, self._weight(rows)))
         share = mask / mask.sum()
         priority = _priority(each.priority * mask, mask.sum(dim=1)) if self._cfg.priority else None
         return loss, (chosen.detach() * share).sum(), (target * share).sum(), priority

@@ -62,8 +62,7 @@ class RainbowPolicy(DQNPolicy):
         if cfg["model"].get("distributional", True):
             yield from cls._no_effect(cfg, ("learn.loss",), "probabilities are compared by their cross entropy")
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "rainbowdqn", []
+    model_name = "rainbowdqn"
 
     @cached_property
     def _family(self) -> ValueFamily[Any]:  # Any: whatever a family makes predictions of
@@ -95,22 +94,19 @@ class RainbowPolicy(DQNPolicy):
 
     def _draw(self) -> Tensor | None:
         """Return noise [P] for one use of a network, which all learners draw alike; None if it takes none."""
-        return None if self._noise is None else factor_noise(self._noise.normal((self._model.noise_size,)))
+        return None if self._noise is None else factor_noise(self._noise.normal(self._model.noise_size))
 
     def _predictions(self, model: nn.Module) -> NetworkForward:
         return NetworkForward(partial(_predicted, self._family, model), self._numpy_twin(model), self._device)
 
     # ---- acting
 
-    def _init_collect(self) -> None:
-        self._collect_actor = self._epsilon_greedy(self._model.noise_size)
-
-    def _epsilon_greedy(self, noise_size: int = 0) -> ForwardActor:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         twin = self._numpy_twin(self._model)
         family: Any = self._family  # it is a ByHand where there is a twin
         then = None if twin is None else family.expected_by_hand
         values = NetworkForward(partial(_expected, self._family, self._model), twin, self._device, then=then)
-        return ForwardActor(values, EpsilonGreedy(), noise_size=noise_size)
+        return ForwardActor(values, EpsilonGreedy(), noise_size=self._model.noise_size if explores else 0)
 
 
 # Any: observations as the model takes them, what the family predicts.

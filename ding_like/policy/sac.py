@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
-from ding_like.policy.forward import OfFamily, SquashedGaussian
+from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.rl_utils.distributions import Categorical, squashed_gaussian
@@ -86,7 +86,7 @@ class SoftActorCritic(OffPolicyActorCritic):
         "learn.alpha": ABOVE_0,
         "learn.target_entropy": FINITE,
     }
-    config_types = {**OffPolicyActorCritic.config_types, "learn.target_entropy": (float, int)}
+    config_types = {"learn.target_entropy": (float, int)}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
@@ -161,11 +161,8 @@ class SACPolicy(SoftActorCritic):
         ),
     )
 
-    def _init_collect(self) -> None:
-        self._collect_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=True))
-
-    def _init_eval(self) -> None:
-        self._eval_actor = self._actor_that(SquashedGaussian(self._action_range(), is_random=False))
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
+        return self._actor_that(SquashedGaussian(self._action_range(), is_random=explores))
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
@@ -219,15 +216,11 @@ class DiscreteSACPolicy(SoftActorCritic):
     }
     action_spaces = ("Discrete",)
 
-    def default_model(self) -> tuple[str, list[str]]:
-        return "discrete_qac", []
+    model_name = "discrete_qac"
 
-    def _init_collect(self) -> None:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         # No log probabilities: rows made at random have none, and the losses take their own.
-        self._collect_actor = self._actor_that(OfFamily(Categorical(), is_greedy=False, with_log_prob=False))
-
-    def _init_eval(self) -> None:
-        self._eval_actor = self._actor_that(OfFamily(Categorical(), is_greedy=True))
+        return self._actor_that(OfFamily(Categorical(), is_greedy=not explores, with_log_prob=False))
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""

@@ -15,8 +15,9 @@ import logging
 import textwrap
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -48,13 +49,73 @@ class Share(NamedTuple):
         return 1.0 / self.num_learners if num_rows < self.num_learners else (rows.stop - rows.start) / num_rows
 
 
+ALONE = Share()
+
+
+class Moving(Protocol):
+    """Value beside the networks that `grad` reads; `next_state` is what the update under way makes of `state`."""
+
+    # Any: nested mappings of tensors and numbers, or one of these.
+    @property
+    def state(self) -> Any: ...
+
+    @property
+    def next_state(self) -> Any: ...
+
+    def load(self, state: Any) -> None:
+        """Take over what `state` returned."""
+
+    def load_next(self, state: Any) -> None:
+        """Take over what `next_state` of another policy returned, for `commit`."""
+
+    def commit(self) -> None:
+        """Let the next update begin with what this one made."""
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Pending(Generic[T]):
+    """Value that an update moves: `now`, and `next` from the update under way on."""
+
+    now: T
+    encode: Callable[[T], Any]  # as a state: nested mappings of tensors and numbers, or one of these
+    decode: Callable[[Any], T]
+
+    def __post_init__(self) -> None:
+        self.next = self.now
+
+    @property
+    def state(self) -> Any:
+        """The present value, as a state."""
+        return self.encode(self.now)
+
+    @property
+    def next_state(self) -> Any:
+        """The value after the update under way, as a state."""
+        return self.encode(self.next)
+
+    def load(self, state: Any) -> None:
+        """Take over what `state` returned."""
+        self.now = self.next = self.decode(state)
+
+    def load_next(self, state: Any) -> None:
+        """Let `commit` take over what `next_state` returned."""
+        self.next = self.decode(state)
+
+    def commit(self) -> None:
+        """Begin the next update with the value that this one made."""
+        self.now = self.next
+
+
 class GradNoise:
     """Random numbers of gradients, equal ones until the update that they belong to has been applied.
 
     The generator is its own: other code may draw from torch's global one between two updates.
 
     `begin` starts an update where the last `commit` ended, so that a gradient depends on `state` alone: `grad` calls
-    it, and `apply` calls `commit`. A process that only applies takes over `drawn` of the one that drew.
+    it, and `apply` calls `commit`. A process that only applies takes over `next_state` of the one that drew.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -62,46 +123,45 @@ class GradNoise:
         self._device = device
         self._generator = torch.Generator(device)
         self._generator.manual_seed(int(torch.randint(2**62, ())))
-        self._state = self._generator.get_state()
-        self._num_bytes = self._state.numel()
+        self.state = self._generator.get_state()  # where the next update begins, uint8 [N]; afresh for each update
+        self._num_bytes = self.state.numel()
         self._has_drawn = False
 
     @property
-    def state(self) -> Tensor:
-        """Return where the next update begins, uint8 [N]; a fresh tensor for each update."""
-        return self._state
-
-    @property
-    def drawn(self) -> Tensor:
+    def next_state(self) -> Tensor:
         """Return where the update under way ends, uint8 [N]."""
-        return self._generator.get_state() if self._has_drawn else self._state
+        return self._generator.get_state() if self._has_drawn else self.state
 
     def begin(self) -> None:
         """Begin the draws of an update, afresh if they were begun before."""
         if self._has_drawn:
-            self.load(self._state)
+            self.load(self.state)
 
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Return standard normal numbers in `shape`."""
-        self._has_drawn = True
-        return torch.randn(shape, generator=self._generator, device=self._device)
+    def normal(self, *shape: int, share: Share = ALONE) -> Tensor:
+        """Return standard normal numbers [R, ...]; of several learners', each has its own."""
+        return self._draw(torch.randn, shape, share)
 
-    def uniform(self, shape: tuple[int, ...]) -> Tensor:
-        """Return numbers in [0, 1) in `shape`, each as likely as another."""
+    def uniform(self, *shape: int, share: Share = ALONE) -> Tensor:
+        """Return numbers in [0, 1) [R, ...], each as likely as another; of several learners', each has its own."""
+        return self._draw(torch.rand, shape, share)
+
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...], share: Share) -> Tensor:
         self._has_drawn = True
-        return torch.rand(shape, generator=self._generator, device=self._device)
+        rows = shape[0]
+        drawn = draw((rows * share.num_learners, *shape[1:]), generator=self._generator, device=self._device)
+        return drawn[share.rank * rows : (share.rank + 1) * rows]
 
     def commit(self) -> None:
         """Begin the next update where this one ended."""
-        self._state, self._has_drawn = self.drawn, False
+        self.state, self._has_drawn = self.next_state, False
 
     def load(self, state: Tensor) -> None:
         """Begin the next update at `state`."""
         self._set(state)
-        self._state, self._has_drawn = state, False
+        self.state, self._has_drawn = state, False
 
-    def load_drawn(self, state: Tensor) -> None:
-        """Let the update under way end at `state`, which another process's `drawn` was."""
+    def load_next(self, state: Tensor) -> None:
+        """Let the update under way end at `state`, which another process's `next_state` was."""
         self._set(state)
         self._has_drawn = True
 

@@ -32,7 +32,7 @@ from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
-from ding_like.policy.sharing import GradNoise
+from ding_like.policy.sharing import GradNoise, Moving
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array, Config, Info, State
@@ -107,7 +107,7 @@ class ValueBasedPolicy(EpsilonPolicy):
         "learn.loss": ("mse", "huber"),
         "learn.backend": ("auto", "autograd"),
     }
-    config_types = {**Policy.config_types, "learn.target_theta": (float, int)}
+    config_types = {"learn.target_theta": (float, int)}
     config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
 
     @classmethod
@@ -164,13 +164,7 @@ class ValueBasedPolicy(EpsilonPolicy):
 
     # ---- acting
 
-    def _init_collect(self) -> None:
-        self._collect_actor = self._epsilon_greedy()
-
-    def _init_eval(self) -> None:
-        self._eval_actor = self._epsilon_greedy()
-
-    def _epsilon_greedy(self) -> ForwardActor:
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
         # Partial and not lambda: a deep copy must run the copied network.
         expected = partial(_expected, self._family, self._model)
         twin = self._numpy_twin(self._model)
@@ -205,12 +199,6 @@ class ValueBasedPolicy(EpsilonPolicy):
         """Return the part of a model that the loss of values trains: all of it, or an algorithm says what else does."""
         return model
 
-    def _uniform_rows(self, rows: int, *shape: int) -> Tensor:
-        """Return numbers in [0, 1) [B, ...] for a minibatch of so many rows; of several learners', each has its own."""
-        assert self._noise is not None, "a policy that draws overrides _draws"
-        share = self._share
-        return self._noise.uniform((rows * share.num_learners, *shape))[share.rank * rows : (share.rank + 1) * rows]
-
     def _predictions(self, model: nn.Module) -> NetworkForward:
         return NetworkForward(partial(self._family.predict, model), self._numpy_twin(model), self._device)
 
@@ -244,15 +232,12 @@ class ValueBasedPolicy(EpsilonPolicy):
     # Any: what the family makes of targets.
     def _fill(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Any, Array | None]:
         """Fill the gradient by autograd; return (loss, values to log, targets, priorities [B] if they are wanted)."""
-        self._params.zero_grad()
+        self._params.follow()
         with torch.no_grad():
             target = self._td_target(rows)
         chosen, values = self._chosen(rows)
         each = self._family.loss(chosen, target)
-        loss = weighted_mean(each.loss, self._weight(rows))
-        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
-        loss = loss.detach()
-        self._params.loss.copy_(loss)
+        loss = self._params.backward(weighted_mean(each.loss, self._weight(rows)))
         return loss, values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
 
     # Any: what the family makes of targets.
@@ -298,40 +283,26 @@ class ValueBasedPolicy(EpsilonPolicy):
     def _grad_modules(self) -> dict[str, nn.Module]:
         return {"model": self._model, "target": self._target_model}
 
-    def _grad_numbers(self) -> State:
-        return {} if self._noise is None else {"noise": self._noise.state}
-
-    def _load_grad_numbers(self, numbers: State) -> None:
-        if self._noise is not None:
-            self._noise.load(numbers["noise"])
-
-    def _grad_moves(self) -> State:
-        return {} if self._noise is None else {"noise": self._noise.drawn}
-
-    def _load_grad_moves(self, moves: State) -> None:
-        if self._noise is not None:
-            self._noise.load_drawn(moves["noise"])
+    def _moving(self) -> dict[str, Moving]:
+        return {} if self._noise is None else {"generator": self._noise}
 
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]
 
     def _state_dict_learn(self) -> State:
-        state: State = {
-            "model": self._model.state_dict(),
+        return {
+            **super()._state_dict_learn(),
             "target_model": self._target_model.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "num_updates": self._num_updates,
         }
-        return state if self._noise is None else {**state, "generator": self._noise.state}
 
-    def _load_state_dict_learn(self, state: Mapping[str, Any]) -> None:
-        self._load_model(state["model"])
+    def _load_state_dict_learn(self, state: State) -> None:
+        super()._load_state_dict_learn(state)
         self._target_model.load_state_dict(state.get("target_model", state["model"]))
         # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer.
         if "optimizer" in state:
             self._optimizer.load_state_dict(state["optimizer"])
-        if self._noise is not None and "generator" in state:
-            self._noise.load(state["generator"])
         self._num_updates = state.get("num_updates", 0)
 
 

@@ -6,6 +6,7 @@ B is the batch, T the steps of a sequence.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -124,13 +125,13 @@ def normalise(x: TensorOrArray) -> TensorOrArray:
     return (x - mean) / (std + 1e-8)
 
 
+@dataclass
 class RunningStd:
     """Standard deviation of all numbers seen so far (Chan et al. 1983); 1 before the first."""
 
-    def __init__(self) -> None:
-        self._count = 0
-        self._mean = 0.0
-        self._square_sum = 0.0  # of deviations from the mean
+    _count: int = 0
+    _mean: float = 0.0
+    _square_sum: float = 0.0  # of deviations from the mean
 
     def update(self, values: Array) -> None:
         """Take in more numbers [N]."""
@@ -156,10 +157,10 @@ class RunningStd:
             "square_sum": torch.tensor(self._square_sum, dtype=torch.float64),
         }
 
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned, as tensors, arrays or numbers."""
-        self._count, self._mean = int(state["count"]), float(state["mean"])
-        self._square_sum = float(state["square_sum"])
+    @classmethod
+    def from_state(cls, state: State) -> RunningStd:
+        """Return what `state_dict` was called of; the state may hold tensors, arrays or numbers."""
+        return cls(int(state["count"]), float(state["mean"]), float(state["square_sum"]))
 
 
 class A2CLoss(NamedTuple):

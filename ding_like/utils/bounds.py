@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from easydict import EasyDict
@@ -63,11 +63,11 @@ FINITE = Bounds()
 ANY_NUMBER = Bounds(may_be_infinite=True)
 
 
-def bounds_of(cls: type[object]) -> Iterator[tuple[str, Bounds]]:
-    """Yield (path, bounds) of a class's settings; the bounds of a sub-class replace those of its bases."""
-    merged: dict[str, Bounds] = {}
+def declared(cls: type[object], name: str) -> dict[str, Any]:
+    """Return what a class declares by path under a name, `config_bounds` say, with what its base classes declare."""
+    merged: dict[str, Any] = {}
     for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions
-        own = vars(base).get("config_bounds", {})
+        own = vars(base).get(name, {})
         if isinstance(own, Mapping):
             merged |= own
-    yield from merged.items()
+    return merged

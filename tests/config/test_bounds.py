@@ -12,7 +12,7 @@ from ding_like.config import compile_config
 from ding_like.config.parts import ENV_BOUNDS, ENV_TEMPLATE, PARTS, TOP_BOUNDS, TOP_TEMPLATE, class_defaults
 from ding_like.config.tree import leaves
 from ding_like.errors import ConfigError
-from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, bounds_of
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, declared
 from ding_like.worker.replay_buffer.buffer import PresetBuffer
 
 
@@ -29,12 +29,14 @@ def is_number(value: object) -> bool:
 
 
 def test_every_number_of_a_class_has_bounds_that_its_default_keeps() -> None:
-    buffer = {f"other.replay_buffer.{path}": each for path, each in bounds_of(PresetBuffer)}  # a policy's section
+    buffer = {
+        f"other.replay_buffer.{path}": each for path, each in declared(PresetBuffer, "config_bounds").items()
+    }  # a policy's section
     wrong = {}
     for name, cls in registered():
-        bounds = dict(bounds_of(cls)) | buffer
+        bounds = declared(cls, "config_bounds") | buffer
         defaults = dict(leaves(class_defaults(cls)))
-        typed = {path for path, types in getattr(cls, "config_types", {}).items() if {int, float} & set(types)}
+        typed = {path for path, types in declared(cls, "config_types").items() if {int, float} & set(types)}
         without = {path for path, value in defaults.items() if is_number(value)} | typed
         outside = {path: value for path, value in defaults.items() if path in bounds and not bounds[path].hold(value)}
         if without - bounds.keys() or outside:

@@ -237,6 +237,6 @@ def test_a_run_collects_sequences_at_random_first_and_counts_env_steps() -> None
     policy: Any = serial_pipeline((dict(exp_name="exp", env=envs, policy=section), create), seed=0, max_env_step=200)
 
     # A turn is 8 sequences of up to 4 steps, and 2 updates for 8 * 4 steps together.
-    turns = policy._progress.rows / 32
+    turns = policy._progress.now.rows / 32
     assert turns == int(turns) and 4 <= turns <= 8
     assert policy._get_nonfinite_steps() == 0

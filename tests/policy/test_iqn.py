@@ -63,7 +63,7 @@ def slow_losses(policy: Any, batch: TransitionBatch, *, double: bool, kappa: flo
     online, target = twin.get_attribute("model").double(), twin._target_model.double()
     if policy.cfg.type == "iqn":
         twin._noise.begin()
-        drawn_target, drawn = twin._uniform_rows(ROWS, 4).double(), twin._uniform_rows(ROWS, 5).double()
+        drawn_target, drawn = twin._draw(ROWS, 4).double(), twin._draw(ROWS, 5).double()
 
     def ask(
         model: Any, obs: torch.Tensor, fractions: torch.Tensor | None
@@ -135,8 +135,8 @@ def test_the_gradient_of_values_equals_finite_differences(name: str) -> None:
     if name == "fqf":
         policy._fraction_params.rebuild()
     batch = in_float64(rows())
-    draw = policy._uniform_rows
-    policy._uniform_rows = lambda *shape: draw(*shape).double()
+    draw = getattr(policy, "_draw", None)
+    policy._draw = lambda *shape: draw(*shape).double()
     policy.grad(batch)
 
     # FQF proposes fractions from the encoder's features, a way that the gradient of values does not take.
@@ -204,9 +204,9 @@ def test_learners_draw_for_the_whole_batch_and_take_their_rows() -> None:
     for rank, policy in enumerate(pair):
         policy.set_share(Share(rank, 2))
 
-    whole = alone._uniform_rows(ROWS, 3)
+    whole = alone._draw(ROWS, 3)
 
-    assert torch.equal(torch.cat([policy._uniform_rows(ROWS // 2, 3) for policy in pair]), whole)
+    assert torch.equal(torch.cat([policy._draw(ROWS // 2, 3) for policy in pair]), whole)
 
 
 def test_each_update_draws_fractions_of_its_own() -> None:

@@ -108,7 +108,7 @@ def test_the_auxiliary_gradient_equals_finite_differences(kind, is_masked):
 def test_values_are_in_the_critics_unit_where_it_counts_in_deviations():
     plain, scaled = make_policy(), make_policy(learn=dict(value_norm=True))
     batch = aux_batch(plain)
-    scaled._returns.update(np.array([0.0, 4.0]))  # a deviation of 2
+    scaled._returns.now.update(np.array([0.0, 4.0]))  # a deviation of 2
 
     one = plain.grad(batch.with_columns(return_=batch["return_"] / 2))[0]
     other = scaled.grad(batch)[0]
@@ -164,7 +164,7 @@ def test_after_every_second_batch_all_rows_since_are_learned_from_again():
         for epoch in range(3):
             part = seen[3 + 6 * epoch : 9 + 6 * epoch]
             assert rows_of(part) == rows_of([first, second])
-        assert policy._kept == ()
+        assert policy._kept.now == ()
 
 
 def test_the_policy_that_is_kept_is_that_at_the_beginning_of_the_phase():
@@ -191,8 +191,8 @@ def test_rows_that_wait_are_copies():
     updates(policy, batch)
     batch["obs"][:] = 7.0
 
-    assert np.array_equal(policy._kept[0]["obs"], before)
-    assert set(policy._kept[0].columns) == {"obs", "value", "return_"}
+    assert np.array_equal(policy._kept.now[0]["obs"], before)
+    assert set(policy._kept.now[0].columns) == {"obs", "value", "return_"}
 
 
 @pytest.mark.parametrize("key", ["aux_freq", "aux_train_epoch"])

@@ -122,7 +122,7 @@ def test_gamma_may_stand_where_di_engine_has_it():
 @torch.no_grad()
 def slow_loss(policy, batch):
     """Go row by row, as the paper says."""
-    learn, scale = policy._cfg.learn, policy._returns.std if policy._cfg.learn.value_norm else 1.0
+    learn, scale = policy._cfg.learn, policy._returns.now.std if policy._cfg.learn.value_norm else 1.0
     advantage = batch["advantage"].astype(float)
     if learn.adv_norm is True:
         advantage = (advantage - advantage.mean()) / advantage.std()
@@ -161,7 +161,7 @@ LEARN = {
 def test_loss_equals_a_slow_walk_over_rows(kind, learn, backend):
     policy = make_policy(learn=dict(backend=backend, **LEARN[learn]), **KINDS[kind])
     batch = make_batch(policy)
-    policy._returns.update(np.array([0.0, 4.0]))
+    policy._returns.now.update(np.array([0.0, 4.0]))
     with torch.no_grad():  # another policy than the one that acted, so that ratios leave the clip range
         policy._params.data_vector.add_(0.3 * torch.randn_like(policy._params.data_vector))
 
@@ -405,7 +405,7 @@ def test_weights_alone_start_with_a_fresh_optimizer():
     fresh.learn_mode.load_state_dict({"model": trained.get_attribute("model").state_dict()})
 
     assert torch.equal(fresh._params.data_vector, trained._params.data_vector)
-    assert fresh._progress.rows == 0
+    assert fresh._progress.now.rows == 0
 
 
 # ---- off-policy

@@ -238,7 +238,7 @@ def test_in_float64_the_loss_equals_a_slow_walk_and_its_gradient_finite_differen
 
 def test_values_count_in_the_unit_of_the_returns() -> None:
     plain, scaled = make(CASES["ppo_recurrent"]), make(CASES["ppo_recurrent"], learn=dict(value_norm=True))
-    scaled._returns.update(np.array([0.0, 8.0]))
+    scaled._returns.now.update(np.array([0.0, 8.0]))
 
     first, second = batch_of(plain), batch_of(scaled)
 

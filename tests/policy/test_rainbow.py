@@ -117,7 +117,7 @@ def drawn(policy: RainbowPolicy) -> dict[str, Any]:
     noise, size = copy.deepcopy(policy._noise), policy.get_attribute("model").noise_size
     noise.begin()
     uses = ("target", "judge", "online") if policy._cfg.double else ("target", "online")
-    return {"judge": None, **{use: noise.normal((size,)).tolist() for use in uses}}
+    return {"judge": None, **{use: noise.normal(size).tolist() for use in uses}}
 
 
 @pytest.mark.parametrize("backend", ["auto", "autograd"])

@@ -34,7 +34,7 @@ def test_a_policy_in_di_engines_style_is_refused() -> None:
 
 def draws_after(noise: GradNoise) -> torch.Tensor:
     noise.begin()
-    return noise.normal((5,))
+    return noise.normal(5)
 
 
 def test_a_state_of_another_kind_of_device_seeds_this_one() -> None:

@@ -146,9 +146,7 @@ def test_running_deviation_is_that_of_everything_seen(seed, sizes):
         running.update(part)
 
     everything = np.concatenate(parts)
-    again = RunningStd()
-    again.load_state_dict(running.state_dict())
-    assert again.std == running.std
+    assert RunningStd.from_state(running.state_dict()).std == running.std
 
     assert running.std == pytest.approx(everything.std() if len(everything) > 1 else 1.0)
 

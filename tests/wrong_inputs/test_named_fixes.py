@@ -22,6 +22,7 @@ from ding_like.pipeline.parallel.settings import SystemConfig
 from ding_like.pipeline.ranks.settings import RankSettings
 from ding_like.pipeline.ray.settings import RaySettings
 from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.utils.bounds import declared
 from ding_like.utils.imports import EXTRA_OF, install_hint, pip_line
 from ding_like.utils.registries import TRACKER_REGISTRY
 from tests.wrong_inputs.messages import ROOT, Text, calls_of, commands, texts
@@ -140,7 +141,7 @@ def known_keys() -> set[str]:
         }
         for name in part.registry.names():
             cls = part.registry.get(name)
-            own = [*(path for path, _ in leaves(class_defaults(cls))), *getattr(cls, "config_types", {})]
+            own = [*(path for path, _ in leaves(class_defaults(cls))), *declared(cls, "config_types")]
             found |= {
                 join(part.path, path) for path in [*own, *getattr(cls, "config_free", ()), "type", "import_names"]
             }

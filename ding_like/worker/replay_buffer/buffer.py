@@ -17,7 +17,7 @@ from ding_like.data.schema import Schema
 from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, Config, Report, SampleUnit, Section, State
-from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable, bounds_of
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable, declared
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.machine import check_buffer_memory
@@ -610,7 +610,7 @@ class PresetBuffer(ReplayBuffer):
         Raises ConfigError for a number out of bounds.
         """
         full = deep_merge({**PresetBuffer.config, **cls.config}, cfg)
-        for path, bounds in bounds_of(cls):
+        for path, bounds in declared(cls, "config_bounds").items():
             value: Any = full
             for key in path.split("."):
                 value = value.get(key)
