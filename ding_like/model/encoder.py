@@ -282,30 +282,17 @@ def build_encoder(
 
     None takes the encoder's own default. Raises ConfigError if `kernel_size` or `stride` is given without images.
     """
-    if isinstance(obs_shape, Mapping):
-        given = {"kernel_size": kernel_size, "stride": stride}
-        convolutions = {name: value for name, value in given.items() if value is not None}
-        if convolutions and not has_images(obs_shape):
-            raise _no_images(obs_shape)
-        return MixedEncoder(obs_shape, hidden_size_list, activation=activation, norm_type=norm_type, **convolutions)
-    shape = as_sizes("obs_shape", obs_shape)
-    if len(shape) == 3:
-        return ConvEncoder(
-            shape,
-            NATURE_SIZES if hidden_size_list is None else hidden_size_list,
-            kernel_size=kernel_size,
-            stride=stride,
-            activation=activation,
-            norm_type=norm_type,
+    if not (kernel_size is None and stride is None) and not has_images(obs_shape):
+        raise ConfigError(
+            f"kernel_size and stride are for images (C, H, W), but obs_shape is {obs_shape}; leave them out"
         )
-    if kernel_size is not None or stride is not None:
-        raise _no_images(shape)
-    sizes = VECTOR_SIZES if hidden_size_list is None else hidden_size_list
-    return FCEncoder(shape, sizes, activation=activation, norm_type=norm_type)
-
-
-def _no_images(obs_shape: ObsShape) -> ConfigError:
-    return ConfigError(f"kernel_size and stride are for images (C, H, W), but obs_shape is {obs_shape}; leave them out")
+    given = {"hidden_size_list": hidden_size_list, "kernel_size": kernel_size, "stride": stride}
+    settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # of each its own
+    settings.update(activation=activation, norm_type=norm_type)
+    if isinstance(obs_shape, Mapping):
+        return MixedEncoder(obs_shape, **settings)
+    shape = as_sizes("obs_shape", obs_shape)
+    return ConvEncoder(shape, **settings) if len(shape) == 3 else FCEncoder(shape, **settings)
 
 
 def check_obs_shape(batch_shape: Sequence[int], obs_shape: tuple[int, ...]) -> None:

@@ -497,17 +497,13 @@ class NumpyGrad:
     def _bind(self) -> None:
         self._params.follow()
         self._params.attach_grads()
-        grads = {id(p): p.grad.numpy() for p in self._module.parameters() if p.grad is not None}
-        if not self._can_bind():
+        if not (can_differentiate(self._module) or is_plain_iqn(self._module)):
             raise SchemaError(
                 f"{type(self._module).__name__} is not made of plain layers in float32 on the CPU; use autograd for it "
                 "(policy.learn.backend='autograd')"
             )
-        self._make_layers(grads)
+        self._make_layers({id(p): p.grad.numpy() for p in self._module.parameters() if p.grad is not None})
         self._address = self._params.data_vector.data_ptr()
-
-    def _can_bind(self) -> bool:
-        return can_differentiate(self._module)
 
     def _make_layers(self, grads: dict[int, Array]) -> None:
         self._network = Network(self._module, grads)
@@ -548,9 +544,6 @@ class NumpyIQN(NumpyGrad):
     B is the batch, N the number of fractions, A that of actions, D the width of the encoder's features. Quantiles are
     [B, N, A] here, as the head's matrix product leaves them.
     """
-
-    def _can_bind(self) -> bool:
-        return is_plain_iqn(self._module)
 
     def _make_layers(self, grads: dict[int, Array]) -> None:
         model: Any = self._module

@@ -35,8 +35,8 @@ from ding_like.model.layers import (
 from ding_like.types import Array
 from ding_like.utils.registries import MODEL_REGISTRY
 
-# Constructors take the arguments of QNetwork beside their own, each of its own type: hence `settings: Any`. What they
-# set before QNetwork's constructor are numbers that it needs, no layers.
+# Constructors take the arguments of QNetwork beside their own, each of its own type: hence Any. What they set before
+# QNetwork's constructor are numbers that it needs, no layers.
 
 
 class QNetwork(nn.Module):
@@ -111,10 +111,7 @@ def one_action(action_shape: int | Sequence[int], *, model: str) -> int:
 class DQN(QNetwork):
     """Network of DQN: the value of every action."""
 
-    def q(self, x: ObsTensor) -> Tensor:
-        """Return the action values [B, A] of observations [B, O...], a tensor or a dict of them."""
-        values: Tensor = self.head(self.encoder(x))
-        return values
+    q = QNetwork.points  # [B, A]
 
     def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': action values [B, A]}."""
@@ -132,10 +129,7 @@ class C51DQN(QNetwork):
 
     def __init__(
         self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = None,
-        *,
+        *args: Any,
         v_min: float = -10.0,
         v_max: float = 10.0,
         n_atom: int = 51,
@@ -143,13 +137,11 @@ class C51DQN(QNetwork):
         **settings: Any,
     ) -> None:
         self.num_points = n_atom
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, dueling=dueling, **settings)
+        super().__init__(*args, dueling=dueling, **settings)
         self.v_min, self.v_max, self.n_atom = float(v_min), float(v_max), n_atom
         self.register_buffer("support", torch.linspace(self.v_min, self.v_max, n_atom), persistent=False)
 
-    def logits(self, x: ObsTensor) -> Tensor:
-        """Return logits [B, A, N] of observations [B, O...], a tensor or a dict of them."""
-        return self.points(x)
+    logits = QNetwork.points  # [B, A, N]
 
     def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': expected returns [B, A], 'distribution': probabilities [B, A, N]}."""
@@ -166,24 +158,13 @@ class QRDQN(QNetwork):
 
     tau: Tensor
 
-    def __init__(
-        self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = None,
-        *,
-        num_quantiles: int = 32,
-        dueling: bool = False,
-        **settings: Any,
-    ) -> None:
+    def __init__(self, *args: Any, num_quantiles: int = 32, dueling: bool = False, **settings: Any) -> None:
         self.num_points = num_quantiles
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, dueling=dueling, **settings)
+        super().__init__(*args, dueling=dueling, **settings)
         self.num_quantiles = num_quantiles
         self.register_buffer("tau", (torch.arange(num_quantiles) + 0.5) / num_quantiles, persistent=False)
 
-    def quantiles(self, x: ObsTensor) -> Tensor:
-        """Return quantiles [B, A, N] of observations [B, O...], a tensor or a dict of them."""
-        return self.points(x)
+    quantiles = QNetwork.points  # [B, A, N]
 
     def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': expected returns [B, A], 'q': quantiles [B, A, N], 'tau': their fractions [N]}."""
@@ -217,10 +198,7 @@ class RainbowDQN(QNetwork):
 
     def __init__(
         self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = None,
-        *,
+        *args: Any,
         distributional: bool = True,
         noise: bool = True,
         v_min: float = -10.0,
@@ -230,7 +208,7 @@ class RainbowDQN(QNetwork):
     ) -> None:
         self.num_points = n_atom if distributional else None
         self.linear = NoisyLinear if noise else nn.Linear
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, **settings)
+        super().__init__(*args, **settings)
         self.distributional = distributional
         self.v_min, self.v_max, self.n_atom = float(v_min), float(v_max), n_atom
         self.noise_size = self.head.noise_size
@@ -288,10 +266,7 @@ class IQN(QNetwork):
 
     def __init__(
         self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = None,
-        *,
+        *args: Any,
         num_quantiles: int = 32,
         quantile_embedding_size: int = 128,
         dueling: bool = False,
@@ -299,7 +274,7 @@ class IQN(QNetwork):
     ) -> None:
         self.num_quantiles = as_sizes("num_quantiles", num_quantiles)[0]
         self._num_cosines = as_sizes("quantile_embedding_size", quantile_embedding_size)[0]
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, dueling=dueling, **settings)
+        super().__init__(*args, dueling=dueling, **settings)
 
     def _build_middle(self, width: int) -> int:
         self.embedding = CosineEmbedding(self._num_cosines, width)
@@ -417,10 +392,7 @@ class DRQN(QNetwork):
 
     def __init__(
         self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        encoder_hidden_size_list: Sequence[int] | None = None,
-        *,
+        *args: Any,
         lstm_type: LSTMType = "normal",
         lstm_hidden_size: int | None = None,
         res_link: bool = False,
@@ -429,7 +401,7 @@ class DRQN(QNetwork):
         if lstm_type not in _CELLS:
             raise ConfigError(f"lstm_type is {lstm_type!r}; expected 'normal', 'pytorch' or 'gru'")
         self._cell_type, self._hidden_size, self._res_link = _CELLS[lstm_type], lstm_hidden_size, res_link
-        super().__init__(obs_shape, action_shape, encoder_hidden_size_list, **settings)
+        super().__init__(*args, **settings)
 
     def _build_middle(self, width: int) -> int:
         hidden = width if self._hidden_size is None else self._hidden_size

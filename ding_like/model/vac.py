@@ -286,13 +286,8 @@ class PPG(VAC):
     `settings` are VAC's. Source: Cobbe et al. 2021, section 2.
     """
 
-    def __init__(
-        self,
-        obs_shape: ObsShape,
-        action_shape: int | Sequence[int],
-        **settings: Any,  # of each keyword its own
-    ) -> None:
-        super().__init__(obs_shape, action_shape, share_encoder=False, **settings)
+    def __init__(self, *args: Any, **settings: Any) -> None:  # of each argument its own
+        super().__init__(*args, share_encoder=False, **settings)
         self.aux_head = copy.deepcopy(self.critic_head)
 
     def actor_and_aux(self, x: ObsTensor) -> tuple[Tensor, Tensor]:

@@ -81,29 +81,31 @@ class C51Policy(DQNPolicy):
         return CategoricalValue(*attributes_of(self._model, "v_min", "v_max", "n_atom", policy=self._cfg.type))
 
 
-@POLICY_REGISTRY.register("qrdqn")
-class QRDQNPolicy(DQNPolicy):
-    """Q-learning of quantiles of returns."""
+class QuantilePolicy(DQNPolicy):
+    """Q-learning of quantiles of returns, by their Huber loss."""
 
-    model_methods: tuple[ModelMethod, ...] = (
-        ModelMethod("quantiles", gives=("B A N",)),
-        ModelMethod("num_quantiles", None),
-    )
     config: dict[str, Any] = dict(
-        type="qrdqn",
         learn=dict(
             # Difference at which the Huber loss turns from a square into a straight line.
             kappa=1.0,
         ),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "learn.kappa": ABOVE_0,
-    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.kappa": ABOVE_0}
     config_types = {"learn.kappa": (int, float)}
     config_unused: ClassVar[Mapping[str, str]] = {
         "learn.loss": "quantiles are compared by Huber's loss: see learn.kappa"
     }
 
+
+@POLICY_REGISTRY.register("qrdqn")
+class QRDQNPolicy(QuantilePolicy):
+    """Q-learning of quantiles of returns at fixed fractions."""
+
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("quantiles", gives=("B A N",)),
+        ModelMethod("num_quantiles", None),
+    )
+    config: dict[str, Any] = dict(type="qrdqn")
     model_name = "qrdqn"
 
     # Any: whatever a family makes predictions of.

@@ -35,20 +35,19 @@ if TYPE_CHECKING:
     from ding_like.model.layers import ObsTensor
 
 
+Columns: TypeAlias = dict[str, Array]  # of rows, by name
+
+
 class Choose(Protocol):
     """What turns a network's output into columns of rows, `action` among them."""
 
-    def __call__(
-        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
-    ) -> dict[str, Array]: ...
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns: ...
 
 
 class EpsilonGreedy:
     """Choice of the best action by its value, or with probability `eps` of the setting (default 0) any legal one."""
 
-    def __call__(
-        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
-    ) -> dict[str, Array]:
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action` int64, [R] of values [R, A]; of a team's [R, N, A] it is [R, N], drawn for each member."""
         greedy = greedy_action(output, mask)
         eps = setting.get("eps", 0.0)
@@ -73,9 +72,7 @@ class GaussianNoise:
     action_range: ActionRange
     noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
 
-    def __call__(
-        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
-    ) -> dict[str, Array]:
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action` [R, A] in the env's units."""
         sigma = setting.get("noise_sigma", self.noise_sigma)
         if not isinstance(sigma, float) or sigma != 0.0:
@@ -98,9 +95,7 @@ class HybridEpsilonGreedy:
     num_choices: int
     noise_sigma: float = 0.0  # unless the setting says another: one for all, or one per lane [R]
 
-    def __call__(
-        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
-    ) -> dict[str, Array]:
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action` [R, 1 + P] in the env's units, of values and parameters in [-1, 1] side by side [R, K + P].
 
         Every call that explores takes 2 + 2 P numbers per row from `rng`, whatever comes of them.
@@ -136,9 +131,7 @@ class SquashedGaussian:
     action_range: ActionRange
     is_random: bool
 
-    def __call__(
-        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
-    ) -> dict[str, Array]:
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action` [R, A] in the env's units, of mean and log sigma side by side [R, 2 A]."""
         mean, log_sigma = np.split(output, 2, axis=1)
         if self.is_random:
@@ -158,9 +151,7 @@ class OfFamily:
     is_greedy: bool
     with_log_prob: bool = True  # False: rows need no more than the action
 
-    def __call__(
-        self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting
-    ) -> dict[str, Array]:
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action` [R, ...]; unless greedy, also `log_prob` [R] and, of continuous actions, `action_raw`."""
         if mask is not None:
             self.family.check_mask(mask)
@@ -289,7 +280,12 @@ class LaneState:
 
     def take(self, lanes: Array, is_first: Array) -> dict[str, Array]:
         """Return fresh columns [R, S...] of `lanes` [R], the initial state where `is_first` [R]."""
-        self.grow(int(lanes.max()) + 1 if len(lanes) else 0)
+        num_lanes = int(lanes.max()) + 1 if len(lanes) else 0
+        for name, column in self._columns.items():
+            missing = num_lanes - len(column)
+            if missing > 0:
+                new = np.broadcast_to(self._initial[name], (missing, *self._initial[name].shape))
+                self._columns[name] = np.concatenate([column, new])
         self.reset(lanes[is_first])
         return {name: column.take(lanes, axis=0) for name, column in self._columns.items()}
 
@@ -313,14 +309,6 @@ class LaneState:
         for name, column in self._columns.items():
             column[lanes[lanes < len(column)]] = self._initial[name]
 
-    def grow(self, num_lanes: int) -> None:
-        """Have room for so many lanes, the new ones with the initial state; `take` sees to it for those it is asked."""
-        for name, column in self._columns.items():
-            missing = num_lanes - len(column)
-            if missing > 0:
-                new = np.broadcast_to(self._initial[name], (missing, *self._initial[name].shape))
-                self._columns[name] = np.concatenate([column, new])
-
     def state_dict(self) -> State:
         return {name: column.copy() for name, column in self._columns.items()}
 
@@ -339,7 +327,7 @@ class ForwardActor:
 
     def __init__(self, forward: Forward, choose: Choose, *, noise_size: int = 0) -> None:
         self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/forward.py`
-        self._choose = choose
+        self.choose = choose  # among the network's outputs
         self._noise_size = noise_size
         self._remembers = bool(forward.initial_state)
         self._state = LaneState(forward.initial_state)
@@ -357,17 +345,12 @@ class ForwardActor:
         if self._noise_size:
             given = {"noise": factorised_noise(len(lanes), self._noise_size, rng=rng)}
         if not self._remembers:
-            return self._choose(self.forward(obs, given)[0], mask, rng, setting)
+            return self.choose(self.forward(obs, given)[0], mask, rng, setting)
         state = self._state.take(lanes, is_first)
         output, after = self.forward(obs, {**given, **state})
         self._state.put(lanes, after)
-        chosen = self._choose(output, mask, rng, setting)
+        chosen = self.choose(output, mask, rng, setting)
         return {**chosen, **{f"state/{name}": column for name, column in state.items()}}
-
-    @property
-    def choose(self) -> Choose:
-        """What chooses among the network's outputs."""
-        return self._choose
 
     def reset(self, lanes: Array | None = None) -> None:
         """Forget the recurrent state of these lanes, or of all."""

@@ -140,12 +140,8 @@ class IMPALAPolicy(OnPolicyActorCritic):
     # ---- learning
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
-        """Yield the batch itself; the schedules count it as the env steps that it stands for."""
-        learn, n_sample = self._cfg.learn, self._cfg.collect.n_sample
-        # update_per_collect batches follow each n_sample sequences.
-        share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
-        self._begin_train(batch, num_rows=share * len(batch) * self._unroll_len)
-        yield self._own_rows(batch)
+        """Yield the batch itself."""
+        yield self._one_update(batch, steps_per_row=self._unroll_len)
 
     def part_of(self, minibatch: TransitionBatch, share: Share) -> tuple[TransitionBatch, float]:
         """Return (the sequences of one share of a minibatch, what their steps count among those of all)."""

@@ -44,7 +44,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.obs import split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_networks import NumpyIQN, NumpyProposal, is_plain_iqn
-from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.dqn import QuantilePolicy
 from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.optimizer import FlatOptimizer, build_rule
@@ -71,20 +71,8 @@ class Asked(NamedTuple):
     weights: Array  # [B or 1, N]
 
 
-class ImplicitQuantilePolicy(DQNPolicy):
+class ImplicitQuantilePolicy(QuantilePolicy):
     """Q-learning of quantiles at any fractions, by their Huber loss; a model's `q` acts and chooses next actions."""
-
-    config: dict[str, Any] = dict(
-        learn=dict(
-            # Difference at which the Huber loss turns from a square into a straight line.
-            kappa=1.0,
-        ),
-    )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "learn.kappa": ABOVE_0,
-    }
-    config_types = {"learn.kappa": (int, float)}
-    config_unused: ClassVar[Mapping[str, str]] = {"learn.loss": "the loss is that of quantiles, with learn.kappa"}
 
     # ---- what an algorithm says. Any: observations as the model takes them
 
@@ -196,10 +184,7 @@ class IQNPolicy(ImplicitQuantilePolicy):
         "learn.num_quantiles": FROM_1,
         "learn.num_target_quantiles": FROM_1,
     }
-    config_types = {
-        "learn.num_quantiles": (int,),
-        "learn.num_target_quantiles": (int,),
-    }
+    config_types = {"learn.num_quantiles": (int,), "learn.num_target_quantiles": (int,)}
 
     model_name = "iqn"
 

@@ -86,9 +86,7 @@ class OffPolicyActorCritic(Policy):
         collect=dict(n_sample=8),
         other=dict(replay_buffer=dict(replay_buffer_size=100000)),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "learn.target_theta": SHARE_ABOVE_0,
-    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.target_theta": SHARE_ABOVE_0}
     config_types = {"learn.learning_rate": (float, int)}
     action_spaces = ("Box",)
 

@@ -257,6 +257,14 @@ class OnPolicyActorCritic(Policy):
         rows = self._progress.now.rows
         self._progress.next = Progress(rows + num_rows, begun=rows)
 
+    def _one_update(self, batch: TransitionBatch, *, steps_per_row: int = 1) -> TransitionBatch:
+        """Begin to train on a batch of a replay buffer, which schedules count as the env steps that it stands for."""
+        learn, n_sample = self._cfg.learn, self._cfg.collect.n_sample
+        # update_per_collect batches follow each n_sample rows.
+        share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
+        self._begin_train(batch, num_rows=share * len(batch) * steps_per_row)
+        return self._own_rows(batch)
+
     def _now(self, schedule: Schedule) -> float:
         """Return what a schedule says for the update under way."""
         return schedule(int(self._progress.next.begun))

@@ -64,18 +64,7 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
             # Standard deviation of the exploration noise; 1 is half of a parameter's range.
             noise_sigma=0.1,
         ),
-        other=dict(
-            eps=dict(
-                # How the probability of a random action falls: "exp" or "linear".
-                type="exp",
-                # Probability of a random choice with random parameters at the first env step.
-                start=1.0,
-                # Probability of a random choice with random parameters in the end.
-                end=0.05,
-                # Env steps: the time constant of "exp", or where "linear" reaches `end`.
-                decay=10000,
-            ),
-        ),
+        other=dict(eps=dict(start=1.0, end=0.05)),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.learning_rate_dis": ABOVE_0,

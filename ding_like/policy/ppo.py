@@ -286,9 +286,5 @@ class PPOOffPolicy(PPOPolicy):
                 )
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
-        """Yield the batch itself; the schedules count it as the env steps that it stands for."""
-        learn, n_sample = self._cfg.learn, self._cfg.collect.n_sample
-        # update_per_collect batches follow each n_sample env steps.
-        share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
-        self._begin_train(batch, num_rows=share * len(batch))
-        yield self._own_rows(batch)
+        """Yield the batch itself."""
+        yield self._one_update(batch)

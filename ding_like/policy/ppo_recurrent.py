@@ -55,9 +55,7 @@ class PPORecurrentPolicy(PPOPolicy):
             seq_len=32,
         ),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "learn.seq_len": FROM_1,
-    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.seq_len": FROM_1}
     action_spaces = OnPolicyActorCritic.action_spaces
     config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "the gradient of a recurrent network is autograd's"}
 

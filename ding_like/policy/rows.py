@@ -68,14 +68,12 @@ def nstep_rows(rollout: Rollout, *, nstep: int, gamma: float) -> tuple[Transitio
     window = nstep_return(columns["reward"][lanes.row], done, gamma=gamma, n=nstep, valid=lanes.valid)
     time, lane = (window.complete & lanes.valid).nonzero()
     first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
-    rows = {name: column.take(last if _is_of_window_end(name) else first, axis=0) for name, column in columns.items()}
+    rows = {}
+    for name, column in columns.items():
+        is_of_end = name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
+        rows[name] = column.take(last if is_of_end else first, axis=0)
     rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
     return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
-
-
-def _is_of_window_end(name: str) -> bool:
-    """Tell whether a column of an n-step row comes from the last step of its window."""
-    return name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
 
 
 # Of a row's first step alone; other columns are of every step.
@@ -181,7 +179,11 @@ def episode_ends(columns: Mapping[str, Array]) -> Array:
     if episode is None or not len(lane):
         return ended
     # A lane whose steps were dropped goes on with another episode.
-    return ended | _changes(lane, episode)
+    order = lane.argsort(kind="stable")
+    changes = np.zeros(len(lane), bool)
+    same_lane = lane[order][1:] == lane[order][:-1]
+    changes[order[:-1]] = same_lane & (episode[order][1:] != episode[order][:-1])
+    return ended | changes
 
 
 def gather(columns: Mapping[str, Array], windows: Windows, *, burn_in: int, begins: Array) -> dict[str, Array]:
@@ -214,15 +216,6 @@ def _with_last(column: Array, next_column: Array, windows: Windows, num_steps: A
     obs[:, :length][~windows.valid] = 0
     obs[np.arange(count), num_steps] = next_column[windows.row[:, -1]]
     return obs
-
-
-def _changes(lane: Array, episode: Array) -> Array:
-    """Return after which steps [N] the next one of the same lane is of another episode."""
-    order = lane.argsort(kind="stable")
-    changes = np.zeros(len(lane), bool)
-    same_lane = lane[order][1:] == lane[order][:-1]
-    changes[order[:-1]] = same_lane & (episode[order][1:] != episode[order][:-1])
-    return changes
 
 
 @dataclass(frozen=True)

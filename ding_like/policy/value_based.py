@@ -42,6 +42,20 @@ from ding_like.utils.bounds import FROM_1, SHARE, SHARE_ABOVE_0, Bounds
 class EpsilonPolicy(Policy):
     """Policy whose collectors act at random with the epsilon of `other.eps` (type, start, end, decay)."""
 
+    config: dict[str, Any] = dict(
+        other=dict(
+            eps=dict(
+                # How the probability of a random action falls: "exp" or "linear".
+                type="exp",
+                # Probability of a random action at the first env step.
+                start=0.95,
+                # Probability of a random action in the end.
+                end=0.1,
+                # Env steps: the time constant of "exp", or where "linear" reaches `end`.
+                decay=10000,
+            ),
+        ),
+    )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "other.eps.start": SHARE,
         "other.eps.end": SHARE,
@@ -85,19 +99,7 @@ class ValueBasedPolicy(EpsilonPolicy):
             backend="auto",
         ),
         collect=dict(n_sample=8),
-        other=dict(
-            eps=dict(
-                # How the probability of a random action falls: "exp" or "linear".
-                type="exp",
-                # Probability of a random action at the first env step.
-                start=0.95,
-                # Probability of a random action in the end.
-                end=0.1,
-                # Env steps: the time constant of "exp", or where "linear" reaches `end`.
-                decay=10000,
-            ),
-            replay_buffer=dict(replay_buffer_size=10000),
-        ),
+        other=dict(replay_buffer=dict(replay_buffer_size=10000)),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.target_update_freq": FROM_1,

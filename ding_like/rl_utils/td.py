@@ -93,19 +93,13 @@ def q_nstep_td_error(
         )
     chosen = data.q.gather(-1, data.action.unsqueeze(-1)).squeeze(-1)
     next_value = data.next_n_q.gather(-1, data.next_n_action.unsqueeze(-1)).squeeze(-1)
-    return_ = data.reward if cum_reward else _sum_discounted(data.reward, gamma)
+    return_ = data.reward if cum_reward else torch.zeros_like(data.reward[0])
+    for step in () if cum_reward else reversed(data.reward):
+        return_ = step + gamma * return_
     discount = gamma**nstep if value_gamma is None else value_gamma
     target = nstep_td_target(return_, next_value, discount=discount, terminated=data.done.bool()).detach()
     error = F.mse_loss(chosen, target, reduction="none") if criterion is None else criterion(chosen, target)
     return (error if data.weight is None else error * data.weight).mean(), error
-
-
-def _sum_discounted(reward: Tensor, gamma: float | Tensor) -> Tensor:
-    """Return the discounted sum [B] of rewards [T, B], of which the first counts fully; `gamma` is a number or [B]."""
-    total = torch.zeros_like(reward[0])
-    for step in reversed(reward):
-        total = step + gamma * total
-    return total
 
 
 def log_softmax(logit: Tensor, mask: Tensor | None) -> Tensor:
