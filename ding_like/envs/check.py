@@ -15,10 +15,10 @@ from gymnasium import spaces
 
 from ding_like.data.hybrid_space import HybridSpace
 from ding_like.envs.di_engine_style import DiEngineStyleEnv, as_lane_env
-from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space
+from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
 from ding_like.errors import DingError, EnvError
-from ding_like.types import EnvAction, EnvFn, EnvLike, EnvObs, State
+from ding_like.types import EnvAction, EnvLike, EnvObs, State
 from ding_like.utils.imports import describe_error
 
 __all__ = ["Finding", "check_env"]
@@ -63,75 +63,58 @@ def check_env(env: EnvLike, *, num_steps: int = 1000, seed: int = 0) -> list[Fin
     compared with the first. Besides `num_steps` steps, some hundreds are played for seeding and speed. Every env is
     closed, also a given one. A DingError of the function is raised: an unknown id, a missing package.
     """
-    report = Report()
+    found: dict[tuple[str, ...], Finding] = {}
     is_made = hasattr(env, "step") and not isinstance(env, type)
     try:
-        check = EnvCheck(report, _adapt(report, env) if is_made else _make(report, env), seed)
+        check = EnvCheck(found, env, seed, is_made=is_made)
         try:
             check.check_spaces()
             check.play(num_steps)
             if check.check_seeding() and not is_made:
-                check.compare_with(EnvCheck(report, _make(report, env), seed))
+                check.compare_with(EnvCheck(found, env, seed))
             check.check_speed()
             check.check_rendering()
         finally:
             check.close()
     except UncheckableError:
-        pass  # the report has the reason
-    return report.findings()
-
-
-def _make(report: Report, make: EnvFn) -> AnyEnv:
-    try:
-        env = make()
-    except DingError:
-        raise  # an unknown id, a missing package, a wrapper that does not fit
-    except Exception as error:  # an env may raise anything; it goes into the report
-        fix = "fix the constructor, or give it the arguments that it needs"
-        raise report.stop("constructor", f"it raised {describe_error(error)}", "an env", fix) from error
-    return _adapt(report, env)
-
-
-def _adapt(report: Report, env: EnvLike) -> AnyEnv:
-    try:
-        return as_lane_env(env)
-    except EnvError as error:
-        fix = "class MyEnv(gymnasium.Env): ..., with observation_space and action_space set in the constructor"
-        raise report.stop("environment", str(error), "a gymnasium.Env or a BaseEnv", fix) from error
-
-
-class Report:
-    """Findings of a check; one that is found again is counted."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, ...], Finding] = {}
-
-    def add(self, level: Level, topic: str, seen: str, expected: str = "", fix: str = "") -> None:
-        """Add a finding; those that differ in `seen` only are one."""
-        key = (level, topic, expected, fix)
-        old = self._found.get(key)
-        new = Finding(level, topic, seen, expected, fix)
-        self._found[key] = new if old is None else replace(old, count=old.count + 1)
-
-    def stop(self, topic: str, seen: str, expected: str, fix: str) -> UncheckableError:
-        """Add a fault after which nothing can be checked, and return the exception to raise."""
-        self.add("fault", topic, seen, expected, fix)
-        self.add("note", "check", "it ended at a fault; there may be more behind it", fix="fix that and check again")
-        return UncheckableError(seen)
-
-    def findings(self) -> list[Finding]:
-        """Return all findings, faults first, each level in the order of discovery."""
-        return [each for level in _LEVELS for each in self._found.values() if each.level == level]
+        pass  # the findings have the reason
+    return [each for level in _LEVELS for each in found.values() if each.level == level]
 
 
 class EnvCheck:
-    """Checks of one env, whose findings go into a report."""
+    """Checks of one env; what they find is added to `found`, and counted where it is found again."""
 
-    def __init__(self, report: Report, env: AnyEnv, seed: int) -> None:
-        self._add, self._stop = report.add, report.stop
-        self._env = env
+    def __init__(
+        self, found: dict[tuple[str, ...], Finding], env: EnvLike, seed: int, *, is_made: bool = False
+    ) -> None:
+        """Take an env that `is_made`, or make one. Raises UncheckableError where there is none."""
+        self._found = found
         self._seed = seed
         self._last: tuple[Any, Any] | None = None  # the last observation as the env gave it, and a copy
+        try:
+            made = env if is_made else env()
+        except DingError:
+            raise  # an unknown id, a missing package, a wrapper that does not fit
+        except Exception as error:  # an env may raise anything; it goes into the findings
+            fix = "fix the constructor, or give it the arguments that it needs"
+            raise self._stop("constructor", f"it raised {describe_error(error)}", "an env", fix) from error
+        try:
+            self._env = as_lane_env(made)
+        except EnvError as error:
+            fix = "class MyEnv(gymnasium.Env): ..., with observation_space and action_space set in the constructor"
+            raise self._stop("environment", str(error), "a gymnasium.Env or a BaseEnv", fix) from error
+
+    def _add(self, level: Level, topic: str, seen: str, expected: str = "", fix: str = "") -> None:
+        """Add a finding; those that differ in `seen` only are one."""
+        new = Finding(level, topic, seen, expected, fix)
+        old = self._found.get(key := (level, topic, expected, fix))
+        self._found[key] = new if old is None else replace(old, count=old.count + 1)
+
+    def _stop(self, topic: str, seen: str, expected: str, fix: str) -> UncheckableError:
+        """Add a fault after which nothing can be checked, and return the exception to raise."""
+        self._add("fault", topic, seen, expected, fix)
+        self._add("note", "check", "it ended at a fault; there may be more behind it", fix="fix that and check again")
+        return UncheckableError(seen)
 
     # --- calls, as managers make them
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 import gymnasium
@@ -49,11 +48,7 @@ Self = TypeVar("Self", bound="BaseEnvManager")
 _NOTHING = np.zeros(0, np.int64)
 
 # DI-engine's key -> ours; None, which is no deadline there, leaves ours at its default.
-_RENAMED = {
-    "step_timeout": "step_timeout_s",
-    "reset_timeout": "reset_timeout_s",
-    "connect_timeout": "launch_timeout_s",
-}
+_RENAMED = {"step_timeout": "step_timeout_s", "reset_timeout": "reset_timeout_s", "connect_timeout": "launch_timeout_s"}
 # Keys that name the manager's class.
 _NAMES = frozenset(("type", "import_names", "cfg_type"))
 
@@ -173,10 +168,6 @@ class BaseEnvManager:
             timesteps[lane] = BaseEnvTimestep(_row(current, lane), nothing, False, {"abnormal": True})
         return timesteps
 
-    def launch(self, reset_param: ResetParam | None = None) -> None:
-        """Reset every env for the first time."""
-        self.reset(reset_param)
-
     def reset(self, reset_param: ResetParam | None = None) -> None:
         """Begin new episodes: in all envs, which get their full number again, or in those that `reset_param` names.
 
@@ -198,6 +189,8 @@ class BaseEnvManager:
             self.array_manager.reset(np.array(seeded), seeds=[seeds[index] for index in seeded], options=options)
         if others:
             self.array_manager.reset(np.array(others), options=options)
+
+    launch = reset
 
     def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
         """Seed the next resets: env i from `seed + i`, or from its own number of a list or dict."""
@@ -264,9 +257,7 @@ class BaseEnvManager:
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -365,7 +356,6 @@ def _row(obs: Obs, row: int) -> Any:
 
 # DI-engine's names of our wrappers' arguments.
 _ARGUMENTS = {"n_frames": "stack_size", "reward_discount": "gamma", "max_limit": "max_episode_steps"}
-_RETURN: dict[str, Any] = {"type": "eval_episode_return"}
 _LISTS = ("default", "mujoco_default", "gym_hybrid_default", "atari_default")
 
 # DI-engine's names of our wrappers; those with other arguments are functions below.
@@ -534,12 +524,12 @@ def get_default_wrappers(env_wrapper_name: str, env_id: str | None = None, calle
     if env_wrapper_name not in _LISTS:
         raise ConfigError(f"env_wrapper is {env_wrapper_name!r}; expected one of {', '.join(_LISTS)}, or a list.")
     if env_wrapper_name != "atari_default":
-        return [dict(_RETURN)]
+        return [{"type": "eval_episode_return"}]
     is_training = caller == "collector"
     return [
         {"type": "noop_reset", "noop_max": 30},
         {"type": "max_and_skip", "skip": 4},
-        dict(_RETURN),
+        {"type": "eval_episode_return"},
         *([{"type": "episodic_life"}] if is_training else []),
         {"type": "fire_reset"},
         {"type": "warp_frame", "size": 84},

@@ -69,7 +69,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         "wrappers": [],
     }
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "max_episode_steps": Bounds(1, also=(-1,)),  # -1: no limit, in gymnasium
+        "max_episode_steps": Bounds(1, also=(-1,))  # -1: no limit, in gymnasium
     }
     config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
     config_types: ClassVar[dict[str, tuple[type, ...]]] = {
@@ -105,13 +105,8 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
 
         Managers that make envs of an id themselves read it. A sub-class with keys of its own translates them there.
         """
-        if (cls.step, cls.reset, cls.__init__) != (
-            gymnasium.Wrapper.step,
-            gymnasium.Wrapper.reset,
-            GymnasiumEnv.__init__,
-        ):
-            return None
-        return {**cls.config, **cfg}
+        inherited = gymnasium.Wrapper.step, gymnasium.Wrapper.reset, GymnasiumEnv.__init__
+        return {**cls.config, **cfg} if (cls.step, cls.reset, cls.__init__) == inherited else None
 
     @classmethod
     def fitted_config(cls, cfg: Config) -> Config:
@@ -122,7 +117,7 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
         wrappers = cfg.get("wrappers", ())
         if cls is not GymnasiumEnv or not re.fullmatch(_GRID_WORLDS, str(cfg.get("env_id"))):
             return cfg
-        if any(_takes_text(each.get("type") if isinstance(each, Mapping) else each) for each in wrappers):
+        if any(_takes_text(str(each.get("type") if isinstance(each, Mapping) else each)) for each in wrappers):
             return cfg
         one_time_info(
             f"env.env_id '{cfg['env_id']}' observes a dict with text: the run takes its image, the view (wrapper "
@@ -136,22 +131,17 @@ class GymnasiumEnv(Configurable, gymnasium.Wrapper[Any, Any, Any, Any]):
 
         None where it has none, and where the config or a sub-class asks for more than such an env offers.
         """
-        plain = cls.plain_config(cfg)
-        if plain is None:
+        own = cls.plain_config(cfg)
+        if own is None or own["wrappers"] or own["render_mode"] or not env_spec(own["env_id"]).vector_entry_point:
             return None
-        cfg = plain
-        if cfg["wrappers"] or cfg["render_mode"] or env_spec(cfg["env_id"]).vector_entry_point is None:
-            return None
-        limit = {} if cfg["max_episode_steps"] is None else {"max_episode_steps": cfg["max_episode_steps"]}
-        return {"id": cfg["env_id"], "vectorization_mode": "vector_entry_point", **cfg["kwargs"], **limit}
+        limit = {} if own["max_episode_steps"] is None else {"max_episode_steps": own["max_episode_steps"]}
+        return {"id": own["env_id"], "vectorization_mode": "vector_entry_point", **own["kwargs"], **limit}
 
 
-def _takes_text(wrapper: Any) -> bool:  # Any: what a user wrote
+def _takes_text(name: str) -> bool:
     """Return whether a wrapper may take a dict with text: some that are known, and all of a user's own."""
-    name = str(wrapper)
-    if name in _TAKE_TEXT or ":" in name:
-        return True
-    return name in ENV_WRAPPER_REGISTRY and not ENV_WRAPPER_REGISTRY.get(name).__module__.startswith("ding_like.")
+    is_ours = name in ENV_WRAPPER_REGISTRY and ENV_WRAPPER_REGISTRY.get(name).__module__.startswith("ding_like.")
+    return name in _TAKE_TEXT or ":" in name or (name in ENV_WRAPPER_REGISTRY and not is_ours)
 
 
 def make_id(cfg: Config) -> AnyEnv:
@@ -171,7 +161,10 @@ def make_id(cfg: Config) -> AnyEnv:
             warnings.filterwarnings("ignore", message=".*render_mode=")
             return gymnasium.make(spec, max_episode_steps=cfg["max_episode_steps"], disable_env_checker=True, **kwargs)
     except (gymnasium.error.DependencyNotInstalled, ModuleNotFoundError) as error:
-        raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {_missing(error)}") from error
+        # The line that installs it is in gymnasium's message of its own packages only.
+        hint = install_hint(error)
+        missing = f"{error.__cause__ or error}{hint}" if hint else str(error)
+        raise EnvError(f"env '{cfg['env_id']}' needs a package that is not installed: {missing}") from error
     except TypeError as error:
         message = str(error).partition(" was raised from the environment creator")[0]
         raise ConfigError(
@@ -192,12 +185,6 @@ def _taken(spec: EnvSpec, given: Iterable[str]) -> str:
     if set(given) <= set(named):
         return ""
     return f". It takes: {', '.join(named) or 'no arguments'}; give env.kwargs none but these."
-
-
-def _missing(error: Exception) -> str:
-    """Return what is missing and the line that installs it; gymnasium's message does not name our extras."""
-    hint = install_hint(error)
-    return f"{error.__cause__ or error}{hint}" if hint else str(error)
 
 
 def env_spec(env_id: str) -> EnvSpec:

@@ -10,7 +10,6 @@ import traceback
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Any, ClassVar, SupportsFloat, TypeVar
 
 import numpy as np
@@ -236,12 +235,7 @@ def close_envs(envs: Mapping[int, AnyEnv]) -> None:
 
 
 def play_again(
-    env: AnyEnv,
-    *,
-    seed: int,
-    options: Info | None,
-    actions: Iterable[EnvAction],
-    note: Callable[[EnvAction], None],
+    env: AnyEnv, *, seed: int, options: Info | None, actions: Iterable[EnvAction], note: Callable[[EnvAction], None]
 ) -> EnvObs:
     """Reset an env with `seed`, play `actions` again, and return the last observation; `note` is called before each."""
     obs, _ = env.reset(seed=seed, options=options)
@@ -410,12 +404,7 @@ class ArrayEnvManager(Configurable, ABC):
         for saved, now in zip(lanes, self.wrapper_states(), strict=False):  # a vector env has none
             if not saved["can_replay"]:
                 saved["wrappers"] = now
-        return {
-            "is_launched": self._is_launched,
-            "dynamic": self._dynamic,
-            "lanes": lanes,
-            "obs": copy_obs(self.obs),
-        }
+        return {"is_launched": self._is_launched, "dynamic": self._dynamic, "lanes": lanes, "obs": copy_obs(self.obs)}
 
     def load_state_dict(self, state: State) -> None:
         """Bring every lane back by resetting it with its seed and playing its actions again.
@@ -476,9 +465,7 @@ class ArrayEnvManager(Configurable, ABC):
     def __enter__(self: Self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _check_open(self) -> None:
@@ -525,16 +512,16 @@ NO_LANES = constant(np.zeros(0, np.int64))
 
 def without_lanes(batch: StepBatch, failed: list[int]) -> StepBatch:
     """Return the batch less the rows of `failed` lanes, which are listed as dropped."""
-    kept = np.flatnonzero(~np.isin(batch.lanes, failed))
-    return StepBatch(
-        lanes=batch.lanes[kept],
-        next_obs=take_lanes(batch.next_obs, kept),
-        reward=batch.reward[kept],
-        terminated=batch.terminated[kept],
-        truncated=batch.truncated[kept],
-        info={lane: info for lane, info in batch.info.items() if lane not in failed},
-        dropped=np.union1d(batch.dropped, np.array(failed, np.int64)),
-    )
+    dropped = np.union1d(batch.dropped, np.array(failed, np.int64))
+    return rows_of(batch, np.flatnonzero(~np.isin(batch.lanes, failed)))._replace(dropped=dropped)
+
+
+def rows_of(batch: StepBatch, rows: Array) -> StepBatch:
+    """Return some rows of a batch, with the infos of their lanes."""
+    obs, lanes = take_lanes(batch.next_obs, rows), batch.lanes[rows]
+    infos = {lane: batch.info[lane] for lane in lanes.tolist() if lane in batch.info}
+    flags = batch.terminated[rows], batch.truncated[rows]
+    return StepBatch(lanes, obs, batch.reward[rows], *flags, infos, batch.dropped)
 
 
 def rows_equal(left: Obs, right: Obs) -> Array:

@@ -15,15 +15,8 @@ import numpy as np
 from ding_like.data.obs import take_lanes
 from ding_like.data.space_json import space_from_json, space_to_json
 from ding_like.envs.game import Game, GameStep, as_game
-from ding_like.envs.manager.base import ArrayEnvManager, _row
-from ding_like.envs.manager.process import (
-    WorkerProcess,
-    describe_failure,
-    failure_of,
-    pickle_env_fns,
-    serve,
-    stop_all,
-)
+from ding_like.envs.manager.base import ArrayEnvManager, _row, rows_of
+from ding_like.envs.manager.process import WorkerProcess, describe_failure, failure_of, pickle_env_fns, serve, stop_all
 from ding_like.errors import EnvError
 from ding_like.types import (
     Actor,
@@ -67,18 +60,24 @@ class GameEnvManager(ArrayEnvManager):
 
     def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         settings = {**self.config, **(cfg or {})}
-        self._env_fn = _in_processes(env_fn, settings) if settings["subprocess"] else list(env_fn)
+        self._env_fn = list(env_fn)
+        if settings["subprocess"]:
+            times = {name: float(settings[name]) for name in ("step_timeout_s", "reset_timeout_s")}
+            self._env_fn = [functools.partial(GameProcess, make, **times) for make in pickle_env_fns(env_fn)]
         if not self._env_fn:
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._games: list[Game] = []
         try:
             for make in self._env_fn:
                 self._games.append(as_game(make()))
-            self._check_alike()
+            first = self._games[0]
+            for index, game in enumerate(self._games):
+                spaces = (game.num_players, game.observation_space, game.action_space)
+                if spaces != (first.num_players, first.observation_space, first.action_space):
+                    raise EnvError(f"game {index} has other players or spaces than game 0; give equal envs.")
         except BaseException:
             self._close_envs()
             raise
-        first = self._games[0]
         self.num_players = first.num_players
         super().__init__(len(self._games) * self.num_players, {**(cfg or {}), "resume_replay_steps": 0})
         self.num_envs = len(self._games)
@@ -91,13 +90,6 @@ class GameEnvManager(ArrayEnvManager):
         self._has_moved = np.zeros(self.num_lanes, bool)  # and has not seen the game since
         self._is_done = np.zeros(self.num_lanes, bool)  # in the open game
         self._reward = np.zeros(self.num_lanes, np.float64)  # since its last move
-
-    def _check_alike(self) -> None:
-        first = self._games[0]
-        for index, game in enumerate(self._games):
-            spaces = (game.num_players, game.observation_space, game.action_space)
-            if spaces != (first.num_players, first.observation_space, first.action_space):
-                raise EnvError(f"game {index} has other players or spaces than game 0; give equal envs.")
 
     @property
     def obs(self) -> Obs:
@@ -131,16 +123,10 @@ class GameEnvManager(ArrayEnvManager):
                 self._lanes[first].record_crash(error)
                 dropped += range(first, first + self.num_players)
                 self._begin_game(game, self._lanes[first].draw_seed(), make_anew=True)
-        rows = np.array([lane for lane, _, _ in closed], np.int64)
-        batch = StepBatch(
-            lanes=rows,
-            next_obs=take_lanes(self._next_obs, rows),
-            reward=self._reward[rows].astype(np.float32),
-            terminated=np.array([terminated for _, terminated, _ in closed], bool),
-            truncated=np.array([truncated for _, _, truncated in closed], bool),
-            info=infos,
-            dropped=np.array(dropped, np.int64),
-        )
+        rows, terminated, truncated = np.array(closed, np.int64).reshape(-1, 3).T.copy()
+        obs, reward = take_lanes(self._next_obs, rows), self._reward[rows].astype(np.float32)
+        flags = terminated.astype(bool), truncated.astype(bool)
+        batch = StepBatch(rows, obs, reward, *flags, infos, np.array(dropped, np.int64))
         self._reward[rows] = 0.0
         self._has_moved[rows] = False
         self.ended_games = [game for game in moves if self._begin_next_if_over(game)]
@@ -179,7 +165,10 @@ class GameEnvManager(ArrayEnvManager):
         for player in np.flatnonzero(is_to_move | is_over).tolist():
             lane = first + player
             self._write_next(lane, answer.obs[player])
-            self._check_finite(lane)
+            if not np.isfinite(self._reward[lane]):
+                raise self._nonfinite(game, "reward")
+            if not self._layout.all_finite(_row(self._next_obs, lane)):
+                raise self._nonfinite(game, "observation")
             if self._has_moved[lane]:
                 mine.append((lane, terminated[player], truncated[player]))
                 if answer.info:
@@ -189,12 +178,6 @@ class GameEnvManager(ArrayEnvManager):
         self._ready[lanes] = is_to_move
         for player in answer.to_move:
             self._write(first + player, answer.obs[player])
-
-    def _check_finite(self, lane: int) -> None:
-        if not np.isfinite(self._reward[lane]):
-            raise self._nonfinite(lane // self.num_players, "reward")
-        if not self._layout.all_finite(_row(self._next_obs, lane)):
-            raise self._nonfinite(lane // self.num_players, "observation")
 
     def _begin_next_if_over(self, game: int) -> bool:
         first = game * self.num_players
@@ -249,12 +232,6 @@ class GameEnvManager(ArrayEnvManager):
     def _close_envs(self) -> None:
         for game in self._games:
             game.close()
-
-
-def _in_processes(env_fn: Sequence[EnvFn], cfg: Config) -> list[EnvFn]:
-    """Return callables that make the same games in processes of their own. Raises EnvError for what cannot be sent."""
-    times = {"step_timeout_s": float(cfg["step_timeout_s"]), "reset_timeout_s": float(cfg["reset_timeout_s"])}
-    return [functools.partial(GameProcess, make, **times) for make in pickle_env_fns(env_fn)]
 
 
 # Of importing what the game needs and making it; a reset's deadline may be much shorter.
@@ -482,25 +459,18 @@ class VersusManager:
     def _seen(self, answer: StepBatch, own: Array) -> StepBatch:
         """Return the rows of the seen players, by game; in games that ended another player is seen next."""
         rows = np.flatnonzero(own[answer.lanes // self._players] == answer.lanes)
-        lanes = answer.lanes[rows] // self._players
-        done = answer.terminated[rows] | answer.truncated[rows]
-        self._return[lanes] += answer.reward[rows]
+        seen = rows_of(answer, rows)
+        lanes = seen.lanes // self._players
+        done = seen.terminated | seen.truncated
+        self._return[lanes] += seen.reward
         ended = lanes[done & self._is_counted[lanes]]
         self._results += np.sign(self._return[ended]).astype(int).tolist()
         dropped = np.unique(answer.dropped // self._players)
-        info = {lane // self._players: info for lane, info in answer.info.items() if own[lane // self._players] == lane}
         over = [*self._games.ended_games, *dropped.tolist()]
         self._side[over] = (self._side[over] + 1) % self._players
         self._begin(over)
-        return StepBatch(
-            lanes=lanes,
-            next_obs=take_lanes(answer.next_obs, rows),
-            reward=answer.reward[rows],
-            terminated=answer.terminated[rows],
-            truncated=answer.truncated[rows],
-            info=info,
-            dropped=dropped,
-        )
+        info = {lane // self._players: told for lane, told in seen.info.items()}
+        return seen._replace(lanes=lanes, info=info, dropped=dropped)
 
     # --- saved state
 

@@ -78,7 +78,8 @@ class GymVectorEnvManager(ArrayEnvManager):
         except BaseException:
             self.close()
             raise
-        self._takes_lane_seeds = self._takes_seed_per_lane()
+        # Whether the vector env resets lanes by a mask, each with a seed or None of its own.
+        self._takes_lane_seeds = isinstance(self._vector, (SyncVectorEnv, _AleVector))
         self.lane_seeds = self._takes_lane_seeds and self._mode is AutoresetMode.DISABLED
         if not self.lane_seeds:
             logger.info("%s cannot bring back single lanes: a resumed run begins new episodes", self._vector)
@@ -89,7 +90,9 @@ class GymVectorEnvManager(ArrayEnvManager):
         self._are_all_ready = True
 
     def _make(self) -> AnyVectorEnv:
-        entry = _vector_entry(self._env_fn)
+        config = self._config_of_all()
+        find = None if config is None else getattr(env_class(config), "vector_entry", None)
+        entry: Section | None = None if find is None else find(config)
         if entry is not None:
             return gymnasium.make_vec(num_envs=self.num_envs, **entry)
         mode = _parse_mode(self._cfg["autoreset_mode"] or AutoresetMode.DISABLED)
@@ -97,13 +100,14 @@ class GymVectorEnvManager(ArrayEnvManager):
             [functools.partial(make_lane_env, make) for make in self._env_fn], copy=False, autoreset_mode=mode
         )
 
+    def _config_of_all(self) -> Config | None:
+        """Return the config that all lanes have, None where they have several, or none."""
+        first, *others = [config_of(make) for make in self._env_fn]
+        return None if any(other != first for other in others) else first
+
     def _read_obs(self, obs: EnvObs) -> Obs:
         """Return the vector env's observations as memory that it does not write into later."""
         return self._layout.from_batch(obs, copy=not self._gives_fresh_memory)
-
-    def _takes_seed_per_lane(self) -> bool:
-        """Return whether the vector env resets lanes by a mask, each with a seed or None of its own."""
-        return isinstance(self._vector, SyncVectorEnv)
 
     def _autoreset_mode(self) -> AutoresetMode:
         declared, asked = self._vector.metadata.get("autoreset_mode"), self._cfg["autoreset_mode"]
@@ -135,8 +139,9 @@ class GymVectorEnvManager(ArrayEnvManager):
         is_full = in_order and self._are_all_ready
         broken_off = NO_LANES if is_full else self._let_idle_drift(chosen)
         taken = self._actions.for_envs(actions, len(chosen))
-        if not is_full:
-            taken = self._among_random_ones(chosen, taken)
+        if not is_full:  # random ones for the rest
+            given, taken = taken, self._random_actions(self._rng)
+            taken[chosen] = given
         if self.lane_seeds:
             for lane, action in zip(self._lanes, self._actions.split(taken), strict=True):
                 lane.journal.append(action)
@@ -154,17 +159,14 @@ class GymVectorEnvManager(ArrayEnvManager):
         ended = np.flatnonzero(done).tolist()
         self._obs = true_obs = self._read_obs(obs)
         if ended and self._mode is AutoresetMode.SAME_STEP:
-            true_obs = self._with_final_obs(ended, info["final_obs"])
-        batch = StepBatch(
-            lanes=chosen,
-            # Where nothing is going to be written into it, `obs` itself is handed out: frames are large.
-            next_obs=true_obs if is_full and not ended else take_lanes(true_obs, chosen),
-            reward=np.array(reward, np.float32)[chosen],
-            terminated=terminated[chosen],
-            truncated=truncated[chosen],
-            info=_infos(info, chosen.tolist(), done) if info else {},
-            dropped=broken_off,
-        )
+            true_obs = copy_obs(self._obs)
+            write = self._layout.writer(true_obs)
+            for index in ended:
+                write(index, _at(info["final_obs"], index))
+        # Where nothing is going to be written into it, `obs` itself is handed out: frames are large.
+        next_obs = true_obs if is_full and not ended else take_lanes(true_obs, chosen)
+        rewards, infos = np.array(reward, np.float32)[chosen], _infos(info, chosen.tolist(), done) if info else {}
+        batch = StepBatch(chosen, next_obs, rewards, terminated[chosen], truncated[chosen], infos, broken_off)
         failed = self._failed_lanes(batch)
         if ended or failed or not self._are_all_ready:
             failed = self._begin_episodes(done, failed)
@@ -186,19 +188,8 @@ class GymVectorEnvManager(ArrayEnvManager):
         self._update_ready()
         return broken_off
 
-    def _among_random_ones(self, chosen: Array, actions: Array) -> Array:
-        """Return actions for all lanes: `actions` for the chosen ones, random ones for the rest."""
-        filled = self._actions.for_envs(self._actions.sample(self._rng, self.num_lanes), self.num_lanes)
-        filled[chosen] = actions
-        return filled
-
-    def _with_final_obs(self, ended: list[int], final_obs: Any) -> Obs:
-        """Return a copy of `obs` in which ended lanes hold the true last observation (same-step autoreset)."""
-        true_obs = copy_obs(self._obs)
-        write = self._layout.writer(true_obs)
-        for index in ended:
-            write(index, _at(final_obs, index))
-        return true_obs
+    def _random_actions(self, rng: np.random.Generator) -> Array:
+        return self._actions.for_envs(self._actions.sample(rng, self.num_lanes), self.num_lanes)
 
     def _begin_episodes(self, done: Array, failed: list[int]) -> list[int]:
         """Begin new episodes in lanes that are done, at once or after their dummy step.
@@ -309,12 +300,8 @@ class GymVectorEnvManager(ArrayEnvManager):
             self._lanes[index].record_reset(seed)
 
     def state_dict(self) -> State:
-        return {
-            **super().state_dict(),
-            "is_adrift": self._is_adrift.copy(),
-            "is_open": self._is_open.copy(),
-            "rng": rng_state(self._rng),
-        }
+        flags = {"is_adrift": self._is_adrift.copy(), "is_open": self._is_open.copy()}
+        return {**super().state_dict(), **flags, "rng": rng_state(self._rng)}
 
     def _restore(self, state: State) -> list[int]:
         set_rng_state(self._rng, state["rng"])
@@ -347,7 +334,7 @@ class GymVectorEnvManager(ArrayEnvManager):
                 self._reset_some(begin)
             if time == total:
                 return
-            actions = self._actions.for_envs(self._actions.sample(rng, self.num_lanes), self.num_lanes)
+            actions = self._random_actions(rng)
             playing = [index for index in self._all if time >= starts[index]]
             for index in playing:
                 actions[index] = stretches[index][time - starts[index]]
@@ -379,16 +366,6 @@ def _parse_mode(value: object) -> AutoresetMode:
         return AutoresetMode(value)
     except ValueError as error:
         raise ConfigError(f"autoreset mode is {value!r}; expected one of {_MODES}.") from error
-
-
-def _vector_entry(env_fn: Sequence[EnvFn]) -> Section | None:
-    """Return the arguments of `gymnasium.make_vec` if all lanes have one config with a vectorised entry point."""
-    first, *others = [config_of(make) for make in env_fn]
-    if first is None or any(cfg != first for cfg in others):
-        return None
-    find = getattr(env_class(first), "vector_entry", None)
-    entry: dict[str, Any] | None = None if find is None else find(first)
-    return entry
 
 
 def _at(value: Any, index: int) -> Any:
@@ -441,9 +418,7 @@ class NativeManager(GymVectorEnvManager):
         # Threads that step envs; 0: as many as there are cores.
         "num_threads": 0,
     }
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "num_threads": FROM_0,
-    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"num_threads": FROM_0}
     name: ClassVar[str]
     _gives_fresh_memory = True
 
@@ -452,10 +427,10 @@ class NativeManager(GymVectorEnvManager):
 
         Raises ConfigError where a library that makes its own envs cannot make these.
         """
-        first, *others = [config_of(make) for make in self._env_fn]
-        read = None if first is None else getattr(env_class(first), "plain_config", None)
-        config: dict[str, Any] | None = None if read is None else read(first)
-        if config is None or any(other != first for other in others):
+        shared = self._config_of_all()
+        read = None if shared is None else getattr(env_class(shared), "plain_config", None)
+        config: Section | None = None if read is None else read(shared)
+        if config is None:
             raise ConfigError(
                 f"env_manager type '{self.name}' makes its envs itself, from an env_id: it takes envs of type "
                 "'gymnasium', with one config for all of them. Use manager type 'subprocess' or 'base' for other envs."
@@ -663,9 +638,6 @@ class AleVectorEnvManager(NativeManager):
             **options,
         )
         return _AleVector(pool, self.num_envs, AutoresetMode.DISABLED, clip_rewards=own["clip_rewards"])
-
-    def _takes_seed_per_lane(self) -> bool:
-        return True
 
 
 class _AleVector(NativeVectorEnv):

@@ -11,7 +11,6 @@ import builtins
 import contextlib
 import faulthandler
 import fcntl
-import functools
 import json
 import mmap
 import os
@@ -131,11 +130,6 @@ def refuse_foreign(value: object) -> NoReturn:
     )
 
 
-def check_arrives(value: object) -> None:
-    """Raise EnvError if a part of `value` would arrive as its `repr`."""
-    _plain(value, refuse_foreign)
-
-
 def describe_failure(error: BaseException) -> dict[str, str]:
     """Return an exception as texts, from which `failure_of` makes an equal one without importing its class."""
     trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -253,19 +247,18 @@ def pickle_env_fns(env_fn: Sequence[EnvFn]) -> list[bytes]:
 
     Raises EnvError naming one that cannot be sent.
     """
-    return [_pickle(lane, make) for lane, make in enumerate(env_fn)]
-
-
-def _pickle(lane: int, make: EnvFn) -> bytes:
-    # Written here and read by a process that this one starts, through a file: no other pickle is ever loaded.
-    try:
-        return bytes(cloudpickle.dumps(make))
-    except Exception as error:  # __reduce__ of a user's class may raise anything
-        raise EnvError(
-            f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "
-            f"({type(error).__name__}: {error}). Give env_fn a class or function at the top of a module, a "
-            "functools.partial of one, or an EnvFactory; or use manager type 'base'."
-        ) from error
+    pickled = []
+    for lane, make in enumerate(env_fn):
+        # Written here and read by a process that this one starts, through a file: no other pickle is ever loaded.
+        try:
+            pickled.append(bytes(cloudpickle.dumps(make)))
+        except Exception as error:  # __reduce__ of a user's class may raise anything
+            raise EnvError(
+                f"env {lane} cannot be made in a process of its own: {make!r} cannot be pickled "
+                f"({type(error).__name__}: {error}). Give env_fn a class or function at the top of a module, a "
+                "functools.partial of one, or an EnvFactory; or use manager type 'base'."
+            ) from error
+    return pickled
 
 
 # --- in a worker process
@@ -287,7 +280,11 @@ def serve(read_end: int, write_end: int, life: int, start_file: int, make: Calla
     """Make a worker of the start message and answer commands until the manager closes the pipes or ends."""
     for descriptor in (read_end, write_end, life):
         os.set_inheritable(descriptor, False)
-    _die_with_the_manager(life)
+    # The system ends this process when the manager's end of the `life` pipe closes, whatever an env is doing: that is a
+    # signal of the kernel's, SIGIO, and its default is death. No lock of the interpreter is in the way, as it would be
+    # for a thread that watches.
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
     faulthandler.enable()
     # The manager decides when its envs end: Ctrl-C and a scheduler's SIGTERM are sent to it too. Handlers rather than
     # SIG_IGN, which programs that an env starts would inherit.
@@ -311,18 +308,6 @@ def serve(read_end: int, write_end: int, life: int, start_file: int, make: Calla
         finally:
             worker.close()
 
-
-def _die_with_the_manager(life: int) -> None:
-    """Have the system end this process when the manager's end of the `life` pipe closes, whatever an env is doing.
-
-    The end of the pipe is a signal of the kernel's, SIGIO, and its default is death: no lock of the interpreter is in
-    the way, as it would be for a thread that watches.
-    """
-    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
-
-
-# Messages and env configs are trees of many types, hence Any throughout this file.
 
 # What a process is doing with an env; each has a deadline of its own.
 STEP, RESET, MAKE, ASK = range(4)
@@ -352,7 +337,7 @@ class LaneMemory:
     after the last seeded reset is followed by a reset with `next_seed`.
     """
 
-    def __init__(self, file: int, layout: ObsLayout, actions: ActionLayout, *, num_lanes: int, num_processes: int):
+    def __init__(self, file: int, layout: ObsLayout, actions: ActionLayout, num_lanes: int, num_processes: int) -> None:
         obs = Schema.of(obs_to_columns("obs", layout.allocate(0)))
         fields = {
             **obs,
@@ -374,15 +359,9 @@ class LaneMemory:
         }
         self.obs: Obs = columns_to_obs("obs", columns)
         self.first_obs: Obs = columns_to_obs("first_obs", columns)
-        self.action = columns["action"]
-        self.reward = columns["reward"]
-        self.next_seed = columns["next_seed"]
-        self.reseed_after = columns["reseed_after"]
-        self._doing = columns["doing"]
-
-    def doing(self, process: int) -> Doing:
-        """Return the activity record of a process."""
-        return Doing(self._doing[process])
+        self.action, self.reward = columns["action"], columns["reward"]
+        self.next_seed, self.reseed_after = columns["next_seed"], columns["reseed_after"]
+        self.doing = [Doing(row) for row in columns["doing"]]  # by process
 
 
 class Doing:
@@ -417,7 +396,7 @@ class Doing:
 class EnvWorker:
     """Owner of the envs of some lanes: makes, resets, steps and replays them on command.
 
-    A command is None, which steps all lanes, or `{"do": kind, "lanes": [[lane, *arguments], ...]}`. The answer has a
+    A command is None, which steps all lanes, or `[kind, [[lane, *arguments], ...]]`. The answer has a
     dict for each lane with something to report, and is None without any: most steps report nothing. Its entries are
     `ended` (terminated, truncated), `info`, `failed` (an exception, or the name of what is not finite), `unbegun` (the
     same, of the reset that began an episode), `wrappers` (their states just before a seeded reset), `states` (the same
@@ -429,32 +408,30 @@ class EnvWorker:
         if not start.is_first:
             warnings.filterwarnings("ignore", module=r"gymnasium\.")
         self._lanes = list(start.lanes)
-        self._make = {
-            lane: functools.partial(_make_env, pickled)
-            for lane, pickled in zip(self._lanes, start.env_fns, strict=True)
-        }
+        self._pickled = dict(zip(self._lanes, start.env_fns, strict=True))
         self._envs: dict[int, AnyEnv] = {}
         self._options: dict[int, dict[str, Any] | None] = dict.fromkeys(self._lanes)
         self._since_seeded = dict.fromkeys(self._lanes, 0)  # steps since the last seeded reset
         self._reports: dict[int, dict[str, Any]] = {}
         self._spaces = start.spaces
         if start.spaces is None:
-            self._envs = {lane: make() for lane, make in self._make.items()}
-            envs = self._envs.values()
-            first = self._envs[self._lanes[0]]
-            self._layout, self._actions = ObsLayout(first.observation_space), ActionLayout(first.action_space)
-            self._spaces = [[space_to_json(env.observation_space), space_to_json(env.action_space)] for env in envs]
+            self._envs = {lane: self._make(lane) for lane in self._lanes}
+            made = [(env.observation_space, env.action_space) for env in self._envs.values()]
+            observation_space, action_space = made[0]
+            self._spaces = [list(map(space_to_json, own)) for own in made]
         else:
             observation_space, action_space = map(space_from_json, start.spaces)
-            self._layout, self._actions = ObsLayout(observation_space), ActionLayout(action_space)
-        numbers = {"num_lanes": start.num_lanes, "num_processes": start.num_processes}
-        self._memory = LaneMemory(memory_file, self._layout, self._actions, **numbers)
-        self._doing = self._memory.doing(start.number)
+        self._layout, self._actions = ObsLayout(observation_space), ActionLayout(action_space)
+        self._memory = LaneMemory(memory_file, self._layout, self._actions, start.num_lanes, start.num_processes)
+        self._doing = self._memory.doing[start.number]
         self._write = self._layout.writer(self._memory.obs)
         self._write_first = self._layout.writer(self._memory.first_obs)
         own = slice(self._lanes[0], self._lanes[-1] + 1)
         self._own_obs = _part(self._memory.obs, own)
         self._own_rewards = self._memory.reward[own]
+
+    def _make(self, lane: int) -> AnyEnv:
+        return make_lane_env(ForkingPickler.loads(self._pickled[lane]))
 
     def made(self) -> Section:
         """Return the spaces of the envs and the states of their wrappers."""
@@ -464,22 +441,17 @@ class EnvWorker:
         """Carry out one command and return the answer; None if there is nothing to report."""
         started = time.monotonic()
         self._reports = {}
-        if command is None:
-            self._step(self._lanes)
-        elif command["do"] == "step":
-            self._step([lane for (lane,) in command["lanes"]])
+        kind, lanes = ("step", [[lane] for lane in self._lanes]) if command is None else command
+        if kind == "step":
+            self._step([lane for (lane,) in lanes])
         else:
-            methods: dict[str, Callable[..., None]] = {
-                "begin": self._begin_episode,
-                "replay": self._replay,
-                "ask": self._answer,
-            }
-            for lane, *arguments in command["lanes"]:
+            methods: dict[str, Callable[..., None]]
+            methods = {"begin": self._begin_episode, "replay": self._replay, "ask": self._answer}
+            for lane, *arguments in lanes:
                 try:
-                    methods[command["do"]](lane, *arguments)
+                    methods[kind](lane, *arguments)
                 except Exception as error:  # an env or a wrapper may raise anything; the manager decides what follows
-                    name = "unbegun" if command["do"] == "begin" else "failed"
-                    self._report(lane, name, describe_failure(error))
+                    self._report(lane, "unbegun" if kind == "begin" else "failed", describe_failure(error))
         self._doing.end(time.monotonic() - started)
         return self._reports or None
 
@@ -507,7 +479,12 @@ class EnvWorker:
                 self._report(lane, "info", info)
             if terminated or truncated:
                 self._report(lane, "ended", (bool(terminated), bool(truncated)))
-                self._begin_after_episode(lane)
+                # By the rule of `Lane.seed_after_episode`, without asking the manager.
+                is_seeded = self._since_seeded[lane] >= memory.reseed_after[lane]
+                try:
+                    self._begin(lane, int(memory.next_seed[lane]) if is_seeded else None)
+                except Exception as error:  # an env may raise anything; the manager has it recreated
+                    self._report(lane, "unbegun", describe_failure(error))
         if not (self._layout.all_finite(self._own_obs) and np.isfinite(self._own_rewards).all()):
             self._find_nonfinite(lanes)
 
@@ -519,14 +496,6 @@ class EnvWorker:
                     self._report(lane, "failed", "reward")
                 elif not finite_obs[lane - self._lanes[0]]:
                     self._report(lane, "failed", "observation")
-
-    def _begin_after_episode(self, lane: int) -> None:
-        """Reset a lane by the rule of `Lane.seed_after_episode`, without asking the manager."""
-        is_seeded = self._since_seeded[lane] >= self._memory.reseed_after[lane]
-        try:
-            self._begin(lane, int(self._memory.next_seed[lane]) if is_seeded else None)
-        except Exception as error:  # an env may raise anything; the manager has it recreated
-            self._report(lane, "unbegun", describe_failure(error))
 
     def _begin_episode(
         self, lane: int, options: Info | None, wrappers: list[State], seed: int, make_anew: bool
@@ -553,7 +522,7 @@ class EnvWorker:
 
     def _make_anew(self, lane: int, wrappers: list[State]) -> None:
         self._doing.begin(lane, MAKE, time.monotonic())
-        self._envs[lane] = recreate(self._make[lane], self._envs.pop(lane, None), wrappers)
+        self._envs[lane] = recreate(lambda: self._make(lane), self._envs.pop(lane, None), wrappers)
 
     def _replay(self, lane: int, options: Info | None, wrappers: list[State], seed: int, actions: Any) -> None:
         """Bring a lane back to where it was: reset it with its seed and play its actions again."""
@@ -582,16 +551,12 @@ class EnvWorker:
 
     def _wrapper_states(self, lane: int) -> list[State]:
         states = wrapper_states(self._envs[lane])
-        check_arrives(states)
+        _plain(states, refuse_foreign)  # raises for what would arrive as its `repr`
         return states
 
     def close(self) -> None:
         """Close every env."""
         close_envs(self._envs)
-
-
-def _make_env(pickled: bytes) -> AnyEnv:
-    return make_lane_env(ForkingPickler.loads(pickled))
 
 
 def _part(obs: Obs, rows: slice) -> Obs:

@@ -181,20 +181,16 @@ class SubprocessEnvManager(ArrayEnvManager):
         except BaseException:
             self.close()
             raise
-        sizes = {"num_lanes": self.num_lanes, "num_processes": len(groups)}
-        self._memory = LaneMemory(self._memory_file, self._layout, self._actions, **sizes)
-        self._doing = [self._memory.doing(number) for number in range(len(groups))]
-        for process, doing in zip(self._processes, self._doing, strict=True):
+        self._memory = LaneMemory(self._memory_file, self._layout, self._actions, self.num_lanes, len(groups))
+        for process, doing in zip(self._processes, self._memory.doing, strict=True):
             process.doing = doing
         self._has_memory = True
 
     def _groups(self) -> list[list[int]]:
         """Return the lanes of each process: neighbours, and about as many everywhere."""
-        per_process = int(self._cfg["envs_per_process"])
-        if per_process:
+        count = self.num_lanes if self._wait_num else min(self.num_lanes, num_cores())
+        if per_process := int(self._cfg["envs_per_process"]):
             count = -(-self.num_lanes // per_process)
-        else:
-            count = self.num_lanes if self._wait_num else min(self.num_lanes, num_cores())
         return [group.tolist() for group in np.array_split(np.arange(self.num_lanes), count)]
 
     def _started(self, process: EnvProcess) -> EnvProcess:
@@ -260,15 +256,9 @@ class SubprocessEnvManager(ArrayEnvManager):
             return self._counted(batch, has_ended=False)
         lanes = self._all_lanes if is_full else np.array(sorted(self._answered), np.int64)
         flags = np.array([self._ended.get(lane, (False, False)) for lane in lanes.tolist()], bool).reshape(-1, 2)
-        batch = StepBatch(
-            lanes=lanes,
-            next_obs=take_lanes(memory.obs, lanes),
-            reward=memory.reward[lanes],
-            terminated=flags[:, 0].copy(),
-            truncated=flags[:, 1].copy(),
-            info=self._infos,
-            dropped=np.array(sorted(self._dropped), np.int64),
-        )
+        dropped = np.array(sorted(self._dropped), np.int64)
+        obs, reward = take_lanes(memory.obs, lanes), memory.reward[lanes]
+        batch = StepBatch(lanes, obs, reward, flags[:, 0].copy(), flags[:, 1].copy(), self._infos, dropped)
         self._answered, self._ended, self._infos, self._dropped = [], {}, {}, set()
         self._open_lanes()
         return self._counted(batch)
@@ -368,9 +358,9 @@ class SubprocessEnvManager(ArrayEnvManager):
         for kind in kinds:
             if tasks := waiting.get(kind):
                 is_all = kind == "step" and len(tasks) == len(process.lanes)
-                lanes = () if is_all else [[index, *self._arguments(index, task)] for index, task in tasks.items()]
+                lanes = [] if is_all else [[index, *self._arguments(index, task)] for index, task in tasks.items()]
                 process.command = Command(kind, tasks, time.monotonic())
-                process.send(None if is_all else {"do": kind, "lanes": lanes})
+                process.send(None if is_all else [kind, lanes])
                 self._num_busy += 1
                 return
 
@@ -555,9 +545,10 @@ class SubprocessEnvManager(ArrayEnvManager):
                 self._drop(index)
             self._make_anew(index, error)
         number = process.start.number
-        self._doing[number].end()
+        doing = self._memory.doing[number]
+        doing.end()
         start = process.start._replace(spaces=self._spaces[0])
-        self._processes[number] = self._started(EnvProcess(start, self._memory_file, self._doing[number]))
+        self._processes[number] = self._started(EnvProcess(start, self._memory_file, doing))
 
     def _bring_back(self, index: int, *, has_stepped: bool) -> None:
         """Restore a lane whose process has ended; `has_stepped`: its pending step was done."""
@@ -583,7 +574,7 @@ class SubprocessEnvManager(ArrayEnvManager):
 
     def _total_busy_s(self) -> float:
         """Return the seconds that all processes together have worked on commands."""
-        return sum(doing.busy_s for doing in self._doing)
+        return sum(doing.busy_s for doing in self._memory.doing)
 
     def _time_step(self, started_s: float, busy_before_s: float) -> None:
         """Add up the time of the first steps and the envs' part of it; log once which manager would be faster."""

@@ -20,7 +20,7 @@ from gymnasium.wrappers import (
 )
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from ding_like.envs.spaces import AnyEnv
+from ding_like.envs.spaces import AnyEnv, Space
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.types import Array, EnvAction, EnvObs, Info, State
 from ding_like.utils.log import one_time_info
@@ -90,12 +90,17 @@ def rescale_action(env: AnyEnv, min_action: float = -1.0, max_action: float = 1.
     return RescaleAction(env, number(min_action), number(max_action))
 
 
+def _box(space: Space, takes: str, num_axes: int | None = None, fix: str = ".") -> spaces.Box:
+    """Return a Box space. Raises ConfigError with what a wrapper `takes` for another, or one of other axes."""
+    if not isinstance(space, spaces.Box) or num_axes not in (None, len(space.shape)):
+        raise ConfigError(f"{takes}, the env has {space}{fix}")
+    return space
+
+
 @ENV_WRAPPER_REGISTRY.register("obs_transpose")
 def obs_transpose(env: AnyEnv) -> AnyEnv:
     """Show images [H, W, C] as [C, H, W], as the models take them."""
-    space = env.observation_space
-    if not isinstance(space, spaces.Box) or len(space.shape) != 3:
-        raise ConfigError(f"obs_transpose takes images [H, W, C], the env has {space}.")
+    space = _box(env.observation_space, "obs_transpose takes images [H, W, C]", 3)
     low, high = space.low.transpose(2, 0, 1), space.high.transpose(2, 0, 1)
     turned = spaces.Box(low, high, dtype=space.dtype.type)
     return TransformObservation(env, lambda image: image.transpose(2, 0, 1), turned)
@@ -107,9 +112,8 @@ def obs_select(env: AnyEnv, indices: Sequence[int]) -> AnyEnv:
 
     Raises ConfigError for observations that are no vector, and for entries that it does not have.
     """
-    space, chosen = env.observation_space, list(indices)
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1:
-        raise ConfigError(f"obs_select takes vectors, the env has {space}; flatten it first with FlattenObservation.")
+    fix = "; flatten it first with FlattenObservation."
+    space, chosen = _box(env.observation_space, "obs_select takes vectors", 1, fix), list(indices)
     if not chosen or not all(isinstance(i, int) and 0 <= i < space.shape[0] for i in chosen):
         raise ConfigError(f"obs_select: indices are {chosen}, expected some of 0 to {space.shape[0] - 1}.")
     left = spaces.Box(space.low[chosen], space.high[chosen], dtype=space.dtype.type)
@@ -207,9 +211,7 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
 @ENV_WRAPPER_REGISTRY.register("clip_action")
 def clip_action(env: AnyEnv) -> AnyEnv:
     """Clip actions to the env's Box; the action space stays as it is. Raises ConfigError for another space."""
-    space = env.action_space
-    if not isinstance(space, spaces.Box):
-        raise ConfigError(f"clip_action takes Box actions, the env has {space}.")
+    space = _box(env.action_space, "clip_action takes Box actions")
     low, high = space.low, space.high
     return TransformAction(env, lambda action: np.clip(action, low, high), space)
 
@@ -217,9 +219,7 @@ def clip_action(env: AnyEnv) -> AnyEnv:
 @ENV_WRAPPER_REGISTRY.register("stack_channels")
 def stack_channels(env: AnyEnv) -> AnyEnv:
     """Show stacked images [K, C, H, W] as one image of K * C channels. Raises ConfigError for other observations."""
-    space = env.observation_space
-    if not isinstance(space, spaces.Box) or len(space.shape) != 4:
-        raise ConfigError(f"stack_channels takes stacks of images [K, C, H, W], the env has {space}.")
+    space = _box(env.observation_space, "stack_channels takes stacks of images [K, C, H, W]", 4)
     shape = (space.shape[0] * space.shape[1], *space.shape[2:])
     flat = spaces.Box(space.low.reshape(shape), space.high.reshape(shape), dtype=space.dtype.type)
     return TransformObservation(env, lambda images: np.reshape(images, shape), flat)
@@ -323,8 +323,48 @@ ENV_WRAPPER_REGISTRY.alias("NormalizeObservation", "obs_norm")
 ENV_WRAPPER_REGISTRY.alias("NormalizeReward", "reward_norm")
 
 
+class _Normaliser:
+    """Base class of wrappers whose running statistics, in `_statistics`, are saved with the run."""
+
+    update_running_mean: bool
+    _statistics: RunningMeanStd
+    _observed: _Observed
+
+    def state_dict(self) -> State:
+        """Return the statistics; a discounted return belongs to the open episode, which is played again."""
+        rms = self._statistics
+        state = {"mean": np.array(rms.mean), "var": np.array(rms.var), "count": float(rms.count)}
+        return {**state, "is_frozen": not self.update_running_mean, **self._observed.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Load the statistics that `state_dict` returned."""
+        if "mean" in state:
+            self._load(state)
+            self.update_running_mean = not state["is_frozen"]
+        self._observed.load_state_dict(state, shape=np.shape(self._statistics.mean))
+
+    def adopt(self, states: Sequence[State]) -> None:
+        """Use the joint statistics of several wrappers from now on, as if one had seen it all, and learn no more."""
+        count = np.array([state["count"] for state in states])
+        mean, var = (np.stack([state[name] for state in states]) for name in ("mean", "var"))
+        weight = (count / count.sum()).reshape(-1, *[1] * (mean.ndim - 1))
+        joint = (weight * mean).sum(axis=0)
+        joint_var = (weight * (var + (mean - joint) ** 2)).sum(axis=0)
+        self._load({"mean": joint, "var": joint_var, "count": float(count.sum())})
+        self.update_running_mean = False
+
+    def _load(self, state: State) -> None:
+        rms, mean = self._statistics, np.array(state["mean"])
+        if mean.shape != np.shape(rms.mean):
+            raise CheckpointError(
+                f"the saved statistics have shape {mean.shape}, this env needs {np.shape(rms.mean)}; use the env and "
+                "env.wrappers of the run that saved them."
+            )
+        rms.mean, rms.var, rms.count = mean, np.array(state["var"]), float(state["count"])
+
+
 @ENV_WRAPPER_REGISTRY.register("obs_norm")
-class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
+class ObsNorm(_Normaliser, gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
     """Wrapper that normalises each number of an observation to mean 0 and variance 1, by running statistics.
 
     What is then beyond `clip` is cut: early on, with little known, a number can be far out.
@@ -342,7 +382,8 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
         super().__init__(env, epsilon)
         self.clip = clip
         # Gymnasium counts in float32, in which a mean stops changing after some ten million observations.
-        self.obs_rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
+        rms = RunningMeanStd(shape=env.observation_space.shape)  # type: ignore[no-untyped-call]
+        self.obs_rms = self._statistics = rms
         self._observed = _Observed()
 
     def observation(self, observation: EnvObs) -> EnvObs:
@@ -353,25 +394,9 @@ class ObsNorm(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
             self._observed.add(observation)
         return np.clip(super().observation(observation), -self.clip, self.clip)
 
-    def state_dict(self) -> State:
-        """Return the statistics."""
-        return {**_state_of(self.obs_rms, is_frozen=not self.update_running_mean), **self._observed.state_dict()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Load the statistics that `state_dict` returned."""
-        if "mean" in state:
-            _load(self.obs_rms, state)
-            self.update_running_mean = not state["is_frozen"]
-        self._observed.load_state_dict(state, shape=np.shape(self.obs_rms.mean))
-
-    def adopt(self, states: Sequence[State]) -> None:
-        """Use the joint statistics of several wrappers from now on and learn no more."""
-        _load(self.obs_rms, _joined(states))
-        self.update_running_mean = False
-
 
 @ENV_WRAPPER_REGISTRY.register("reward_norm")
-class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
+class RewardNorm(_Normaliser, gymnasium.wrappers.NormalizeReward[Any, Any]):
     """Wrapper that divides rewards by the standard deviation of the discounted return, by running statistics.
 
     What is then beyond `clip` is cut: the first reward of a run would be 100 times the later ones.
@@ -382,6 +407,7 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
 
     def __init__(self, env: AnyEnv, gamma: float = 0.99, epsilon: float = 1e-8, *, clip: float = 10.0) -> None:
         super().__init__(EpisodeReturn(env), gamma, epsilon)
+        self._statistics = self.return_rms
         self.clip = clip
         self._observed = _Observed()
 
@@ -403,22 +429,6 @@ class RewardNorm(gymnasium.wrappers.NormalizeReward[Any, Any]):
             reward /= math.sqrt(float(self.return_rms.var) + self.epsilon)
             reward = min(max(reward, -self.clip), self.clip)
         return obs, reward, terminated, truncated, info
-
-    def state_dict(self) -> State:
-        """Return the statistics; the discounted return belongs to the open episode, which is played again."""
-        return {**_state_of(self.return_rms, is_frozen=not self.update_running_mean), **self._observed.state_dict()}
-
-    def load_state_dict(self, state: State) -> None:
-        """Load the statistics that `state_dict` returned."""
-        if "mean" in state:
-            _load(self.return_rms, state)
-            self.update_running_mean = not state["is_frozen"]
-        self._observed.load_state_dict(state, shape=np.shape(self.return_rms.mean))
-
-    def adopt(self, states: Sequence[State]) -> None:
-        """Use the joint statistics of several wrappers from now on and learn no more."""
-        _load(self.return_rms, _joined(states))
-        self.update_running_mean = False
 
 
 class _Observed:
@@ -442,11 +452,7 @@ class _Observed:
         """Return the round with what was observed in it and taken of the one before; nothing while it is off."""
         if not self.is_on:
             return {}
-        return {
-            "round": self._round,
-            "observed": self._observer.moments._asdict(),
-            "taken": self._taken._asdict(),
-        }
+        return {"round": self._round, "observed": self._observer.moments._asdict(), "taken": self._taken._asdict()}
 
     def load_state_dict(self, state: State, *, shape: tuple[int, ...]) -> None:
         """Load a state that `state_dict` returned, or begin the round that a state names."""
@@ -462,29 +468,6 @@ class _Observed:
             self._taken = self._observer.moments
             self._observer.restart()
         self._round = int(state["round"])
-
-
-def _state_of(rms: RunningMeanStd, *, is_frozen: bool) -> State:
-    return {"mean": np.array(rms.mean), "var": np.array(rms.var), "count": float(rms.count), "is_frozen": is_frozen}
-
-
-def _load(rms: RunningMeanStd, state: State) -> None:
-    mean, var = np.array(state["mean"]), np.array(state["var"])
-    if mean.shape != np.shape(rms.mean):
-        raise CheckpointError(
-            f"the saved statistics have shape {mean.shape}, this env needs {np.shape(rms.mean)}; use the env and "
-            "env.wrappers of the run that saved them."
-        )
-    rms.mean, rms.var, rms.count = mean, var, float(state["count"])
-
-
-def _joined(states: Sequence[State]) -> State:
-    """Return the statistics of all that several have seen, as if one had seen it."""
-    count = np.array([state["count"] for state in states])
-    mean, var = (np.stack([state[name] for state in states]) for name in ("mean", "var"))
-    weight = (count / count.sum()).reshape(-1, *[1] * (mean.ndim - 1))
-    joint = (weight * mean).sum(axis=0)
-    return {"mean": joint, "var": (weight * (var + (mean - joint) ** 2)).sum(axis=0), "count": float(count.sum())}
 
 
 def moments_of(state: State) -> Moments:
