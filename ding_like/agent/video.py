@@ -35,7 +35,7 @@ from ding_like.types import Array, Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.imports import describe_error, pip_line, raised_at
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.evaluator.interaction import play_episodes
+from ding_like.worker.evaluator import play_episodes
 
 if TYPE_CHECKING:
     from PIL import Image

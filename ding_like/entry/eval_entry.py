@@ -30,7 +30,7 @@ from ding_like.utils.files import atomic_write
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import SampleSerialCollector
-from ding_like.worker.evaluator.interaction import play_episodes
+from ding_like.worker.evaluator import play_episodes
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from ding_like.policy import Policy, get_policy_cls
 from ding_like.types import Config, SampleUnit
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
-from ding_like.worker.replay_buffer.buffer import check_sample_unit, get_buffer_cls
+from ding_like.worker.replay_buffer.presets import check_sample_unit, get_buffer_cls
 
 _LIMITS = ("fraction_workers", "fraction_samples")
 

@@ -30,7 +30,7 @@ from ding_like.policy.di_engine_view import random_collect_mode
 from ding_like.types import Array, Config, EnvManager, Info, Setting
 from ding_like.worker import EpisodeSerialCollector, IBuffer, InteractionSerialEvaluator, SampleSerialCollector
 from ding_like.worker.collector.base import Samples, array_manager
-from ding_like.worker.collector.stop_rule import StopRule, whole_number
+from ding_like.worker.collector.loop import StopRule, whole_number
 
 _Worker = TypeVar("_Worker", bound="RolloutWorker")
 _WAIT_S = 1.0  # for a request of rows, before `is_done` is asked again

@@ -43,8 +43,8 @@ from ding_like.policy.sharing import mean_gradient, weaken
 from ding_like.types import Array, Config, EnvManager, Info, State
 from ding_like.utils.seeding import MAX_SEED, global_rng_state, make_rng, set_global_rng_state, set_pkg_seed
 from ding_like.worker import BaseLearner, BaseSerialCommander, create_learner
-from ding_like.worker.collector.stop_rule import StopRule, whole_number
-from ding_like.worker.evaluator.interaction import play_episodes
+from ding_like.worker.collector.loop import StopRule, whole_number
+from ding_like.worker.evaluator import play_episodes
 
 # Of the learner of a gradient worker, whose updates the run's own learner logs, checks and saves.
 _NO_HOOKS = dict.fromkeys((*BaseLearner.config["hook"], "log_reduce_after_iter"), False) | {"load_ckpt_before_run": ""}

@@ -27,7 +27,7 @@ from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.resume import Saved
 from ding_like.worker import InteractionSerialEvaluator
-from ding_like.worker.evaluator.base import EvaluationStoppedError
+from ding_like.worker.evaluator import EvaluationStoppedError
 
 logger = logging.getLogger(__name__)
 

@@ -278,7 +278,7 @@ def _new(name: str, home: str, **modules: str) -> Registry[Any]:
 
 
 _BATTLE = "worker.collector.battle"
-_EVALUATE_BATTLE = "worker.evaluator.interaction"
+_EVALUATE_BATTLE = "worker.evaluator"
 _PARALLEL = "pipeline.parallel"
 _COLLECTORS = f"{_PARALLEL}.comm_collector"
 
@@ -295,8 +295,8 @@ ENV_MANAGER_REGISTRY = _new(
 )
 MODEL_REGISTRY = _new("model", "model")
 REWARD_MODEL_REGISTRY = _new("reward_model", "reward_model")
-LEARNER_REGISTRY = _new("learner", "worker.learner.base")
-LEARNER_HOOK_REGISTRY = _new("learner_hook", "worker.learner.base")
+LEARNER_REGISTRY = _new("learner", "worker.learner")
+LEARNER_HOOK_REGISTRY = _new("learner_hook", "worker.learner")
 SERIAL_COLLECTOR_REGISTRY = _new(
     "serial_collector",
     "worker.collector",

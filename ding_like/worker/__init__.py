@@ -10,21 +10,21 @@ from ding_like.utils.imports import lazy_exports
 _NAMES = {
     "worker.collector.base": "ISerialCollector create_serial_collector get_serial_collector_cls",
     "worker.collector.battle": "BattleEpisodeSerialCollector BattleSampleSerialCollector",
-    "worker.collector.episode": "EpisodeSerialCollector",
-    "worker.collector.sample": "SampleSerialCollector",
+    "worker.collector.single": "EpisodeSerialCollector SampleSerialCollector",
     "data.rows": "to_tensor_transitions",
-    "worker.evaluator.base": "ISerialEvaluator create_serial_evaluator",
-    "worker.evaluator.interaction": "InteractionSerialEvaluator BattleInteractionSerialEvaluator VectorEvalMonitor",
-    "worker.evaluator.metric": "IMetric MetricSerialEvaluator",
-    "worker.learner.base": "BaseLearner create_learner",
-    "worker.learner.hooks": """
-        LearnerHook add_learner_hook build_learner_hook_by_cfg merge_hooks register_learner_hook
+    "worker.evaluator": """
+        BattleInteractionSerialEvaluator IMetric InteractionSerialEvaluator ISerialEvaluator MetricSerialEvaluator
+        VectorEvalMonitor create_serial_evaluator
     """,
-    "worker.replay_buffer.buffer": "IBuffer ReplayBuffer create_buffer create_pipeline_buffer get_buffer_cls",
+    "worker.learner": """
+        BaseLearner LearnerHook add_learner_hook build_learner_hook_by_cfg create_learner merge_hooks
+        register_learner_hook
+    """,
+    "worker.replay_buffer.buffer": "IBuffer ReplayBuffer",
     "worker.replay_buffer.presets": """
-        AdvancedReplayBuffer NaiveReplayBuffer SequenceReplayBuffer PrioritisedSequenceReplayBuffer
+        AdvancedReplayBuffer EpisodeReplayBuffer NaiveReplayBuffer PrioritisedSequenceReplayBuffer SequenceReplayBuffer
+        create_buffer create_pipeline_buffer get_buffer_cls
     """,
-    "worker.replay_buffer.episode": "EpisodeReplayBuffer",
     "worker.commander": "BaseSerialCommander create_parallel_commander",
     "pipeline.parallel.coordinator": "Coordinator",
     "pipeline.parallel.learner_aggregator": "LearnerAggregator",

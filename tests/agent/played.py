@@ -14,7 +14,7 @@ from ding_like.envs.wrappers import wrapper_states
 from ding_like.pipeline.envs import build_policy, build_single_env
 from ding_like.pipeline.statistics import load_agent
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.evaluator.interaction import play_episodes
+from ding_like.worker.evaluator import play_episodes
 from tests.contracts.policy_cases import ACTING
 from tests.serve.runs import Run
 from tests.serve.toy_envs import ToyEnv

@@ -37,7 +37,7 @@ MOMENTS = (
 )
 _ROOT = os.path.dirname(ding_like.__file__) + os.sep
 _NO_HANDS = ("errors.py", "types.py", "utils/", "data/batch.py", "data/schema.py")
-_EVALUATION = "worker/evaluator/"
+_EVALUATION = "worker/evaluator.py"
 
 
 @contextmanager

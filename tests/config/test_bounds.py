@@ -13,7 +13,7 @@ from ding_like.config.parts import ENV_BOUNDS, ENV_TEMPLATE, PARTS, TOP_BOUNDS, 
 from ding_like.config.tree import leaves
 from ding_like.errors import ConfigError
 from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, declared
-from ding_like.worker.replay_buffer.buffer import PresetBuffer
+from ding_like.worker.replay_buffer.presets import PresetBuffer
 
 
 def registered() -> Iterator[tuple[str, type[Any]]]:

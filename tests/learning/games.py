@@ -31,7 +31,7 @@ from ding_like.pipeline.statistics import load_agent
 from ding_like.policy import create_policy
 from ding_like.policy.di_engine_view import RandomActor
 from ding_like.types import EnvManager
-from ding_like.worker.evaluator.interaction import play_episodes
+from ding_like.worker.evaluator import play_episodes
 from dizoo.league_demo.matrix_game import BIASED_RPS_EQUILIBRIUM
 
 ROOT = Path(__file__).parents[2]

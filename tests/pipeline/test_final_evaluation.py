@@ -12,7 +12,7 @@ import pytest
 from ding_like.entry import resume_pipeline, serial_pipeline
 from ding_like.report.experiment import read_run
 from ding_like.utils.checkpoint import load_state
-from ding_like.worker.evaluator.interaction import InteractionSerialEvaluator
+from ding_like.worker.evaluator import InteractionSerialEvaluator
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 

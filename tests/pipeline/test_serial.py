@@ -10,7 +10,7 @@ import torch
 from ding_like.entry import eval as evaluate
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
-from ding_like.worker.evaluator import interaction
+from ding_like.worker import evaluator as evaluators
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
@@ -194,7 +194,7 @@ def test_train_iterations_of_the_config_limit_a_run_unless_the_call_does():
 
 def test_a_signal_breaks_off_an_evaluation_which_is_due_again(monkeypatch):
     steps = [0]
-    watch = interaction.watch
+    watch = evaluators.watch
 
     def signalled(*args):
         for ended in watch(*args):
@@ -203,7 +203,7 @@ def test_a_signal_breaks_off_an_evaluation_which_is_due_again(monkeypatch):
                 signal.raise_signal(signal.SIGTERM)
             yield ended
 
-    monkeypatch.setattr(interaction, "watch", signalled)
+    monkeypatch.setattr(evaluators, "watch", signalled)
     with pytest.raises(SystemExit):
         serial_pipeline(make_configs(), max_env_step=64)
     assert steps[0] == 5

@@ -45,7 +45,7 @@ from ding_like.utils.registries import COMM_LEARNER_REGISTRY
 from ding_like.utils.resume import ResumeStore
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner, LearnerHook
-from ding_like.worker.learner.base import LoadCkptHook
+from ding_like.worker.learner import LoadCkptHook
 
 logger = logging.getLogger(__name__)
 

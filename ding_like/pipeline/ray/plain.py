@@ -16,7 +16,7 @@ from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.types import Array, State
-from ding_like.worker.collector.stop_rule import StopRule, episode_shares, whole_number
+from ding_like.worker.collector.loop import StopRule, episode_shares, whole_number
 
 _RECENT = 100  # episodes whose returns are averaged
 

@@ -41,7 +41,7 @@ from ding_like.pipeline.ray.worker_set import (
 from ding_like.pipeline.remote_collectors import shares
 from ding_like.policy.base import device_named
 from ding_like.types import Array, Config, Factory, Info, Json, Setting, State
-from ding_like.worker.collector.stop_rule import StopRule, StopSignals, whole_number
+from ding_like.worker.collector.loop import StopRule, StopSignals, whole_number
 
 logger = logging.getLogger(__name__)
 

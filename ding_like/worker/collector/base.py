@@ -22,8 +22,7 @@ from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.metrics import as_metrics_writer, close_writer
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
 from ding_like.utils.seeding import rng_state, set_rng_state
-from ding_like.worker.collector.loop import RolloutLoop
-from ding_like.worker.collector.stop_rule import StopRule, whole_number
+from ding_like.worker.collector.loop import RolloutLoop, StopRule, whole_number
 
 # Training rows as a policy's `segment` makes them: columns, or a list of whatever does not stack.
 Samples: TypeAlias = "TransitionBatch | list[object]"

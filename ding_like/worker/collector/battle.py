@@ -26,10 +26,8 @@ from ding_like.worker.collector.base import (
     game_manager,
     reads_info,
 )
-from ding_like.worker.collector.episode import as_episodes, whole_episodes
-from ding_like.worker.collector.loop import RolloutLoop, step_until
-from ding_like.worker.collector.sample import RowTaker
-from ding_like.worker.collector.stop_rule import Episodes, StopRule
+from ding_like.worker.collector.loop import Episodes, RolloutLoop, StopRule, step_until
+from ding_like.worker.collector.single import RowTaker, as_episodes, whole_episodes
 
 
 class PlayerView:

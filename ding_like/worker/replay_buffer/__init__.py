@@ -1,8 +1,7 @@
 """Replay buffers, and the stores, samplers and limiters that they are made of."""
 
-from ding_like.worker.replay_buffer.buffer import Parts, ReplayBuffer, RowStore, StreamStore
-from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
-from ding_like.worker.replay_buffer.flow import RateLimiter
+from ding_like.worker.replay_buffer.buffer import Parts, RateLimiter, ReplayBuffer, RowStore, StreamStore
+from ding_like.worker.replay_buffer.presets import EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.sampler import (
     PrioritisedSampler,
     PrioritisedWindowSampler,

@@ -1,49 +1,193 @@
-"""The replay buffer, put together of a store, a sampler and a limiter, by hand or from a config; and the stores."""
+"""The replay buffer, put together of a store, a sampler and a limiter; stores; limits, sums and files of the flow."""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 
-from ding_like.config.tree import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.schema import Schema
 from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
-from ding_like.types import Array, Config, Report, SampleUnit, Section, State
-from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable, declared
+from ding_like.types import Array, Config, Report, SampleUnit, State
+from ding_like.utils.bounds import Configurable
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
 from ding_like.utils.machine import check_buffer_memory
-from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 from ding_like.utils.timing import Interval
-from ding_like.worker.replay_buffer.flow import RateLimiter, ThroughputMeter, UsedDataRemover
-from ding_like.worker.replay_buffer.frames import FrameStorage, rows_of_dump
 from ding_like.worker.replay_buffer.sampler import Sampler
 from ding_like.worker.replay_buffer.storage import (
     ColumnStorage,
     Dump,
+    FrameStorage,
     ObjectStorage,
     Pushed,
     RingStorage,
     Rows,
     StorageT,
     StreamStorage,
+    rows_of_dump,
 )
 
-# Buffer types, by the unit that a policy learns from.
-_BUFFERS_OF: Mapping[SampleUnit, str] = {
-    "row": "'naive' or 'advanced'",
-    "window": "'sequence' or 'prioritised_sequence'",
-    "episode": "'episode'",
-}
+_LEFT_AFTER_WINDOW = 0.01
+_SLACK = 0.1  # rows: those of a request have not faded yet, and would not pass exactly at a limit
+
+
+class RateLimiter:
+    """Limit on the number of pushed rows per sampled row: from `min_ratio` to `max_ratio`.
+
+    The rows of a request count as if they had passed, so that no push or sample goes beyond the limits by itself.
+    Counts fade to 1 % in `window_s`: only the recent past matters. Before the first sample everything may pass.
+    """
+
+    def __init__(
+        self, min_ratio: float, max_ratio: float, window_s: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        if not 0 <= min_ratio <= max_ratio:
+            raise ConfigError(
+                f"push_sample_rate_limit has min {min_ratio} and max {max_ratio}, expected 0 <= min <= max."
+            )
+        if not window_s > 0:
+            raise ConfigError(f"thruput_controller.window_seconds is {window_s}, expected more than 0.")
+        self._min_ratio = min_ratio
+        self._max_ratio = max_ratio
+        self._window_s = window_s
+        self._clock = clock
+        self.clear()
+
+    @classmethod
+    def from_cfg(cls, cfg: Config) -> RateLimiter | None:
+        """Return the limiter that `thruput_controller` describes; None if it limits nothing."""
+        limit = cfg["push_sample_rate_limit"]
+        limiter = cls(limit["min"], limit["max"], cfg["window_seconds"])
+        return None if limit["min"] == 0 and limit["max"] == float("inf") else limiter
+
+    def may_push(self, rows: int = 1) -> bool:
+        """Return whether pushed rows per sampled row will be at most the maximum with these rows.
+
+        They may pass anyway while there are too few for a sample of the last size: otherwise limits that lie closer
+        together than one push and one sample would stop both for good.
+        """
+        self._fade()
+        is_below = self._pushed + rows <= self._max_ratio * self._sampled + _SLACK
+        return self._sampled == 0 or is_below or not self._is_enough_for(self._last_size)
+
+    def may_sample(self, rows: int = 1) -> bool:
+        """Return whether pushed rows per sampled row will be at least the minimum with a sample of `rows`."""
+        self._fade()
+        self._last_size = rows
+        return self._sampled == 0 or self._is_enough_for(rows)
+
+    def _is_enough_for(self, rows: int) -> bool:
+        return self._pushed + _SLACK >= self._min_ratio * (self._sampled + rows)
+
+    def add(self, *, pushed: int = 0, sampled: int = 0) -> None:
+        """Count rows."""
+        self._fade()
+        self._pushed += pushed
+        self._sampled += sampled
+
+    def clear(self) -> None:
+        """Reset the counts."""
+        self._pushed = self._sampled = 0.0
+        self._since = self._clock()
+        self._last_size = 1  # of the samples that were asked for
+
+    def state_dict(self) -> State:
+        """Return the counts, faded until now."""
+        self._fade()
+        return {"pushed": self._pushed, "sampled": self._sampled}
+
+    def load_state_dict(self, state: State) -> None:
+        """Restore saved counts; the time since then does not count, as clocks differ between processes."""
+        self.clear()
+        self._pushed, self._sampled = float(state["pushed"]), float(state["sampled"])
+
+    def __str__(self) -> str:
+        return (
+            f"lately {self._pushed:.1f} rows pushed for {self._sampled:.1f} sampled, "
+            f"the ratio shall be from {self._min_ratio:g} to {self._max_ratio:g}"
+        )
+
+    def _fade(self) -> None:
+        now = self._clock()
+        left = _LEFT_AFTER_WINDOW ** ((now - self._since) / self._window_s)
+        self._since = now
+        self._pushed *= left
+        self._sampled *= left
+
+
+class ThroughputMeter:
+    """Sums of rows over windows of at least `seconds`."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._interval = Interval(seconds, clock=clock)
+        self._sums = {"pushed_in": 0.0, "sampled_out": 0.0, "removed": 0.0}
+
+    def add(self, **rows: int) -> dict[str, float] | None:
+        """Count `pushed_in`, `sampled_out` or `removed` rows; return sums and length of the window once it is over."""
+        for name, number in rows.items():
+            self._sums[name] += number
+        passed_s = self._interval.pass_s()
+        if not passed_s:
+            return None
+        sums = {**self._sums, "window_s": passed_s}
+        self._sums = dict.fromkeys(self._sums, 0.0)
+        return sums
+
+
+class UsedDataRemover:
+    """Files of the rows of a buffer, which are deleted when their rows are overwritten or cleared."""
+
+    def __init__(self, capacity: int, logger: logging.Logger) -> None:
+        self._capacity = capacity
+        self._logger = logger
+        self._paths: deque[str] = deque()  # of the rows in the buffer, oldest first
+
+    @staticmethod
+    def paths_of(data: Rows) -> list[str]:
+        """Return the file of each datum. Raises SchemaError for one that is not a dict with a 'data_id'."""
+        for item in data:
+            if not isinstance(item, Mapping) or "data_id" not in item:
+                raise SchemaError(
+                    f"enable_track_used_data needs dicts with 'data_id' (the path of a file), got {item!r}. "
+                    "Push such dicts, or switch the tracking off."
+                )
+        return [item["data_id"] for item in data]
+
+    def add(self, paths: Iterable[str]) -> None:
+        """Add the files of rows that were pushed, and delete those of rows that they overwrote."""
+        self._paths.extend(paths)
+        while len(self._paths) > self._capacity:
+            self._delete(self._paths.popleft())
+
+    def clear(self) -> None:
+        """Delete the files of all rows."""
+        while self._paths:
+            self._delete(self._paths.popleft())
+
+    def forget(self) -> None:
+        """Stop tracking all files, without deleting them."""
+        self._paths.clear()
+
+    def _delete(self, path: str) -> None:
+        try:
+            os.remove(path)
+        except FileNotFoundError:
+            pass  # it was deleted by another process
+        except OSError as error:
+            self._logger.warning("used data %s cannot be deleted: %s", path, error)
 
 
 class IBuffer(Configurable, ABC):
@@ -560,148 +704,3 @@ class Parts(NamedTuple):
     store: Store[Any]
     sampler: Sampler[Any]
     limiter: RateLimiter | None = None
-
-
-class PresetBuffer(ReplayBuffer):
-    """Base class of buffers whose parts are made from a config."""
-
-    config: dict[str, Any] = {
-        # Rows that the buffer holds; the oldest are overwritten.
-        "replay_buffer_size": 10000,
-        # A key of DI-engine's configs: see `without_effect`.
-        "deepcopy": False,
-        # Rows are dicts whose 'data_id' names a file; the files of rows that leave the buffer are deleted.
-        "enable_track_used_data": False,
-        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as pushed.
-        "frame_stack": 0,
-        # Seconds between two log lines about rows pushed and sampled.
-        "periodic_thruput_seconds": 60,
-    }
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "replay_buffer_size": FROM_1,
-        "frame_stack": FROM_0,
-        "periodic_thruput_seconds": FROM_0,
-    }
-    without_effect: ClassVar[Mapping[str, str]] = {"deepcopy": "a buffer copies on push and on sample in any case"}
-
-    def __init__(
-        self,
-        cfg: Config,
-        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
-        exp_name: str = "default_experiment",
-        instance_name: str = "buffer",
-        *,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        cfg = self._full(cfg)
-        super().__init__(
-            *self.make_parts(cfg),
-            rng=rng,
-            tb_logger=tb_logger,
-            exp_name=exp_name,
-            instance_name=instance_name,
-            **common_settings(cfg),
-        )
-
-    @classmethod
-    def _full(cls, cfg: Config) -> Section:
-        """Return a config with all keys: DI-engine's defaults of a class may lack some of the common ones.
-
-        Raises ConfigError for a number out of bounds.
-        """
-        full = deep_merge({**PresetBuffer.config, **cls.config}, cfg)
-        for path, bounds in declared(cls, "config_bounds").items():
-            value: Any = full
-            for key in path.split("."):
-                value = value.get(key)
-                if value is None:  # a key of another buffer's config
-                    break
-            if not bounds.hold(value):
-                raise ConfigError(f"replay_buffer.{path} is {value}; give {bounds}.")
-        return full
-
-    @classmethod
-    @abstractmethod
-    def make_parts(cls, cfg: Config) -> Parts:
-        """Return the parts that a full config asks for. Raises ConfigError for settings that make no sense."""
-
-
-def common_settings(cfg: Config) -> Section:
-    """Return the keyword arguments of `ReplayBuffer` that a full config gives."""
-    monitor = cfg.get("monitor")  # of DI-engine's prioritised buffer
-    report_every_s = cfg["periodic_thruput_seconds"] if monitor is None else monitor["periodic_thruput"]["seconds"]
-    return dict(report_every_s=float(report_every_s), tracks_used_data=bool(cfg["enable_track_used_data"]))
-
-
-def raise_fault(faults: Iterable[tuple[str, str]]) -> None:
-    """Raise ConfigError for the first of the faults (path, message) of a config."""
-    for path, message in faults:
-        raise ConfigError(f"replay_buffer.{path} {message}.")
-
-
-def refuse_frame_stack(cfg: Config, *, what: str, instead: str = "") -> None:
-    """Raise ConfigError for a buffer that keeps no stacks of frames."""
-    if cfg["frame_stack"]:
-        raise ConfigError(
-            f"frame_stack is {cfg['frame_stack']}, but {what} buffer keeps rows as they come. Set it to 0{instead}."
-        )
-
-
-def create_buffer(cfg: Config, *args: Any, **kwargs: Any) -> IBuffer:
-    """Build the buffer that `cfg.type` names, with the arguments. Raises RegistryError for an unknown name."""
-    return get_buffer_cls(cfg)(cfg, *args, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
-
-
-def get_buffer_cls(cfg: Config) -> type[IBuffer]:
-    """Return the class that `cfg.type` names. Raises RegistryError for an unknown name."""
-    cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
-    return cls
-
-
-def create_pipeline_buffer(cfg: Config, **kwargs: Any) -> IBuffer:  # those of the class's constructor
-    """Build the buffer that `cfg.type` names, to be sampled by `sample(size, train_iter)` whatever its unit is."""
-    return get_buffer_cls(cfg).for_pipeline(cfg, **kwargs)
-
-
-def check_sample_unit(
-    buffer_cfg: Config,
-    unit: SampleUnit,
-    *,
-    policy: str,
-    pipeline: str,
-    offered: tuple[SampleUnit, ...],
-    holds_rows: bool = True,
-) -> None:
-    """Raise ConfigError unless the buffer samples the `unit` that the policy of this name learns from.
-
-    A policy that learns from rows also learns from the rows of whole episodes, where the pipeline offers them.
-    `offered` are the units that the pipeline can fill a buffer for; without `holds_rows` it stores the rows' numbers
-    instead of the rows.
-    """
-    if unit not in offered:
-        units = " or ".join(f"{each}s" for each in offered)
-        raise ConfigError(
-            f"policy '{policy}' learns from {unit}s, but {pipeline} fills buffers of {units} only. "
-            "Choose another mode or policy; docs/buffers.md says how the buffers are used from Python."
-        )
-    # A config that names no buffer has 'naive'.
-    kind = buffer_cfg.get("type", "naive")
-    cls = get_buffer_cls({"type": kind, **buffer_cfg})
-    if not holds_rows and getattr(cls, "needs_env", False):
-        raise ConfigError(
-            f"policy.other.replay_buffer.type is '{kind}', which looks into rows when it draws, but {pipeline} draws "
-            "where there are none, at the coordinator. Run it with mode serial, ray or seed."
-        )
-    given: SampleUnit = getattr(cls, "unit", "row")
-    if given == "episode" and unit == "row" and "episode" in offered:
-        if buffer_cfg.get("padding"):
-            raise ConfigError(
-                f"policy.other.replay_buffer.padding is True, but policy '{policy}' learns from the rows of episodes, "
-                "which need none. Set it to False."
-            )
-        return
-    if given != unit:
-        raise ConfigError(
-            f"policy.other.replay_buffer.type is '{kind}', which samples {given}s, but policy '{policy}' learns from "
-            f"{unit}s. Set it to {_BUFFERS_OF[unit]}."
-        )

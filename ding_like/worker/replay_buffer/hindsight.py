@@ -22,7 +22,8 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Config, EnvObs, State
 from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.buffer import Parts, PresetBuffer, StreamStore, raise_fault, refuse_frame_stack
+from ding_like.worker.replay_buffer.buffer import Parts, StreamStore
+from ding_like.worker.replay_buffer.presets import PresetBuffer, raise_fault, refuse_frame_stack
 from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform, places_of_ages
 from ding_like.worker.replay_buffer.storage import STREAM, Pushed, Rows, StreamStorage
 

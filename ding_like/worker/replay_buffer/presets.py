@@ -1,27 +1,31 @@
-"""Buffers of rows and of windows, drawn evenly or by priority (Schaul et al. 2016), by their names in configs."""
+"""Buffers by their names in configs: of rows, windows and episodes, drawn evenly or by priority."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace as changed
 from typing import Any, ClassVar
 
-from ding_like.data.batch import SequenceBatch
+import numpy as np
+
+from ding_like.config.tree import deep_merge
+from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
+from ding_like.data.rows import as_batch
+from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.types import Config, SampleUnit, State
-from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
+from ding_like.types import Array, Config, SampleUnit, Section, State
+from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, declared
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.buffer import (
+    IBuffer,
     Parts,
-    PresetBuffer,
+    RateLimiter,
     ReplayBuffer,
     RowStore,
+    Store,
     StreamStore,
-    common_settings,
-    raise_fault,
-    refuse_frame_stack,
 )
-from ding_like.worker.replay_buffer.flow import RateLimiter
 from ding_like.worker.replay_buffer.priorities import Priorities
 from ding_like.worker.replay_buffer.sampler import (
     ByPriority,
@@ -31,7 +35,92 @@ from ding_like.worker.replay_buffer.sampler import (
     WindowSampler,
     WindowShape,
 )
-from ding_like.worker.replay_buffer.storage import Rows
+from ding_like.worker.replay_buffer.storage import Dump, ObjectStorage, Pushed, RingStorage, Rows
+
+
+class PresetBuffer(ReplayBuffer):
+    """Base class of buffers whose parts are made from a config."""
+
+    config: dict[str, Any] = {
+        # Rows that the buffer holds; the oldest are overwritten.
+        "replay_buffer_size": 10000,
+        # A key of DI-engine's configs: see `without_effect`.
+        "deepcopy": False,
+        # Rows are dicts whose 'data_id' names a file; the files of rows that leave the buffer are deleted.
+        "enable_track_used_data": False,
+        # Length k of stacked frames: columns obs and next_obs [k, ...] are kept with each frame once; 0: as pushed.
+        "frame_stack": 0,
+        # Seconds between two log lines about rows pushed and sampled.
+        "periodic_thruput_seconds": 60,
+    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "replay_buffer_size": FROM_1,
+        "frame_stack": FROM_0,
+        "periodic_thruput_seconds": FROM_0,
+    }
+    without_effect: ClassVar[Mapping[str, str]] = {"deepcopy": "a buffer copies on push and on sample in any case"}
+
+    def __init__(
+        self,
+        cfg: Config,
+        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
+        exp_name: str = "default_experiment",
+        instance_name: str = "buffer",
+        *,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        cfg = self._full(cfg)
+        super().__init__(
+            *self.make_parts(cfg),
+            rng=rng,
+            tb_logger=tb_logger,
+            exp_name=exp_name,
+            instance_name=instance_name,
+            **common_settings(cfg),
+        )
+
+    @classmethod
+    def _full(cls, cfg: Config) -> Section:
+        """Return a config with all keys: DI-engine's defaults of a class may lack some of the common ones.
+
+        Raises ConfigError for a number out of bounds.
+        """
+        full = deep_merge({**PresetBuffer.config, **cls.config}, cfg)
+        for path, bounds in declared(cls, "config_bounds").items():
+            value: Any = full
+            for key in path.split("."):
+                value = value.get(key)
+                if value is None:  # a key of another buffer's config
+                    break
+            if not bounds.hold(value):
+                raise ConfigError(f"replay_buffer.{path} is {value}; give {bounds}.")
+        return full
+
+    @classmethod
+    @abstractmethod
+    def make_parts(cls, cfg: Config) -> Parts:
+        """Return the parts that a full config asks for. Raises ConfigError for settings that make no sense."""
+
+
+def common_settings(cfg: Config) -> Section:
+    """Return the keyword arguments of `ReplayBuffer` that a full config gives."""
+    monitor = cfg.get("monitor")  # of DI-engine's prioritised buffer
+    report_every_s = cfg["periodic_thruput_seconds"] if monitor is None else monitor["periodic_thruput"]["seconds"]
+    return dict(report_every_s=float(report_every_s), tracks_used_data=bool(cfg["enable_track_used_data"]))
+
+
+def raise_fault(faults: Iterable[tuple[str, str]]) -> None:
+    """Raise ConfigError for the first of the faults (path, message) of a config."""
+    for path, message in faults:
+        raise ConfigError(f"replay_buffer.{path} {message}.")
+
+
+def refuse_frame_stack(cfg: Config, *, what: str, instead: str = "") -> None:
+    """Raise ConfigError for a buffer that keeps no stacks of frames."""
+    if cfg["frame_stack"]:
+        raise ConfigError(
+            f"frame_stack is {cfg['frame_stack']}, but {what} buffer keeps rows as they come. Set it to 0{instead}."
+        )
 
 
 @BUFFER_REGISTRY.register("naive")
@@ -272,3 +361,243 @@ class PrioritisedSequenceReplayBuffer(WindowBuffer, AdvancedReplayBuffer):
         store = cls._new_store(cfg)
         sampler = PrioritisedWindowSampler(store.capacity, cfg, cls._window_shape(cfg))
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
+
+
+_PREFIX, _OFFSETS = "column/", "offsets"  # how a saved buffer names its parts
+
+
+class EpisodeStorage(RingStorage):
+    """Ring of episodes of any length, each in columns of its own."""
+
+    def __init__(self, capacity: int, schema: Schema) -> None:
+        super().__init__(capacity)
+        self.schema = schema
+        self._episodes: list[TransitionBatch | None] = [None] * capacity
+        self._num_rows = 0
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_rows * self.schema.row_bytes
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of all episodes."""
+        return self._num_rows
+
+    def gather(self, rows: Array) -> EpisodeBatch:
+        """Return episodes end to end, in fresh memory."""
+        chosen = [self._episode(row) for row in rows.tolist()]
+        offsets = np.append(0, np.cumsum([len(episode) for episode in chosen])).astype(np.int64)
+        columns = {
+            name: np.concatenate([episode[name] for episode in chosen]) if chosen else empty
+            for name, empty in self.schema.allocate(0).items()
+        }
+        return EpisodeBatch(TransitionBatch(columns), offsets)
+
+    def _episode(self, row: int) -> TransitionBatch:
+        episode = self._episodes[row]
+        assert episode is not None, "only places of stored episodes are asked for"
+        return episode
+
+    def _accept(self, data: Rows) -> list[TransitionBatch]:
+        accepted = []
+        for episode in data:
+            columns = {name: np.array(column) for name, column in episode.columns.items()}  # copies
+            self.schema.check(columns, where="the buffer")
+            accepted.append(TransitionBatch(columns))
+        return accepted
+
+    def _write(self, source: list[TransitionBatch], places: slice, part: slice | None) -> None:
+        new = source if part is None else source[part]
+        old = self._episodes[places]
+        self._num_rows += sum(map(len, new)) - sum(len(episode) for episode in old if episode is not None)
+        self._episodes[places] = new
+
+
+class EpisodeStore(Store[RingStorage]):
+    """Store of whole episodes: in columns of their own, or as objects where their rows do not stack."""
+
+    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
+        storage, episodes = self.storage, _episodes_of(data)
+        stacked = [as_batch(episode) for episode in episodes]
+        if as_objects or isinstance(storage, ObjectStorage) or any(episode is None for episode in stacked):
+            return self._objects(list(episodes), storage.schema if isinstance(storage, EpisodeStorage) else None)
+        return stacked
+
+    def make(self, rows: Rows) -> RingStorage:
+        if not isinstance(rows[0], TransitionBatch):
+            return ObjectStorage(self.capacity)
+        columns = {name: np.asarray(column) for name, column in rows[0].columns.items()}
+        return EpisodeStorage(self.capacity, Schema.of(columns))
+
+    def dump(self) -> Dump:
+        if not isinstance(self.storage, EpisodeStorage):
+            return super().dump()
+        episodes = self.storage.dump()
+        assert isinstance(episodes, EpisodeBatch), "an episode storage gives episodes"
+        columns = {f"{_PREFIX}{name}": column for name, column in episodes.batch.columns.items()}
+        return {_OFFSETS: episodes.offsets, **columns}
+
+    def parts_of(self, dump: Dump) -> Iterator[Pushed]:
+        if isinstance(dump, dict):
+            columns = {name[len(_PREFIX) :]: column for name, column in dump.items() if name != _OFFSETS}
+            yield EpisodeBatch(TransitionBatch(columns), dump[_OFFSETS])
+            return
+        if dump and self.storage is None:
+            self.storage = ObjectStorage(self.capacity)  # what was objects stays so, even if it stacks
+        yield dump
+
+
+class EpisodeSampler(UniformSampler):
+    """Sampler that draws each episode as likely as any other; `padding` fills them up to rectangles."""
+
+    unit: SampleUnit = "episode"
+
+    def __init__(self, *, padding: bool) -> None:
+        self._padding = padding
+
+    def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Rows:
+        data = storage.gather(places)
+        return _padded(data) if self._padding and isinstance(data, EpisodeBatch) and len(data) else data
+
+
+@BUFFER_REGISTRY.register("episode")
+class EpisodeReplayBuffer(NaiveReplayBuffer):
+    """Buffer of the last `replay_buffer_size` episodes, each as likely to be sampled as any other, however long.
+
+    `push` takes an EpisodeBatch, or a list of episodes, each a TransitionBatch or a list of rows; a TransitionBatch or
+    a list of rows by itself is one episode. `sample` returns an EpisodeBatch, or a list where rows do not stack.
+    In a pipeline (`for_pipeline`) a TransitionBatch has the rows of several whole episodes, by `episode_id`.
+    """
+
+    config: dict[str, Any] = {
+        **NaiveReplayBuffer.config,
+        "type": "episode",
+        # Return a SequenceBatch [B, T_max, ...], filled up with zeros and False in the column `mask`.
+        "padding": False,
+    }
+    unit: SampleUnit = "episode"
+    _parts_rows = False
+
+    @classmethod
+    def for_pipeline(cls, cfg: Config, **kwargs: Any) -> EpisodeReplayBuffer:  # those of the constructor
+        """Return a buffer whose `push` parts the rows of a batch into their episodes."""
+        buffer = cls(cfg, **kwargs)
+        buffer._parts_rows = True
+        return buffer
+
+    def push(self, data: Pushed, cur_collector_envstep: int) -> None:
+        """Copy episodes in. Raises SchemaError if they do not fit, or if rows to be parted lack `episode_id`."""
+        if self._parts_rows and isinstance(data, TransitionBatch) and len(data):
+            data = _parted(data)
+        super().push(data, cur_collector_envstep)
+
+    @classmethod
+    def make_parts(cls, cfg: Config) -> Parts:
+        refuse_frame_stack(cfg, what="an episode")
+        return Parts(EpisodeStore(int(cfg["replay_buffer_size"])), EpisodeSampler(padding=bool(cfg["padding"])))
+
+
+def _episodes_of(data: Pushed) -> Rows:
+    """Return what was pushed as a sequence of episodes."""
+    if isinstance(data, EpisodeBatch):
+        return data
+    if isinstance(data, TransitionBatch):
+        return [data]
+    if not isinstance(data, list):
+        return [[data]] if isinstance(data, Mapping) else [data]
+    return [data] if data and isinstance(data[0], Mapping) else data
+
+
+def _parted(rows: TransitionBatch) -> EpisodeBatch:
+    """Return rows as episodes, which begin in the order of their ids."""
+    if "episode_id" not in rows.columns:
+        raise SchemaError(
+            f"an episode buffer parts rows by 'episode_id', but these have {', '.join(rows.columns)}: let the policy's "
+            "segment keep the collector's columns."
+        )
+    order = np.asarray(rows["episode_id"]).argsort(kind="stable")
+    ids = np.asarray(rows["episode_id"])[order]
+    ends = np.append(np.flatnonzero(ids[1:] != ids[:-1]) + 1, len(ids))
+    return EpisodeBatch(rows.take(order), np.append(0, ends))
+
+
+def _padded(episodes: EpisodeBatch) -> SequenceBatch:
+    """Return episodes [N, T_max, ...], filled up with zeros."""
+    lengths = np.diff(episodes.offsets)
+    steps = np.arange(int(lengths.max()))
+    mask = steps < lengths[:, None]
+    columns = {}
+    for name, column in episodes.batch.columns.items():
+        padded = np.zeros((*mask.shape, *column.shape[1:]), column.dtype)
+        padded[mask] = column
+        columns[name] = padded
+    return SequenceBatch({**columns, "mask": mask})
+
+
+# Buffer types, by the unit that a policy learns from.
+_BUFFERS_OF: Mapping[SampleUnit, str] = {
+    "row": "'naive' or 'advanced'",
+    "window": "'sequence' or 'prioritised_sequence'",
+    "episode": "'episode'",
+}
+
+
+def create_buffer(cfg: Config, *args: Any, **kwargs: Any) -> IBuffer:
+    """Build the buffer that `cfg.type` names, with the arguments. Raises RegistryError for an unknown name."""
+    return get_buffer_cls(cfg)(cfg, *args, **kwargs)  # type: ignore[call-arg]  # each class has its own constructor
+
+
+def get_buffer_cls(cfg: Config) -> type[IBuffer]:
+    """Return the class that `cfg.type` names. Raises RegistryError for an unknown name."""
+    cls: type[IBuffer] = BUFFER_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    return cls
+
+
+def create_pipeline_buffer(cfg: Config, **kwargs: Any) -> IBuffer:  # those of the class's constructor
+    """Build the buffer that `cfg.type` names, to be sampled by `sample(size, train_iter)` whatever its unit is."""
+    return get_buffer_cls(cfg).for_pipeline(cfg, **kwargs)
+
+
+def check_sample_unit(
+    buffer_cfg: Config,
+    unit: SampleUnit,
+    *,
+    policy: str,
+    pipeline: str,
+    offered: tuple[SampleUnit, ...],
+    holds_rows: bool = True,
+) -> None:
+    """Raise ConfigError unless the buffer samples the `unit` that the policy of this name learns from.
+
+    A policy that learns from rows also learns from the rows of whole episodes, where the pipeline offers them.
+    `offered` are the units that the pipeline can fill a buffer for; without `holds_rows` it stores the rows' numbers
+    instead of the rows.
+    """
+    if unit not in offered:
+        units = " or ".join(f"{each}s" for each in offered)
+        raise ConfigError(
+            f"policy '{policy}' learns from {unit}s, but {pipeline} fills buffers of {units} only. "
+            "Choose another mode or policy; docs/buffers.md says how the buffers are used from Python."
+        )
+    # A config that names no buffer has 'naive'.
+    kind = buffer_cfg.get("type", "naive")
+    cls = get_buffer_cls({"type": kind, **buffer_cfg})
+    if not holds_rows and getattr(cls, "needs_env", False):
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{kind}', which looks into rows when it draws, but {pipeline} draws "
+            "where there are none, at the coordinator. Run it with mode serial, ray or seed."
+        )
+    given: SampleUnit = getattr(cls, "unit", "row")
+    if given == "episode" and unit == "row" and "episode" in offered:
+        if buffer_cfg.get("padding"):
+            raise ConfigError(
+                f"policy.other.replay_buffer.padding is True, but policy '{policy}' learns from the rows of episodes, "
+                "which need none. Set it to False."
+            )
+        return
+    if given != unit:
+        raise ConfigError(
+            f"policy.other.replay_buffer.type is '{kind}', which samples {given}s, but policy '{policy}' learns from "
+            f"{unit}s. Set it to {_BUFFERS_OF[unit]}."
+        )

@@ -38,7 +38,7 @@ from ding_like.types import State
 from ding_like.utils.processes import watch_parent
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner, create_learner
-from ding_like.worker.learner.base import LogReduceHook
+from ding_like.worker.learner import LogReduceHook
 
 ROOT = Path(__file__).parents[3]
 SEED = 0

@@ -11,7 +11,7 @@ import pytest
 
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.worker import EpisodeSerialCollector, ISerialCollector, SampleSerialCollector
-from ding_like.worker.collector.stop_rule import StopRule
+from ding_like.worker.collector.loop import StopRule
 from tests.worker.collector.test_battle import collector_of, manager_of, mode
 from tests.worker.collector.test_sample import Rows, keys
 from tests.worker.scripted_manager import ScriptedManager

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.worker.collector.stop_rule import EpisodeQuota, Episodes, StopSignals
+from ding_like.worker.collector.loop import EpisodeQuota, Episodes, StopSignals
 
 
 def test_a_lane_is_idle_only_when_no_episode_is_left_to_begin() -> None:

@@ -12,8 +12,7 @@ from ding_like.worker import (
     merge_hooks,
     register_learner_hook,
 )
-from ding_like.worker.learner.base import LoadCkptHook, LogShowHook, SaveCkptHook
-from ding_like.worker.learner.hooks import show_hooks
+from ding_like.worker.learner import LoadCkptHook, LogShowHook, SaveCkptHook, show_hooks
 
 
 class IdleHook(LearnerHook):

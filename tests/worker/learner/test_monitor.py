@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.worker.learner.base import LearnerMonitor
+from ding_like.worker.learner import LearnerMonitor
 
 
 @pytest.mark.parametrize(

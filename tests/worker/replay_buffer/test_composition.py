@@ -13,10 +13,8 @@ from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
 from ding_like.errors import SchemaError
 from ding_like.types import SampleUnit
 from ding_like.worker import ReplayBuffer, create_buffer, create_pipeline_buffer
-from ding_like.worker.replay_buffer.buffer import RowStore, Store, StreamStore
-from ding_like.worker.replay_buffer.episode import EpisodeSampler, EpisodeStore
-from ding_like.worker.replay_buffer.flow import RateLimiter
-from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
+from ding_like.worker.replay_buffer.buffer import RateLimiter, RowStore, Store, StreamStore
+from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer, EpisodeSampler, EpisodeStore
 from ding_like.worker.replay_buffer.sampler import (
     PrioritisedSampler,
     PrioritisedWindowSampler,

@@ -9,7 +9,7 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.utils.timing import Interval
-from ding_like.worker.replay_buffer.flow import RateLimiter, UsedDataRemover
+from ding_like.worker.replay_buffer.buffer import RateLimiter, UsedDataRemover
 from tests.support import Clock
 
 logger = logging.getLogger(__name__)

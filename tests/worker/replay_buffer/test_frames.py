@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.worker import AdvancedReplayBuffer, NaiveReplayBuffer
-from ding_like.worker.replay_buffer.frames import FrameStorage
-from ding_like.worker.replay_buffer.storage import ColumnStorage
+from ding_like.worker.replay_buffer.storage import ColumnStorage, FrameStorage
 
 SHAPE = (5, 3)
 

@@ -13,7 +13,7 @@ from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.metrics import MetricsSink
 from ding_like.worker import IBuffer, NaiveReplayBuffer, create_buffer, get_buffer_cls
-from ding_like.worker.replay_buffer.flow import ThroughputMeter
+from ding_like.worker.replay_buffer.buffer import ThroughputMeter
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""Evaluators of a policy on fresh episodes."""

@@ -1,1 +1,0 @@
-"""The learner and its hooks."""
