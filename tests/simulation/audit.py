@@ -171,7 +171,7 @@ class Audit:
         if isinstance(ratio, UpdateRatio) and core.book.granted_updates > ratio.allowed_updates(core.env_step):
             allowed = ratio.allowed_updates(core.env_step)
             self.fail("ratio", f"{core.book.granted_updates} updates granted, {allowed} are allowed")
-        holders = [task.worker_id for task in core.tasks.tasks.values() if task.status == LEASED]
+        holders = [task.worker_id for task in core.tasks.values() if task.status == LEASED]
         if len(set(holders)) != len(holders):
             self.fail("owners", f"a worker holds two tasks: {holders}")
         if core.failure is not None:

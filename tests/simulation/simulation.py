@@ -349,7 +349,7 @@ class Simulation:
             parts.append(f"{process.name} {is_what if process.is_alive else 'dead'}")
         if self.coordinator is not None:
             core = self.coordinator.core
-            tasks = [f"{each.task_id}:{each.status}:{each.worker_id}" for each in core.tasks.tasks.values()][-6:]
+            tasks = [f"{each.task_id}:{each.status}:{each.worker_id}" for each in core.tasks.values()][-6:]
             parts.append(f"env step {core.env_step}, granted {core.book.granted_updates}, tasks {tasks}")
         return ", ".join(parts)
 

@@ -256,7 +256,7 @@ def test_a_learner_that_publishes_nothing_loses_its_task(tmp_path: Path, caplog:
     core = make_core(tmp_path, clock=clock)
     learner, learn, _, _ = begin(core)
     learn_on(core, clock, learner, learn, 29)
-    assert core.tasks.tasks[learn.task_id].status == "leased"
+    assert core.tasks[learn.task_id].status == "leased"
 
     with pytest.raises(RefusedError) as caught:
         learn_on(core, clock, learner, learn, 5, first=30)
@@ -284,7 +284,7 @@ def test_a_learner_that_publishes_or_waits_for_data_or_says_why_keeps_its_task(t
     core.task_info(learner, learn.task_id, m.TaskInfo(learn.attempt, {"warning": "the disk is full"}))
     learn_on(core, clock, learner, learn, 100, first=400)
 
-    assert core.tasks.tasks[learn.task_id].status == "leased"
+    assert core.tasks[learn.task_id].status == "leased"
     core.close()
 
 
@@ -299,7 +299,7 @@ def test_a_silent_worker_is_removed_from_the_table_and_its_task_is_free(tmp_path
     core.tick()
 
     assert collector not in core.workers and learner in core.workers
-    assert core.tasks.tasks[task.task_id].status == "queued"
+    assert core.tasks[task.task_id].status == "queued"
     assert [key for key, _ in core._store.items("worker")] == [learner]
     core.close()
 

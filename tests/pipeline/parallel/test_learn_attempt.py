@@ -74,7 +74,7 @@ class ByHand:
     def take_task_back(self) -> m.Task:
         """Have the lease run out, and the task claimed again."""
         with self.run.service.locked():
-            self.run.core.tasks.release(self.run.core.tasks.tasks[self.task.task_id])
+            self.run.core.tasks.release(self.run.core.tasks[self.task.task_id])
         return self.claim()
 
     def state(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def test_weights_that_are_refused_end_the_attempt_and_not_the_worker(run: Run, m
         attempts.append(message.attempt)
         if len(attempts) == 1:
             with run.service.locked():
-                run.core.tasks.release(run.core.tasks.tasks[message.task_id])
+                run.core.tasks.release(run.core.tasks[message.task_id])
             raise RefusedError("stale_attempt", "it is over")
         learner.stop()
         return publish(worker_id, policy_id, message)

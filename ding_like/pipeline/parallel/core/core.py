@@ -12,6 +12,7 @@ import hmac
 import json
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -27,12 +28,10 @@ from ding_like.pipeline.parallel.core.tasks import (
     FAILED,
     FINISHED,
     LEASED,
-    Failures,
     SilenceWatch,
     TaskEntry,
     TaskTable,
     WorkerEntry,
-    WorkerTable,
     bounded_stats,
     check_evaluation,
     check_learned,
@@ -52,6 +51,8 @@ _SILENT_S = 3.0
 _MAX_SECRET = 256  # characters
 _MAX_STATE = 64  # characters of a worker's state
 _NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's info
+_LEFT_KEPT = 64
+_DONE_KEPT = 100  # tasks that have ended
 _EXCUSE_S = 120.0  # more time to publish, for a learner that reports why it waits, once a minute
 
 P = ParamSpec("P")
@@ -97,10 +98,13 @@ class CoordinatorCore:
             self.book = OnPolicyLedger(cfg, store=store)
         else:
             self.book = ReplayLedger(cfg, store=store, buffer=make_buffer())
-        self.tasks = TaskTable(cfg.lease_ttl_s)
-        self.workers = WorkerTable()
+        self.tasks = TaskTable()
+        self.workers: dict[str, WorkerEntry] = {}
+        # (host, pid) of the last that left after they had done something.
+        self._left: deque[tuple[str, int]] = deque(maxlen=_LEFT_KEPT)
         self.journal = Journal(store)
-        self._failures = Failures(cfg.max_failures, self.workers)
+        # At whom tasks failed, with nothing done by any worker between. One that is started again is the same.
+        self._failed_in_a_row: list[tuple[str, int]] = []  # role and index
         self._silence = SilenceWatch()
         self.policies: dict[str, m.PolicyVersion] = {}
         self.learn_iter = 0
@@ -171,9 +175,11 @@ class CoordinatorCore:
         if worker_id in self.workers:
             self._heard_of(worker_id)
         else:
-            worker = self.workers.join(
-                worker_id, message.role, message.host, message.pid, now_s=self._clock(), lease_s=self.cfg.lease_ttl_s
-            )
+            taken = {each.index for each in self._of_role(message.role)}
+            index = next(number for number in range(len(taken) + 1) if number not in taken)
+            worker = WorkerEntry(worker_id, message.role, message.host, message.pid, index)
+            self.workers[worker_id] = worker
+            self._heard_of(worker_id)
             self._store.put("worker", worker_id, worker.to_plain())
             self.journal.add_worker(worker_id, message.secret)
             if worker.role == "collector":
@@ -221,10 +227,14 @@ class CoordinatorCore:
         if held:  # its claim was answered, and the answer got lost
             return m.ClaimReply(self._as_task(held[0], worker))
         self._make_tasks()
-        kinds = _KINDS[worker.role]
-        task = self.tasks.claim(worker_id, kinds, self._clock(), is_for=lambda each: self._is_for(worker, each))
+        queued = (each for kind in _KINDS[worker.role] for each in self.tasks.queued(kind))
+        task = next((each for each in queued if self._is_for(worker, each)), None)
         if task is None:
             return m.ClaimReply(None)
+        task.status, task.worker_id, task.is_asked_back = LEASED, worker_id, False
+        task.attempt += 1
+        task.leased_s = self._clock()
+        task.deadline_s = task.leased_s + self.cfg.lease_ttl_s
         if task.kind == "eval" and task.policy_id in self.policies:
             task.policy = asdict(self.policies[task.policy_id])
         if task.kind == "learn":
@@ -240,7 +250,7 @@ class CoordinatorCore:
         if "warning" in message.info:
             logger.warning("%s: %s", worker_id, printable(str(message.info["warning"])))
             if task.kind == "learn":
-                self._silence.excuse(_EXCUSE_S)
+                self._silence.silent_s = -_EXCUSE_S
         policy = self.policies.get(task.policy_id)
         if task.kind == "learn" and self._commander.final_policy is not None:
             policy = m.PolicyVersion(**self._commander.final_policy)
@@ -370,7 +380,11 @@ class CoordinatorCore:
     @_saved
     def deal_with_decrease_collector(self) -> None:
         """End the queued collect tasks beyond those that there are collectors for, all but one."""
-        self._save_tasks(*self.tasks.surplus("collect", max(self.num_workers("collector"), 1)))
+        surplus = max(self.num_open("collect") - max(self.num_workers("collector"), 1), 0)
+        extra = self.tasks.queued("collect")[::-1][:surplus]
+        for task in extra:
+            task.status = FINISHED
+        self._save_tasks(*extra)
 
     @_saved
     def deal_with_collector_send_data(
@@ -385,7 +399,7 @@ class CoordinatorCore:
             worker.env_steps += info.env_steps
             worker.stats = bounded_stats(info.stats)
             worker.policy_version = info.policy_version
-            self._failures.something_was_done()
+            self._failed_in_a_row.clear()
         return is_new
 
     @_saved
@@ -459,7 +473,7 @@ class CoordinatorCore:
             "failure": self.failure,
             "halted": self.halted,
             "workers": {id_: {name: getattr(each, name) for name in shown} for id_, each in self.workers.items()},
-            "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.tasks.values()},
+            "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.values()},
             "buffers": {BUFFER_ID: {"rows": book.count}},
             "stale_rows": book.stale_rows,
             "bad_rows": book.bad_rows,
@@ -473,7 +487,7 @@ class CoordinatorCore:
 
     def num_workers(self, role: str) -> int:
         """Return how many workers of a role there are."""
-        return len(self.workers.of_role(role))
+        return len(self._of_role(role))
 
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
@@ -489,7 +503,7 @@ class CoordinatorCore:
 
     def pinned(self) -> set[tuple[int, int]]:
         """Return (attempt, version) of the weights that must be kept: under evaluation, and the commander's."""
-        plain = [task.policy for task in self.tasks.tasks.values() if task.status == LEASED]
+        plain = [task.policy for task in self.tasks.values() if task.status == LEASED]
         plain += self._commander.kept_policies
         return {(each["attempt"], each["version"]) for each in plain if each is not None}
 
@@ -508,33 +522,30 @@ class CoordinatorCore:
         now = self._clock()
         for worker in [each for each in self.workers.values() if each.deadline_s <= now]:
             self._remove_worker(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
-        for task in self.tasks.expired(now):  # of workers that are not known: after a restart
-            self._take_back(task, "its worker has not come back")
+        for task in self.tasks.values():
+            if task.status == LEASED and task.deadline_s <= now:  # of a worker that is not known: after a restart
+                self._take_back(task, "its worker has not come back")
         learn = self.tasks.first("learn")
         if learn is not None and learn.status == LEASED and self._silence.silent_s >= self.cfg.publish_timeout_s:
-            self._end_silence(learn)
+            self._silence.begin()
+            why = (
+                f"it reported updates up to {self.learn_iter:,} for {self.cfg.publish_timeout_s:g} s and published no "
+                "weights (coordinator.publish_timeout_s)"
+            )
+            if learn.worker_id in self.workers:
+                self._fail_attempt(self.workers[learn.worker_id], learn, why)
+            else:
+                self._take_back(learn, why)
         self._make_tasks()
-
-    def _end_silence(self, learn: TaskEntry) -> None:
-        worker = self.workers.get(str(learn.worker_id))
-        self._silence.begin()
-        why = (
-            f"it reported updates up to {self.learn_iter:,} for {self.cfg.publish_timeout_s:g} s and published no "
-            "weights (coordinator.publish_timeout_s)"
-        )
-        if worker is None:
-            self._take_back(learn, why)
-        else:
-            self._fail_attempt(worker, learn, why)
 
     @_saved
     def lost(self, host: str, pid: int, reason: str) -> bool:
         """Take the news that a process has died; return whether it was a worker that had done anything."""
-        worker = self.workers.find(host, pid)
-        if worker is not None:  # it has not left by itself
-            self._remove_worker(worker.worker_id, reason)
+        found = next((each for each in self.workers.values() if (each.host, each.pid) == (host, pid)), None)
+        if found is not None:  # it has not left by itself
+            self._remove_worker(found.worker_id, reason)
             self._make_tasks()
-        return self.workers.had_worked(host, pid)
+        return (host, pid) in self._left
 
     @_saved
     def fail(self, failure: str) -> None:
@@ -554,7 +565,7 @@ class CoordinatorCore:
 
     def _leased(self, task_id: str, buffer_id: str | None = None) -> tuple[TaskEntry, WorkerEntry]:
         """Return a task and the worker that holds it. Raises RefusedError without such a task or worker."""
-        task = self.tasks.tasks.get(task_id)
+        task = self.tasks.get(task_id)
         if task is None or (buffer_id is not None and task.buffer_id != buffer_id):
             raise RefusedError("unknown", f"there is no task {task_id} of buffer {buffer_id}")
         if task.status != LEASED:
@@ -565,10 +576,13 @@ class CoordinatorCore:
         worker = self.workers.get(worker_id)
         if worker is None:
             raise RefusedError("unknown", f"there is no worker {worker_id}; register again")
-        now = self._clock()
-        worker.deadline_s = now + self.cfg.lease_ttl_s
-        self.tasks.renew(worker_id, now)
+        worker.deadline_s = self._clock() + self.cfg.lease_ttl_s
+        for task in self.tasks.of_worker(worker_id):
+            task.deadline_s = worker.deadline_s
         return worker
+
+    def _of_role(self, role: str) -> list[WorkerEntry]:
+        return [each for each in self.workers.values() if each.role == role]
 
     def _as_task(self, task: TaskEntry, worker: WorkerEntry) -> m.Task:
         return m.Task(
@@ -601,12 +615,12 @@ class CoordinatorCore:
         now_s = self._clock()
         worker.heard_s = now_s
         since_s = now_s if worker.waits_since_s is None else worker.waits_since_s
+        others = [each for each in self.workers.values() if each is not worker]
         ahead = sum(
             each.waits_since_s is not None and each.waits_since_s < since_s and now_s - each.heard_s < _SILENT_S
-            for each in self.workers.values()
-            if each is not worker
+            for each in others
         )
-        rows = self.book.rows_allowed(self.workers.credit_of_others(worker), ahead, wanted)
+        rows = self.book.rows_allowed(sum(each.credit for each in others), ahead, wanted)
         worker.waits_since_s = None if rows else since_s
         return rows
 
@@ -620,7 +634,14 @@ class CoordinatorCore:
         """Have a task tried again, at another worker if there is one; end the run if all that are there have tried."""
         cause = printable(cause)
         logger.error("%s failed at %s: %s", worker.worker_id, task.task_id, cause)
-        worst = self._failures.count(worker, task)
+        task.failures += 1
+        if worker.index not in task.failed_by:
+            task.failed_by.append(worker.index)
+        self._failed_in_a_row.append((worker.role, worker.index))
+        in_a_row = [index for role, index in self._failed_in_a_row if role == worker.role]
+        present = {each.index for each in self._of_role(worker.role)}
+        tries = [(task.failures, set(task.failed_by)), (len(in_a_row), set(in_a_row))]
+        worst = max((number for number, who in tries if number >= self.cfg.max_failures and present <= who), default=0)
         if worst:
             task.status = FAILED
             self.fail(f"tasks failed {worst} times, last {task.task_id} at {worker.worker_id}: {cause}")
@@ -629,13 +650,15 @@ class CoordinatorCore:
         self._save_tasks(task)
 
     def _remove_worker(self, worker_id: str, reason: str) -> None:
-        role = self.workers.remove(worker_id).role
+        worker = self.workers.pop(worker_id)
+        if worker.has_worked:
+            self._left.append((worker.host, worker.pid))
         for task in self.tasks.of_worker(worker_id):
             self._take_back(task, reason)
         self._store.delete("worker", worker_id)
         self.journal.worker_left(worker_id)
         logger.info("%s has left: %s", worker_id, printable(reason))
-        if role == "collector":
+        if worker.role == "collector":
             self.callbacks.deal_with_decrease_collector()
 
     def _take_back(self, task: TaskEntry, reason: str) -> None:
@@ -649,14 +672,11 @@ class CoordinatorCore:
         for new in self._commander.new_tasks(self):
             self._num_tasks += 1
             task = TaskEntry(f"{new.kind}-{self._num_tasks}", new.kind, new.buffer_id, new.policy_id, new.cfg)
-            self.tasks.add(task)
+            self.tasks[task.task_id] = task
             self._save_tasks(task)
-        self._free_an_evaluator()
-
-    def _free_an_evaluator(self) -> None:
-        """Ask for a collect task back where an evaluation waits and every collector that it is for is busy."""
+        # A collect task is asked back where an evaluation waits and every collector that it is for is busy.
         for task in self.tasks.queued("eval"):
-            may = {each.worker_id for each in self.workers.of_role("collector") if self._is_for(each, task)}
+            may = {each.worker_id for each in self._of_role("collector") if self._is_for(each, task)}
             if all(self.tasks.of_worker(worker_id) for worker_id in may):
                 self.tasks.ask_back("collect", among=may)
 
@@ -664,7 +684,7 @@ class CoordinatorCore:
         """Return whether a worker may have a task: not one that failed there, while another can take it."""
         if worker.index not in task.failed_by:
             return True
-        others = self._failures.hopeful(worker.role, task)
+        others = [each for each in self._of_role(worker.role) if each.index not in task.failed_by]
         if task.kind == "eval":  # one is asked for its collect task, if none is free
             return not others
         return all(self.tasks.of_worker(each.worker_id) for each in others)
@@ -708,7 +728,9 @@ class CoordinatorCore:
     def _save_tasks(self, *tasks: TaskEntry) -> None:
         for task in tasks:
             self._store.put("task", task.task_id, task.to_plain())
-        for task_id in self.tasks.forget_done():
+        done = [task_id for task_id, task in self.tasks.items() if not task.is_open]
+        for task_id in done[: max(len(done) - _DONE_KEPT, 0)]:  # the oldest
+            del self.tasks[task_id]
             self._store.delete("task", task_id)
 
     def _save_run(self) -> None:
@@ -736,11 +758,11 @@ class CoordinatorCore:
                 setattr(self, name, saved[name])
             self._commander.load_state_dict(saved["commander"])
             self.book.restore(saved["book"])
-        now = self._clock()
+        deadline_s = self._clock() + self.cfg.lease_ttl_s
         for worker_id, worker in self._store.items("worker"):
-            self.workers.join(worker_id, **worker, now_s=now, lease_s=self.cfg.lease_ttl_s)
-        for _, task in self._store.items("task"):
-            self.tasks.add(TaskEntry(**task, deadline_s=now + self.cfg.lease_ttl_s))
+            self.workers[worker_id] = WorkerEntry(worker_id, **worker, deadline_s=deadline_s)
+        for task_id, task in self._store.items("task"):
+            self.tasks[task_id] = TaskEntry(**task, deadline_s=deadline_s)
         for policy_id, version in self._store.items("policy"):
             self.policies[policy_id] = m.PolicyVersion(**version)
         with self._store.transaction():

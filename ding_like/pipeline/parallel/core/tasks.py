@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Container, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ding_like.comm.rest.messages import MAX_COUNT, RefusedError
@@ -36,113 +35,60 @@ class TaskEntry:
 
     def to_plain(self) -> dict[str, Json]:
         """Return what is saved."""
-        plain = asdict(self)
-        del plain["deadline_s"], plain["leased_s"]
-        return plain
+        return {name: value for name, value in vars(self).items() if name not in ("deadline_s", "leased_s")}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the task is queued or being done."""
+        return self.status in (QUEUED, LEASED)
 
 
-@dataclass
-class TaskTable:
+class TaskTable(dict[str, TaskEntry]):
     """Tasks by id, with their leases."""
-
-    lease_s: float
-    tasks: dict[str, TaskEntry] = field(default_factory=dict)
-
-    def add(self, task: TaskEntry) -> None:
-        self.tasks[task.task_id] = task
-
-    def claim(
-        self,
-        worker_id: str,
-        kinds: tuple[str, ...],
-        now_s: float,
-        *,
-        is_for: Callable[[TaskEntry], bool] = lambda task: True,
-    ) -> TaskEntry | None:
-        """Lease the first queued task of these kinds, those of the first kind first. None: there is no such task.
-
-        Tasks that are not for this worker, by `is_for`, are left to others.
-        """
-        task = next((task for kind in kinds for task in self.queued(kind) if is_for(task)), None)
-        if task is not None:
-            task.status, task.worker_id, task.is_asked_back = LEASED, worker_id, False
-            task.attempt += 1
-            task.deadline_s, task.leased_s = now_s + self.lease_s, now_s
-        return task
 
     def check(self, task_id: str, attempt: int, worker_id: str) -> TaskEntry:
         """Return the task if this attempt at it is the current one of this worker. Raises RefusedError."""
-        task = self.tasks.get(task_id)
+        task = self.get(task_id)
         if task is None:
             raise RefusedError("unknown", f"there is no task {task_id}")
         if attempt != task.attempt or (task.status == LEASED and task.worker_id != worker_id):
-            raise RefusedError(
-                "stale_attempt",
-                f"attempt {attempt} at {task_id} is over; the current one is {task.attempt}",
-            )
+            why = f"attempt {attempt} at {task_id} is over; the current one is {task.attempt}"
+            raise RefusedError("stale_attempt", why)
         if task.status != LEASED:
-            code = "finished" if task.status in (FINISHED, FAILED) else "stale_attempt"
-            raise RefusedError(code, f"{task_id} is {task.status}")
+            raise RefusedError("stale_attempt" if task.is_open else "finished", f"{task_id} is {task.status}")
         return task
 
     def of_worker(self, worker_id: str) -> list[TaskEntry]:
         """Return the tasks that a worker holds."""
-        return [task for task in self.tasks.values() if task.status == LEASED and task.worker_id == worker_id]
-
-    def renew(self, worker_id: str, now_s: float) -> None:
-        """Renew the leases of a worker that was heard of."""
-        for task in self.of_worker(worker_id):
-            task.deadline_s = now_s + self.lease_s
+        return [task for task in self.values() if task.status == LEASED and task.worker_id == worker_id]
 
     def release(self, task: TaskEntry) -> None:
         """Put a leased task back into the queue: its worker has gone."""
         task.status, task.worker_id, task.is_asked_back = QUEUED, None, False
 
-    def expired(self, now_s: float) -> list[TaskEntry]:
-        """Return the leased tasks whose time is over."""
-        return [task for task in self.tasks.values() if task.status == LEASED and task.deadline_s <= now_s]
-
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
-        return sum(task.kind == kind and task.status in (QUEUED, LEASED) for task in self.tasks.values())
+        return sum(task.kind == kind and task.is_open for task in self.values())
 
     def queued(self, kind: str) -> list[TaskEntry]:
         """Return the tasks of a kind that wait for a worker."""
-        return [task for task in self.tasks.values() if task.kind == kind and task.status == QUEUED]
+        return [task for task in self.values() if task.kind == kind and task.status == QUEUED]
 
     def first(self, kind: str) -> TaskEntry | None:
         """Return the first task of a kind, in whatever state."""
-        return next((task for task in self.tasks.values() if task.kind == kind), None)
+        return next((task for task in self.values() if task.kind == kind), None)
 
     def ask_back(self, kind: str, *, among: Container[str] | None = None) -> bool:
         """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now.
 
         `among` are the workers that may be asked; None: all.
         """
-        leased = [task for task in self.tasks.values() if task.status == LEASED and task.kind == kind]
+        leased = [task for task in self.values() if task.status == LEASED and task.kind == kind]
         may_be = [task for task in leased if among is None or task.worker_id in among]
         if not may_be or any(task.is_asked_back for task in may_be):
             return False
         may_be[0].is_asked_back = True
         return True
-
-    def surplus(self, kind: str, wanted: int) -> list[TaskEntry]:
-        """End the newest queued tasks of a kind beyond `wanted` open ones; return them."""
-        extra = self.queued(kind)[::-1][: max(self.num_open(kind) - wanted, 0)]
-        for task in extra:
-            task.status = FINISHED
-        return extra
-
-    def forget_done(self, keep: int = 100) -> list[str]:
-        """Forget the oldest tasks that have ended, all but `keep`; return their ids."""
-        done = [task.task_id for task in self.tasks.values() if task.status in (FINISHED, FAILED)]
-        gone = done[: max(len(done) - keep, 0)]
-        for task_id in gone:
-            del self.tasks[task_id]
-        return gone
-
-
-_LEFT_KEPT = 64
 
 
 @dataclass
@@ -153,9 +99,9 @@ class WorkerEntry:
     role: str
     host: str
     pid: int
-    deadline_s: float
-    stats: dict[str, Json]
     index: int  # the smallest number that no other worker of the role has
+    deadline_s: float = 0.0  # by which it must be heard of
+    stats: dict[str, Json] = field(default_factory=dict)
     state: str = "new"
     env_steps: int = 0
     policy_version: int = 0  # that it acted with last
@@ -167,76 +113,6 @@ class WorkerEntry:
     def to_plain(self) -> dict[str, Json]:
         """Return what is saved."""
         return {"role": self.role, "host": self.host, "pid": self.pid, "index": self.index}
-
-
-class WorkerTable(dict[str, WorkerEntry]):
-    """Workers by id."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        # (host, pid) of the last that left after they had done something.
-        self._left: deque[tuple[str, int]] = deque(maxlen=_LEFT_KEPT)
-
-    def remove(self, worker_id: str) -> WorkerEntry:
-        """Forget a worker, but for whether it had done anything; return it."""
-        worker = self.pop(worker_id)
-        if worker.has_worked:
-            self._left.append((worker.host, worker.pid))
-        return worker
-
-    def had_worked(self, host: str, pid: int) -> bool:
-        """Return whether a process that has left had done anything."""
-        return (host, pid) in self._left
-
-    def join(
-        self, worker_id: str, role: str, host: str, pid: int, *, now_s: float, lease_s: float, index: int | None = None
-    ) -> WorkerEntry:
-        """Take a worker in; without an `index` it gets the smallest that no other of its role has."""
-        if index is None:
-            taken = {each.index for each in self.values() if each.role == role}
-            index = next(number for number in range(len(taken) + 1) if number not in taken)
-        self[worker_id] = WorkerEntry(worker_id, role, host, pid, now_s + lease_s, {}, index)
-        return self[worker_id]
-
-    def find(self, host: str, pid: int) -> WorkerEntry | None:
-        """Return the worker that is a process of a host."""
-        return next((each for each in self.values() if (each.host, each.pid) == (host, pid)), None)
-
-    def of_role(self, role: str) -> list[WorkerEntry]:
-        """Return the workers of a role."""
-        return [each for each in self.values() if each.role == role]
-
-    def credit_of_others(self, worker: WorkerEntry) -> int:
-        """Return the rows that all but one worker were allowed and have not sent yet."""
-        return sum(each.credit for each in self.values() if each is not worker)
-
-
-class Failures:
-    """Counts of failed tasks. Workers are identified by role and index: one that is started again is the same."""
-
-    def __init__(self, max_failures: int, workers: WorkerTable) -> None:
-        self._max = max_failures
-        self._workers = workers
-        self._in_a_row: list[tuple[str, int]] = []  # at whom, with nothing done by any worker between
-
-    def something_was_done(self) -> None:
-        """Count from zero again: the run advances."""
-        self._in_a_row = []
-
-    def count(self, worker: WorkerEntry, task: TaskEntry) -> int:
-        """Count a failure; return how many there were if the run is to end: all that are there have tried. Else 0."""
-        task.failures += 1
-        if worker.index not in task.failed_by:
-            task.failed_by.append(worker.index)
-        self._in_a_row.append((worker.role, worker.index))
-        present = {each.index for each in self._workers.of_role(worker.role)}
-        in_a_row = [index for role, index in self._in_a_row if role == worker.role]
-        tries = [(task.failures, set(task.failed_by)), (len(in_a_row), set(in_a_row))]
-        return max((number for number, who in tries if number >= self._max and present <= who), default=0)
-
-    def hopeful(self, role: str, task: TaskEntry) -> list[WorkerEntry]:
-        """Return the workers of a role at which a task has not failed yet."""
-        return [each for each in self._workers.of_role(role) if each.index not in task.failed_by]
 
 
 # Between two reports of a learner; what is longer was spent waiting for data.
@@ -262,10 +138,6 @@ class SilenceWatch:
         if self._reported_s is not None:
             self.silent_s += min(now_s - self._reported_s, _LONGEST_S)
         self._learn_iter, self._reported_s = learn_iter, now_s
-
-    def excuse(self, seconds: float) -> None:
-        """Give the learner more time: it reported why it is silent."""
-        self.silent_s = -seconds
 
 
 # --- what workers report, against what they can have done
