@@ -27,7 +27,7 @@ _NAMES = {
     """,
     "worker.commander": "BaseSerialCommander create_parallel_commander",
     "pipeline.parallel.coordinator": "Coordinator",
-    "pipeline.parallel.learner_aggregator": "LearnerAggregator",
+    "pipeline.learners.synced": "LearnerAggregator",
     "pipeline.parallel.comm_collector": """
         BaseCommCollector BaseParallelCollector FlaskFileSystemCollector MarineParallelCollector NaiveCollector
         ZerglingParallelCollector create_comm_collector

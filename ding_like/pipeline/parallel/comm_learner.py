@@ -51,7 +51,6 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0  # between two looks at whether the task is to be finished
 _NO_DATA_S = 600.0  # without a batch for so long, the learner gives up
-_KEYS = ("main", "seed", "num_batches", "publish_interval_s")
 
 
 class BaseCommLearner(ABC, Configurable):
@@ -125,7 +124,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
     ) -> None:
         """Prepare; `coordinator` replaces the one at `cfg.coordinator`. Raises ConfigError for a missing key."""
         super().__init__(cfg)
-        required(cfg, *_KEYS, *(() if coordinator else ("coordinator",)), of="a comm learner")
+        keys = ("main", "seed", "num_batches", "publish_interval_s", *(() if coordinator else ("coordinator",)))
+        required(cfg, *keys, of="a comm learner")
         self._main = main = cfg["main"]
         self._env_setting, self._model = env_setting, model
         self._parts = ExitStack()  # closes what an attempt leaves to the next one
@@ -140,13 +140,9 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._store = ResumeStore(Path(main.exp_name, "learner_state"), durable=False)
         self._saved_s = time.monotonic()
         # Of the present attempt.
-        self._task: m.Task | None = None
         self._publisher: RestWeightPublisher | None = None
         self._source: RestBatchSource | None = None  # once batches are asked for
         self._batch_size = 0  # of the source
-        self._published, self._published_s = -1, -math.inf  # train_iter and time of the last weights
-        self._first_s = math.inf  # when the first batch came
-        self._attempt_s = 0.0  # of training
         self._link = WorkerLink("learner", cfg, coordinator, resources=self.deal_with_resource())
 
     def start(self) -> None:
@@ -198,12 +194,11 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self._load_acting(version, state)
             self.statistics.show(None)
         self._num_updates = self.learner.train_iter
-        self._task = task
         self._link.begin(task)
         dtype = (self._cfg.get("weights") or {}).get("dtype", "exact")
         self._publisher = RestWeightPublisher(self._link, task, dtype=dtype)
-        self._published, self._published_s = -1, -math.inf
-        self._first_s, self._attempt_s = math.inf, 0.0
+        self._published, self._published_s = -1, -math.inf  # train_iter and time of the last weights
+        self._first_s, self._attempt_s = math.inf, 0.0  # when the first batch came, and seconds of training since
 
     def build(self, run_id: str) -> None:
         """Build policy, learner and the envs of the final evaluation for a run."""
@@ -305,9 +300,14 @@ class FlaskFileSystemLearner(BaseCommLearner):
         }
 
     def deal_with_learner_learn(self, data: Batch) -> Info:
-        """Train on one batch; send weights if they are due; return the learner's info."""
+        """Train on one batch and return the learner's info.
+
+        Weights are sent every `publish_interval_s`, and where evaluation or on-policy rows wait for them.
+        """
         self.learner.train(data)
-        if self._publishing_is_due(self.learner.train_iter):
+        policy, train_iter = self._main.policy, self.learner.train_iter
+        is_awaited = bool(policy.on_policy) or train_iter % policy.eval.evaluator.eval_freq == 0
+        if is_awaited or time.monotonic() - self._published_s >= float(self._cfg["publish_interval_s"]):
             self.send_policy(self.policy_state())
         return self.learner.learn_info
 
@@ -322,8 +322,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         link = self._link
         self._train_s += self._attempt_s
         failure = self._close_source(link.time_left(CLOSE_S))
-        end_publisher = publisher.close if is_done else publisher.abandon
-        end_publisher(timeout_s=link.time_left(FLUSH_S))
+        (publisher.close if is_done else publisher.abandon)(timeout_s=link.time_left(FLUSH_S))
         if failure is not None and not isinstance(failure, RefusedError):
             logger.info("the last reports have not gone out: %s", failure)
             link.is_cut_off |= link.is_leaving
@@ -340,18 +339,23 @@ class FlaskFileSystemLearner(BaseCommLearner):
     @property
     def task(self) -> m.Task:
         """Present task. Raises CommError before there is one."""
-        if self._task is None:
-            raise CommError("the learner has no task: it works for a coordinator only.")
-        return self._task
+        return self._link.job[0]
 
     # --- weights out
 
     @property
     def hooks4call(self) -> list[LearnerHook]:
+        def send_policy(learner: BaseLearner) -> None:
+            self.send_policy(self.policy_state())
+
+        def send_learn_info(learner: BaseLearner) -> None:
+            info = learner.learn_info  # the hooks of an iteration run before it is counted
+            self.send_learn_info({**info, "learner_step": info["learner_step"] + 1})
+
         return [
-            SendPolicyHook("send_policy_before_run", position="before_run", ext_args={"comm": self}),
-            SendLearnInfoHook("send_learn_info_after_iter", position="after_iter", ext_args={"comm": self}),
-            SendPolicyHook("send_policy_after_run", position="after_run", ext_args={"comm": self}),
+            SendHook("send_policy_before_run", 10, position="before_run", ext_args={"send": send_policy}),
+            SendHook("send_learn_info_after_iter", 30, position="after_iter", ext_args={"send": send_learn_info}),
+            SendHook("send_policy_after_run", 10, position="after_run", ext_args={"send": send_policy}),
         ]
 
     def policy_state(self) -> State:
@@ -366,12 +370,6 @@ class FlaskFileSystemLearner(BaseCommLearner):
             return
         self._published, self._published_s = train_iter, time.monotonic()
         self._publisher.publish(Weights(task.policy_id, Version(task.attempt, train_iter), state_of(state_dict)))
-
-    def _publishing_is_due(self, train_iter: int) -> bool:
-        """Return whether weights are due: after `publish_interval_s`, or where evaluation or on-policy rows wait."""
-        policy = self._main.policy
-        is_awaited = bool(policy.on_policy) or train_iter % policy.eval.evaluator.eval_freq == 0
-        return is_awaited or time.monotonic() - self._published_s >= float(self._cfg["publish_interval_s"])
 
     def _take_final_weights(self) -> None:
         """Go back to the weights whose evaluation ended the run, by which it is judged: learning went on meanwhile.
@@ -495,11 +493,6 @@ class FlaskFileSystemLearner(BaseCommLearner):
         monitor = self.learner.monitor
         return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
 
-    @property
-    def learned_updates(self) -> int:
-        """Number of batches learned from, those of earlier attempts included."""
-        return self._learned if self._source is None else self._source.num_learned
-
     @staticmethod
     def load_data_fn(path: str, meta: dict[str, Json], decompressor: object) -> dict[str, Array]:
         """Return the columns [B, ...] of the segment file `path`, which must be as `meta` says.
@@ -545,10 +538,9 @@ class FlaskFileSystemLearner(BaseCommLearner):
         parts = {"policy": learner.policy.state_dict(), "learner": learner.state_dict()}
         if statistics := self.statistics.resume_state():
             parts[ENV_WRAPPERS] = statistics
+        learned = self._learned if self._source is None else self._source.num_learned
         try:
-            self._store.save(
-                learner.train_iter, parts, {"run_id": self._run_id, "learned_updates": self.learned_updates}
-            )
+            self._store.save(learner.train_iter, parts, {"run_id": self._run_id, "learned_updates": learned})
         except OSError as error:
             if not is_full(error):
                 raise
@@ -595,25 +587,11 @@ class FinalEvaluation:
         self._evaluator.close()
 
 
-class SendPolicyHook(LearnerHook):
-    """Hook that publishes the learner's weights through `ext_args['comm']`."""
-
-    default_priority = 10
+class SendHook(LearnerHook):
+    """Hook that calls `ext_args['send']` with the learner, to send something to the coordinator."""
 
     def __call__(self, engine: BaseLearner) -> None:
-        comm: FlaskFileSystemLearner = self.ext_args["comm"]
-        comm.send_policy(comm.policy_state())
-
-
-class SendLearnInfoHook(LearnerHook):
-    """Hook that reports an update through `ext_args['comm']`."""
-
-    default_priority = 30
-
-    def __call__(self, engine: BaseLearner) -> None:
-        info = engine.learn_info
-        # The hooks of an iteration run before it is counted.
-        self.ext_args["comm"].send_learn_info({**info, "learner_step": info["learner_step"] + 1})
+        self.ext_args["send"](engine)
 
 
 def create_comm_learner(cfg: Config) -> BaseCommLearner:

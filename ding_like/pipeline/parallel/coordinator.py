@@ -85,10 +85,13 @@ class LockedService(CoordinatorService):
         self._news = threading.Event()  # apart from the lock, for callers that must not wait for it
         self._max_waiting = max_waiting
         self._waiting = 0
-        self._is_asking = False  # within `_until`; read and written under the lock
+        self._is_asking = False  # within `answer`; read and written under the lock
 
     def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
-        """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had."""
+        """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had.
+
+        It is asked until the answer is worth giving, or the time is over; the journal is looked at each time.
+        """
         if name not in ROUTES:
             raise RefusedError("unknown", f"there is no message {name}")
 
@@ -98,7 +101,31 @@ class LockedService(CoordinatorService):
         if name == "heartbeat":  # it changes nothing that a repetition would change again
             with self.changing():
                 return ask()
-        return self._until(worker_id, stamp, ask, name, getattr(message, "wait_s", 0.0))
+        wait_s = getattr(message, "wait_s", 0.0)
+        if not 0.0 <= wait_s <= _LONGEST_S:
+            raise RefusedError("malformed", f"wait_s is {wait_s:g}; expected 0 to {_LONGEST_S:g}")
+        deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
+        with self.locked():
+            # There is one learner, and all others wait for it.
+            may_wait = name == "sample" or self._waiting < self._max_waiting
+            self._waiting += may_wait
+            try:
+                while True:
+                    self._check_halted()
+                    left = deadline - time.monotonic() if may_wait and not self._core.is_over else 0.0
+                    # The last answer is kept, whatever it is.
+                    is_final = _ENOUGH.get(name, _always) if left > 0.0 else _always
+                    self._is_asking = True
+                    try:
+                        reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
+                    finally:
+                        self._is_asking = False
+                    if is_done:
+                        return reply
+                    self._changed.wait(left)
+            finally:
+                self._waiting -= may_wait
+                self._tell()
 
     def secret_of(self, worker_id: str) -> str | None:
         """Return the secret that a worker registered with; None for a worker that is not there."""
@@ -159,33 +186,6 @@ class LockedService(CoordinatorService):
         self._changed.notify_all()
         self._news.set()
 
-    def _until(self, worker_id: str, stamp: Stamp | None, ask: Callable[[], Any], name: str, wait_s: float) -> Any:
-        """Ask until the answer is worth giving, or the time is over; the journal is looked at each time."""
-        if not 0.0 <= wait_s <= _LONGEST_S:
-            raise RefusedError("malformed", f"wait_s is {wait_s:g}; expected 0 to {_LONGEST_S:g}")
-        deadline = time.monotonic() + min(wait_s, MAX_WAIT_S)
-        with self.locked():
-            # There is one learner, and all others wait for it.
-            may_wait = name == "sample" or self._waiting < self._max_waiting
-            self._waiting += may_wait
-            try:
-                while True:
-                    self._check_halted()
-                    left = deadline - time.monotonic() if may_wait and not self._core.is_over else 0.0
-                    # The last answer is kept, whatever it is.
-                    is_final = _ENOUGH.get(name, _always) if left > 0.0 else _always
-                    self._is_asking = True
-                    try:
-                        reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
-                    finally:
-                        self._is_asking = False
-                    if is_done:
-                        return reply
-                    self._changed.wait(left)
-            finally:
-                self._waiting -= may_wait
-                self._tell()
-
 
 def _locked(method: Callable[Concatenate[CoordinatorCore, P], R]) -> Callable[Concatenate[Coordinator, P], R]:
     """Return a method of the core as one of the coordinator, which any thread may call."""
@@ -218,6 +218,7 @@ class Coordinator:
         self._main = cfg["main"]
         system = cfg.get("system")
         self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main, in_memory=False)
+        self._folders = (self.system.path_data, self.system.path_policy)
         folder = Path(self._main.exp_name)
         make_folder(str(folder), exist_ok=True)
         self._gives_up = threading.Event()  # a state file that cannot be written is not waited for any more
@@ -265,23 +266,22 @@ class Coordinator:
             weights=self.system.path_policy,
         )
         self._server.start()
-        self._watch_from_now()
-        self.info(f"listening at {self.url}, run {self.core.run_id}, start {self.core.epoch}")
+        self._watch_from_now(f"listening at {self.url}")
 
     def start_behind(self) -> Any:
         """Begin without a port of its own; return the WSGI application that a server is to serve in this process."""
         app = make_app(self.service, self._begin(), segments=self.system.path_data, weights=self.system.path_policy)
-        self._watch_from_now()
-        self.info(f"served by another server, run {self.core.run_id}, start {self.core.epoch}")
+        self._watch_from_now("served by another server")
         return app
 
-    def _watch_from_now(self) -> None:
+    def _watch_from_now(self, where: str) -> None:
         self._has_begun = True
         self._thread.start()
+        self.info(f"{where}, run {self.core.run_id}, start {self.core.epoch}")
 
     def _begin(self) -> Keys | None:
         """Mark the folders and return the keys."""
-        for folder in (self.system.path_data, self.system.path_policy):
+        for folder in self._folders:
             mark_shared(folder, self.core.run_id)
         key_file = self._cfg.get("key_file")
         if key_file is None:
@@ -336,11 +336,9 @@ class Coordinator:
         if self._has_begun:
             self._thread.join(_JOIN_S)
             if self.is_done:
+                self.core.book.removable += self.core.book.live_segments()
                 self._tidy()
-                self._for_each(
-                    self.core.book.live_segments(), lambda name: remove_segments(self.system.path_data, [name])
-                )
-            for folder in (self.system.path_data, self.system.path_policy):
+            for folder in self._folders:
                 (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
         self.core.book.close()
         self._parts.close()
@@ -450,33 +448,28 @@ def make_core(
 ) -> tuple[CoordinatorCore, NaiveCommander]:
     """Return (core, commander) of a compiled config, going on from what the store holds."""
     evaluator = cfg.policy.eval.evaluator
-    commander_cfg = dict(cfg.policy.other.get("commander") or {})
-    kwargs: dict[str, Json] = {}
-    if has_league(cfg):
-        commander_cfg.setdefault("type", "one_vs_one")
-        # Snapshots are versions that were published already: there is nothing to copy.
-        kwargs["league"] = make_league(cfg, seed=seed, save_checkpoint=lambda source, target: None)
-    commander = create_parallel_commander(
-        {
-            **commander_cfg,
-            "eval_freq": int(evaluator.eval_freq),
-            "n_episode": int(evaluator.n_episode),
-            "stop_value": float(cfg.env.stop_value),
-            "max_env_step": max_env_step,
-        },
-        **kwargs,
+    commander_cfg = {
+        **({"type": "one_vs_one"} if has_league(cfg) else {}),
+        **(cfg.policy.other.get("commander") or {}),
+        "eval_freq": int(evaluator.eval_freq),
+        "n_episode": int(evaluator.n_episode),
+        "stop_value": float(cfg.env.stop_value),
+        "max_env_step": max_env_step,
+    }
+    # Snapshots are versions that were published already: there is nothing to copy.
+    league = {"league": make_league(cfg, seed=seed, save_checkpoint=lambda *_: None)} if has_league(cfg) else {}
+    commander = create_parallel_commander(commander_cfg, **league)
+    settings = CoreConfig(
+        _ratio(cfg.policy, system),
+        buffer_size(cfg),
+        system.segment_rows,
+        **{name: system.coordinator[name] for name in _CORE_SETTINGS},
+        steps_per_row=steps_per_row(cfg.policy),
+        first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
+        segment_episodes=system.segment_episodes,
     )
-
     core = CoordinatorCore(
-        CoreConfig(
-            _ratio(cfg.policy, system),
-            buffer_size(cfg),
-            system.segment_rows,
-            **{name: system.coordinator[name] for name in _CORE_SETTINGS},
-            steps_per_row=steps_per_row(cfg.policy),
-            first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
-            segment_episodes=system.segment_episodes,
-        ),
+        settings,
         clock=time.monotonic,
         wall_clock=time.time,
         store=store,
