@@ -92,7 +92,12 @@ class ConvEncoder(nn.Module):
         image = (self.obs_shape[2], *self.obs_shape[:2]) if self._is_hwc else self.obs_shape
         if kernel_size is None and stride is None:
             kernel_size, stride = _fitting(image)
-            self._report_choice(kernel_size, stride)
+            if kernel_size is not NATURE_KERNELS or self._is_hwc:
+                order = "(H, W, C)" if self._is_hwc else "(C, H, W)"
+                one_time_info(
+                    f"encoder     images {order} = {self.obs_shape}: convolutions with kernel_size {list(kernel_size)} "
+                    f"and stride {list(stride)}"
+                )
         kernels = as_sizes("kernel_size", NATURE_KERNELS if kernel_size is None else kernel_size)
         strides = as_sizes("stride", NATURE_STRIDES if stride is None else stride)
         sizes = as_sizes("hidden_size_list", hidden_size_list)
@@ -122,15 +127,6 @@ class ConvEncoder(nn.Module):
             pixels.mul_(1 / 255)
         features: Tensor = self.dense(self.conv(pixels).flatten(1))
         return features
-
-    def _report_choice(self, kernels: Sequence[int], strides: Sequence[int]) -> None:
-        """Log once what was chosen for images that are small, or have their channels last."""
-        if kernels is not NATURE_KERNELS or self._is_hwc:
-            order = "(H, W, C)" if self._is_hwc else "(C, H, W)"
-            one_time_info(
-                f"encoder     images {order} = {self.obs_shape}: convolutions with kernel_size {list(kernels)} and "
-                f"stride {list(strides)}"
-            )
 
 
 class FlatPart(nn.Module):

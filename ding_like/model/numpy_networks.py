@@ -262,7 +262,7 @@ class _Gaussian:
 
 
 class _SideBySide:
-    """Two stacks of layers on one input, their outputs side by side; the first has `size` of them."""
+    """Two stacks of layers on one input, their outputs side by side; the second's begin at column `size`."""
 
     def __init__(self, first: list[Layer], size: int, second: list[Layer]) -> None:
         self._first, self._size, self._second = first, size, second
@@ -274,25 +274,6 @@ class _SideBySide:
         back = run_back(self._first, grad[:, : self._size])
         back += run_back(self._second, grad[:, self._size :])
         return back
-
-
-class _ActorCritic:
-    """The actor's output and, in the last column, the value; on one encoder or on two."""
-
-    def __init__(self, model: VAC, network: Network) -> None:
-        encoders = [model.encoder] if model.share_encoder else [model.actor_encoder, model.critic_encoder]
-        self._encoders = [network.of(encoder) for encoder in encoders]
-        self._actor, self._critic = network.of(model.actor_head), network.of(model.critic_head)
-
-    def forward(self, x: Array) -> Array:
-        features = [run(encoder, x) for encoder in self._encoders]
-        return np.concatenate([run(self._actor, features[0]), run(self._critic, features[-1])], axis=1)
-
-    def backward(self, grad: Array) -> Array:
-        actor, critic = run_back(self._actor, grad[:, :-1]), run_back(self._critic, grad[:, -1:])
-        if len(self._encoders) == 1:
-            return run_back(self._encoders[0], actor + critic)
-        return run_back(self._encoders[0], actor) + run_back(self._encoders[1], critic)
 
 
 def _flatten(module: nn.Flatten, network: Network) -> list[Layer]:
@@ -309,6 +290,15 @@ def _head(head: DiscreteHead, network: Network) -> list[Layer]:
 def _hybrid(head: HybridHead, network: Network) -> list[Layer]:
     both = _SideBySide(network.of(head.choice), head.choice.out_features, network.of(head.parameters_head))
     return [*network.of(head.main), both]
+
+
+def _actor_critic(model: VAC, network: Network) -> list[Layer]:
+    """Return layers that give the actor's output and, in the last column, the value; on one encoder or on two."""
+    actor, critic = network.of(model.actor_head), network.of(model.critic_head)
+    if model.share_encoder:
+        return [*network.of(model.encoder), _SideBySide(actor, -1, critic)]
+    encoders = network.of(model.actor_encoder), network.of(model.critic_encoder)
+    return [_SideBySide([*encoders[0], *actor], -1, [*encoders[1], *critic])]
 
 
 def _chain(modules: Iterable[nn.Module], network: Network) -> list[Layer]:
@@ -329,7 +319,7 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     GaussianHead: lambda module, network: [*network.of(module.main), _Gaussian(module, network)],
     HybridHead: _hybrid,
     **dict.fromkeys((nn.Sequential, LinearStack), lambda module, network: _chain(module.children(), network)),
-    **dict.fromkeys((VAC, PPG), lambda module, network: [_ActorCritic(module, network)]),
+    **dict.fromkeys((VAC, PPG), _actor_critic),
     **dict.fromkeys(
         (DQN, C51DQN, QRDQN, RainbowDQN), lambda module, network: _chain((module.encoder, module.head), network)
     ),

@@ -88,8 +88,20 @@ class Critic(nn.Module):
         return values if action is None else values.squeeze(2)
 
 
+class QAC(nn.Module):
+    """Network that gives what its actor does."""
+
+    actor: LinearStack
+    critic: Critic
+
+    def forward(self, obs: ObsTensor) -> Tensor:
+        """Return what the actor gives."""
+        output: Tensor = self.actor(obs)
+        return output
+
+
 @MODEL_REGISTRY.register("continuous_qac")
-class ContinuousQAC(nn.Module):
+class ContinuousQAC(QAC):
     """Actor, `actor(obs)`, and one critic or two, `critic(obs, action) -> [N, B]`, without shared weights.
 
     The actor gives an action in [-1, 1] by a tanh ('regression', [B, A]), or mean and log standard deviation of a
@@ -146,14 +158,9 @@ class ContinuousQAC(nn.Module):
             activation=activation,
         )
 
-    def forward(self, obs: ObsTensor) -> Tensor:
-        """Return what the actor gives."""
-        output: Tensor = self.actor(obs)
-        return output
-
 
 @MODEL_REGISTRY.register("discrete_qac")
-class DiscreteQAC(nn.Module):
+class DiscreteQAC(QAC):
     """Actor, `actor(obs) -> [B, A]` logits, and one critic or two, `critic(obs) -> [N, B, A]`, sharing nothing.
 
     On vectors both begin with hidden layers of `encoder_hidden_size_list` (None: one, as wide as those that follow), on
@@ -196,11 +203,6 @@ class DiscreteQAC(nn.Module):
             layer_num=actor_head_layer_num,
             activation=activation,
         )
-
-    def forward(self, obs: ObsTensor) -> Tensor:
-        """Return what the actor gives."""
-        output: Tensor = self.actor(obs)
-        return output
 
 
 def _actor(
@@ -316,6 +318,4 @@ class PDQN(nn.Module):
         parameters = self.actor(obs)
         return torch.cat([self.critic(obs, parameters), parameters], dim=1)
 
-    def forward(self, obs: ObsTensor) -> Tensor:
-        """Return what `choose` does."""
-        return self.choose(obs)
+    forward = choose

@@ -414,6 +414,9 @@ class ActorPart:
     def of(cls, policy: PolicyLike) -> ActorPart:
         """Return the part of a policy, whose networks it lacks. Raises ConfigError as `check_acts_remotely` does."""
         actor = copy.copy(check_acts_remotely(policy))
+        # Its rows are those of its `row_maker` where no subclass overrides `segment` alone.
+        names = {"segment", "num_ready", "row_maker"}
+        first: type = next((each for each in type(policy).__mro__ if names & vars(each).keys()), object)
         actor.forward = RemoteForward(None, actor.forward.initial_state)
         attributes = {}
         for name in _ATTRIBUTES:
@@ -421,7 +424,7 @@ class ActorPart:
                 attributes[name] = policy.get_attribute(name)
             except NotImplementedError:  # it has none
                 continue
-        return cls(actor, policy.row_maker() if _makes_plain_rows(policy) else policy, attributes)
+        return cls(actor, policy.row_maker() if "row_maker" in vars(first) else policy, attributes)
 
     def is_plain(self) -> bool:
         """Return whether the part can be sent: it is without the policy's own code for rows, and can be pickled."""
@@ -459,13 +462,6 @@ class ActorPart:
 
 def _of_rows(*_: object, **__: object) -> Any:
     raise NotImplementedError("an actor of central inference works on columns: it has no functions of single rows")
-
-
-def _makes_plain_rows(policy: PolicyLike) -> bool:
-    """Return whether a policy's rows are those of its `row_maker`: no subclass overrides `segment` alone."""
-    names = {"segment", "num_ready", "row_maker"}
-    first: type = next((each for each in type(policy).__mro__ if names & vars(each).keys()), object)
-    return "row_maker" in vars(first)
 
 
 def check_acts_remotely(policy: PolicyLike) -> ForwardActor:

@@ -27,7 +27,7 @@ from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.rows import SequenceShape, SequencesWithLogProb
 from ding_like.policy.sharing import Share
 from ding_like.rl_utils.distributions import allowed_logits
-from ding_like.rl_utils.policy_gradient import VTrace, vtrace
+from ding_like.rl_utils.policy_gradient import vtrace
 from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -157,7 +157,21 @@ class IMPALAPolicy(OnPolicyActorCritic):
         mask, weight = rows["mask"], self._weight(rows)
         # Beyond an episode numbers mean nothing, and might be infinite.
         log_ratio = (log_prob.detach() - rows["log_prob"]).masked_fill(~mask, 0.0)
-        found = self._targets_now(rows, log_ratio, values.detach())
+        fixed, terminated = values.detach(), rows["terminated"]
+        found = vtrace(
+            log_ratio,
+            rows["reward"],
+            fixed[:, :-1],
+            fixed[:, 1:],
+            torch.zeros_like(terminated) if learn.ignore_done else terminated,
+            terminated | rows["truncated"],
+            gamma=self._gamma,
+            lambda_=learn.lambda_,
+            rho_clip=learn.rho_clip_ratio,
+            c_clip=learn.c_clip_ratio,
+            rho_pg_clip=learn.rho_pg_clip_ratio,
+            valid=mask,
+        )
         share = mask / mask.sum()  # of a step in the means
         weighted = share if weight is None else share * weight.unsqueeze(1)
         error = (found.target - values[:, :-1]).masked_fill(~mask, 0.0)
@@ -172,7 +186,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
             "policy_loss": policy_loss.detach(),
             "value_loss": value_loss.detach(),
             "entropy": entropy.detach(),
-            "value": (share * values.detach()[:, :-1]).sum(),
+            "value": (share * fixed[:, :-1]).sum(),
             "importance": (share * log_ratio.exp()).sum(),
         }
         if not self._cfg.priority:
@@ -191,24 +205,6 @@ class IMPALAPolicy(OnPolicyActorCritic):
         action = rows[self._family.column].flatten(0, 1)
         log_prob, entropy = self._family.log_prob_and_entropy(output, action)
         return log_prob.view(-1, length), entropy.view(-1, length), value.view(-1, length + 1)
-
-    def _targets_now(self, rows: TransitionBatch, log_ratio: Tensor, values: Tensor) -> VTrace:
-        """Return V-trace targets and advantages of sequences, of the networks as they are."""
-        learn, terminated = self._cfg.learn, rows["terminated"]
-        return vtrace(
-            log_ratio,
-            rows["reward"],
-            values[:, :-1],
-            values[:, 1:],
-            torch.zeros_like(terminated) if learn.ignore_done else terminated,
-            terminated | rows["truncated"],
-            gamma=self._gamma,
-            lambda_=learn.lambda_,
-            rho_clip=learn.rho_clip_ratio,
-            c_clip=learn.c_clip_ratio,
-            rho_pg_clip=learn.rho_pg_clip_ratio,
-            valid=rows["mask"],
-        )
 
     def _monitor_vars_learn(self) -> list[str]:
         return [*super()._monitor_vars_learn(), "value", "importance"]

@@ -97,12 +97,11 @@ class ImplicitQuantilePolicy(QuantilePolicy):
     # Any: tensors, in a dict or not.
     def _next_value(self, next_obs: Any, mask: Any) -> Quantiles:
         """Return quantiles [B, N'] of the best legal action of next observations, by the target network."""
-        return self._family.of_best(self._target_quantiles(next_obs), self._judge.tensor(next_obs), mask)
-
-    @property
-    def _judge(self) -> NetworkForward:
-        """Return what says which next action is best."""
-        return self._online if self._cfg.double else self._target
+        return self._family.of_best(
+            self._target_quantiles(next_obs),
+            (self._online if self._cfg.double else self._target).tensor(next_obs),
+            mask,
+        )
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         return ForwardActor(self._predictions(self._model), EpsilonGreedy())
@@ -151,7 +150,8 @@ class ImplicitQuantilePolicy(QuantilePolicy):
         features = self._numpy_target.features(next_obs)
         asked = self._ask(features, of_target=True)
         values = self._numpy_target.quantiles(features, asked.fractions)
-        best, nothing_legal = best_action(torch.from_numpy(self._judge.array(next_obs)), mask)
+        judge = self._online if self._cfg.double else self._target
+        best, nothing_legal = best_action(torch.from_numpy(judge.array(next_obs)), mask)
         step = self._following(rows)
         has_end, discount = step["terminated"], step["discount"]
         if nothing_legal is not None:
@@ -323,20 +323,14 @@ class FQFPolicy(ImplicitQuantilePolicy):
             features = self._model.values.encoder(obs)
         proposal = self._model.proposal(features)
         with torch.no_grad():
-            slope = self._slope(features, rows["action"], proposal.bounds, proposal.midpoints)
+            fractions = torch.cat([proposal.bounds, proposal.midpoints], dim=1)
+            quantiles = Quantiles(self._model.values.of_features(features, fractions), fractions, fractions)
+            chosen = self._family.of_action(quantiles, rows["action"]).values
+            slope = fraction_gradient(*chosen.tensor_split([proposal.bounds.shape[1]], dim=1))
         entropy = proposal.entropy
         each = fraction_loss(proposal.bounds, slope, entropy, entropy_weight=self._cfg.learn.ent_coef)
         self._fraction_params.backward(weighted_mean(each, self._weight(rows)))
         return {"fraction_slope": slope.abs().mean(), "fraction_entropy": entropy.detach().mean()}
-
-    def _slope(self, features: Tensor, action: Tensor, bounds: Tensor, midpoints: Tensor) -> Tensor:
-        """Return the gradient [B, N - 1] of the Wasserstein distance by the bounds, of the actions' returns."""
-        fractions = torch.cat([bounds, midpoints], dim=1)
-        values = self._model.values.of_features(features, fractions)
-        chosen = self._family.of_action(Quantiles(values, fractions, fractions), action).values
-        num_bounds = bounds.shape[1]
-        slope: Tensor = fraction_gradient(chosen[:, :num_bounds], chosen[:, num_bounds:])
-        return slope
 
     # Any: a NumpyIQN.
     def _use_quantiles(self, model: Any, features: Array, asked: Asked, chosen: Array, rows: TransitionBatch) -> None:

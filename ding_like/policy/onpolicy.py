@@ -238,7 +238,12 @@ class OnPolicyActorCritic(Policy):
 
     def _values_of(self, columns: Mapping[str, Array], edge: Array) -> tuple[Array, Array]:
         """Return the critic's values of rows' `obs` [N], and of `next_obs` of the rows `edge` [K], in one forward."""
-        values = self._values(_join_obs(columns, edge))
+        obs, next_obs = columns_to_obs("obs", columns), columns_to_obs("next_obs", columns)
+        if isinstance(obs, dict):
+            joined: Obs = {key: np.concatenate([obs[key], next_obs[key].take(edge, axis=0)]) for key in obs}
+        else:
+            joined = np.concatenate([obs, next_obs.take(edge, axis=0)])
+        values = self._values(joined)
         return values[: len(values) - len(edge)], values[len(values) - len(edge) :]
 
     def _values(self, obs: Obs) -> Array:
@@ -273,18 +278,14 @@ class OnPolicyActorCritic(Policy):
         """Return a minibatch, or, of several learners, this one's rows, with what is computed of all of them."""
         if self._share.num_learners == 1:
             return minibatch
-        own, self._grad_weight = self.part_of(self._with_what_all_need(minibatch), self._share)
+        if self._cfg.learn.get("adv_norm") is True and "advantage" in minibatch.columns:
+            minibatch = minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
+        own, self._grad_weight = self.part_of(minibatch, self._share)
         return own
 
     def part_of(self, minibatch: TransitionBatch, share: Share) -> tuple[TransitionBatch, float]:
         """Return (the rows of one share of a minibatch, what their mean counts in that of all rows)."""
         return minibatch[share.of(len(minibatch))], share.weight(len(minibatch))
-
-    def _with_what_all_need(self, minibatch: TransitionBatch) -> TransitionBatch:
-        """Return a minibatch with what is computed of all its rows, before they are shared."""
-        if self._cfg.learn.get("adv_norm") is True and "advantage" in minibatch.columns:
-            return minibatch.with_columns(normalised_advantage=normalise(minibatch["advantage"]))
-        return minibatch
 
     def _advantage(self, rows: TransitionBatch) -> Any:
         """Return the advantages [B], of mean 0 and deviation 1 in the whole minibatch with learn.adv_norm=True."""
@@ -360,11 +361,3 @@ def _bound(side: Any, shape: Any) -> Array | None:
     given = np.array(side, np.float32)
     size = shape.get("action_args_shape") if isinstance(shape, Mapping) else shape
     return given if given.ndim or not isinstance(size, int) else np.full(size, given)
-
-
-def _join_obs(columns: Mapping[str, Array], edge: Array) -> Obs:
-    """Return all `obs` [N, ...] and, behind them, the `next_obs` of the rows `edge`."""
-    obs, next_obs = columns_to_obs("obs", columns), columns_to_obs("next_obs", columns)
-    if isinstance(obs, dict):
-        return {key: np.concatenate([obs[key], next_obs[key].take(edge, axis=0)]) for key in obs}
-    return np.concatenate([obs, next_obs.take(edge, axis=0)])

@@ -129,7 +129,9 @@ class PPOPolicy(OnPolicyActorCritic):
         self._begin_train(batch, num_rows=len(batch))
         for epoch in range(learn.epoch_per_collect):
             if epoch and self._cfg.recompute_adv:
-                batch = batch.with_columns(**self._targets(_as_rollout(batch)))
+                rollout = Rollout(int(batch["lane"].max()) + 1, capacity=len(batch))  # the log that the rows came from
+                rollout.append(batch.columns)
+                batch = batch.with_columns(**self._targets(rollout))
             rows = batch
             if learn.adv_norm == "batch":
                 rows = batch.with_columns(advantage=normalise(batch["advantage"]))
@@ -138,7 +140,7 @@ class PPOPolicy(OnPolicyActorCritic):
                 yield minibatch
                 if learn.target_kl is not None:
                     epoch_kl.append(self._approx_kl.clone())
-            if learn.target_kl is not None and _mean(epoch_kl) > learn.target_kl:
+            if learn.target_kl is not None and float(sum(epoch_kl) / len(epoch_kl)) > learn.target_kl:
                 return
 
     def _begin_train(self, batch: TransitionBatch, *, num_rows: float) -> None:
@@ -243,18 +245,6 @@ class PPOPolicy(OnPolicyActorCritic):
 
     def _moving(self) -> dict[str, Moving]:
         return {**super()._moving(), "returns": self._returns}
-
-
-def _mean(values: list[torch.Tensor]) -> float:
-    """Return the mean of tensors [1]; waits for them."""
-    return float(sum(values) / len(values))
-
-
-def _as_rollout(batch: TransitionBatch) -> Rollout:
-    """Return rows that were collected together, in order of arrival, as the log that they came from."""
-    rollout = Rollout(int(batch["lane"].max()) + 1, capacity=len(batch))
-    rollout.append(batch.columns)
-    return rollout
 
 
 @POLICY_REGISTRY.register("ppo_offpolicy")

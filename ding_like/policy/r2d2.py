@@ -135,7 +135,11 @@ class R2D2Policy(ValueBasedPolicy):
         of_rows = (each.loss * mask).sum(dim=1) / self._shape.num_steps
         loss = self._params.backward(weighted_mean(of_rows, self._weight(rows)))
         share = mask / mask.sum()
-        priority = _priority(each.priority * mask, mask.sum(dim=1)) if self._cfg.priority else None
+        priority: Array | None = None
+        if self._cfg.priority:
+            error = each.priority * mask  # 0 where nothing is learned from
+            mixed = ETA * error.amax(dim=1) + (1.0 - ETA) * error.sum(dim=1) / mask.sum(dim=1)
+            priority = mixed.cpu().numpy()
         return loss, (chosen.detach() * share).sum(), (target * share).sum(), priority
 
     # Any: a tensor or a dict of them.
@@ -167,12 +171,6 @@ class R2D2Policy(ValueBasedPolicy):
         following = torch.arange(self._nstep, self._nstep + self._shape.length, device=best.device)
         following = torch.minimum(following, rows["num_steps"][:, None])  # [B, L], with which step a return ends
         return self._family.backup(rows["reward"], best.gather(1, following), **self._following(rows))
-
-
-def _priority(error: Tensor, num_steps: Tensor) -> Array:
-    """Return priorities [B] of absolute errors [B, L], 0 where nothing is learned from."""
-    priority: Array = (ETA * error.amax(dim=1) + (1.0 - ETA) * error.sum(dim=1) / num_steps).cpu().numpy()
-    return priority
 
 
 @POLICY_REGISTRY.register("drqn")

@@ -46,14 +46,6 @@ from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
-class Temperature(nn.Module):
-    """Logarithm of alpha, so that alpha stays above 0."""
-
-    def __init__(self, alpha: float) -> None:
-        super().__init__()
-        self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)))
-
-
 class SoftActorCritic(OffPolicyActorCritic):
     """SAC for any kind of action: an actor, critics with targets, a temperature, and their steps."""
 
@@ -101,7 +93,9 @@ class SoftActorCritic(OffPolicyActorCritic):
         learn = self._cfg.learn
         self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
         self._critic = self._trained(self._model.critic, "learning_rate_q")
-        temperature = Temperature(learn.alpha).to(self._device)
+        # The logarithm of alpha, so that alpha stays above 0.
+        log_alpha = nn.Parameter(torch.tensor(math.log(learn.alpha)))
+        temperature = nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
         self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
 
     def _alpha_loss(self, log_prob: Tensor, default_target: Tensor | float) -> Tensor:
