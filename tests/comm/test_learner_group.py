@@ -8,16 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch._C._distributed_c10d import HashStore
 
 from ding_like.comm import learner_group
-from ding_like.comm.learner_group import GLOO, GLOO_AND_NCCL, LearnerGroup, Place, choose_backend
+from ding_like.comm.learner_group import GLOO, GLOO_AND_NCCL, Heartbeats, LearnerGroup, Place, Seen, choose_backend
 from ding_like.errors import CommError, ConfigError
 from tests.comm import group_rank
 
@@ -267,3 +268,58 @@ def test_waiting_for_the_first_ends_with_it(tmp_path: Path, scene: str, how: sig
         found = said(second)
 
     assert found["error"].startswith("learner rank 0 of 2 has not answered for ")
+
+
+EVERY_S = 0.02
+
+Begin = Callable[[int], Heartbeats]
+
+
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Return a function that starts the heartbeats of a rank of three, in one store."""
+    store = HashStore()
+    with ExitStack() as stack:
+
+        def begin_one(rank: int) -> Heartbeats:
+            heartbeats = Heartbeats(store, rank=rank, world_size=3, every_s=EVERY_S)
+            stack.callback(heartbeats.close)
+            return heartbeats
+
+        yield begin_one
+
+
+def seen_of(heartbeats: Heartbeats, rank: int, until: Callable[[Seen], bool]) -> Seen:
+    """Return what is known of a rank once it is as wanted, or after many looks."""
+    for _ in range(200):
+        if until(found := heartbeats.seen()[rank]):
+            break
+        heartbeats.wait_for_look(1.0)
+    return found
+
+
+def test_an_old_beat_is_silence(begin: Begin) -> None:
+    first, second = begin(0), begin(1)
+    second.num_calls = 7
+    assert seen_of(first, 1, lambda seen: seen.num_calls == 7).num_calls == 7
+
+    second.close()  # its last beat stays in the store
+
+    assert seen_of(first, 1, lambda seen: seen.silent_s > 10 * EVERY_S).silent_s > 10 * EVERY_S
+
+
+def test_the_end_of_a_rank_is_reported_to_the_others(begin: Begin) -> None:
+    first, second = begin(0), begin(1)
+
+    first.note_ended(2, "was killed by SIGKILL")
+
+    assert first.seen()[2].ended == "was killed by SIGKILL"
+    assert seen_of(second, 2, lambda seen: seen.ended is not None).ended == "was killed by SIGKILL"
+
+
+def test_a_rank_reports_why_it_leaves(begin: Begin) -> None:
+    first, second = begin(0), begin(1)
+
+    second.close("ValueError: no such env")
+
+    assert seen_of(first, 1, lambda seen: seen.ended is not None).ended == "has ended: ValueError: no such env"

@@ -16,7 +16,7 @@ from ding_like.comm.tensors import from_bytes
 from ding_like.comm.weight_updater import Push
 from ding_like.errors import CommError, SchemaError
 from tests.comm.weights.fake_nodes import FakeNodes
-from tests.comm.weights.test_extract import tensordict_of
+from tests.comm.weights.test_encode import tensordict_of
 
 
 class Updater(DistributedWeightUpdater):
