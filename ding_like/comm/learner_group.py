@@ -424,7 +424,7 @@ class LearnerGroup:
         try:
             collective(*args)
         except RuntimeError as error:
-            raise self._lost(error) from error
+            raise CommError(self._lost(error)) from error
 
     def _await_broadcast(self, tensor: torch.Tensor, source: int) -> None:
         """Take part in a broadcast to which all but the source may come long before it does."""
@@ -454,7 +454,7 @@ class LearnerGroup:
                 work.wait()  # it may have come to its end just now: only then nothing is raised
             except RuntimeError as error:
                 self._waits_in_vain = False
-                raise self._lost(error) from error
+                raise CommError(self._lost(error)) from error
         return True
 
     def _begin_call(self) -> None:
@@ -469,12 +469,8 @@ class LearnerGroup:
         is_lost = seen.ended is not None or seen.silent_s > self._timeout_s
         return self._describe({rank: seen}) if is_lost else ""
 
-    def _lost(self, error: RuntimeError) -> CommError:
-        self.fault = self._describe_lost(error)
-        return CommError(self.fault)
-
-    def _describe_lost(self, error: RuntimeError) -> str:
-        """Return who did not take part in a collective that failed, waiting until heartbeats tell."""
+    def _lost(self, error: RuntimeError) -> str:
+        """Return, as this group's fault, who did not take part in a collective that failed, once heartbeats tell."""
         patience_s = SILENT_S + 2 * _LOOK_S
         deadline_s = time.monotonic() + patience_s
         has_waited = "timed out" in str(error).lower() and self._timeout_s > patience_s
@@ -485,7 +481,8 @@ class LearnerGroup:
             silent = {rank: each for rank, each in seen.items() if each.silent_s > SILENT_S}
             # On a busy machine one may be silent that was killed just now: how it ended comes with the next looks.
             if ended or (silent and (has_waited or left_s < SILENT_S)):
-                return self._describe(ended or silent)
+                self.fault = self._describe(ended or silent)
+                return self.fault
             if left_s <= 0 or has_waited:
                 break
             self._heartbeats.wait_for_look(left_s)
@@ -494,10 +491,11 @@ class LearnerGroup:
         why = f" ({_first_line(error)})"
         if "timed out" in str(error).lower():
             why = "; where collecting, an update or a saved point takes longer, give a larger learners.timeout_s"
-        return (
+        self.fault = (
             f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of {self._called} "
             f"{self.rank} within {self._timeout_s:g} s{why}"
         )
+        return self.fault
 
     def _describe(self, lost: dict[int, Seen]) -> str:
         return "; ".join(
@@ -628,9 +626,7 @@ class GroupReducer:
     """
 
     def __init__(self, group: LearnerGroup, vectors: Sequence[torch.Tensor], *, weight: Callable[[], float]) -> None:
-        self._group = group
-        self._vectors = vectors
-        self._weight = weight
+        self._group, self._vectors, self._weight = group, vectors, weight
 
     def reduce(self) -> None:
         self._group.average(self._vectors, weight=self._weight())

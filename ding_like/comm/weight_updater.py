@@ -75,9 +75,7 @@ class WeightUpdateError(CommError, RuntimeError):
         not_tried: Sequence[int] = (),
     ) -> None:
         super().__init__(message)
-        self.updated = tuple(updated)
-        self.failed = dict(failed or {})
-        self.not_tried = tuple(not_tried)
+        self.updated, self.failed, self.not_tried = tuple(updated), dict(failed or {}), tuple(not_tried)
 
 
 class WeightUpdaterBase:
@@ -274,10 +272,8 @@ class DistributedWeightUpdater(WeightUpdaterBase):
             raise SchemaError(f"timeout_s is {timeout_s!r}; expected seconds, above 0 and at most {_MAX_TIMEOUT_S:g}.")
         if devices is not None and len(devices) != num_workers:
             raise SchemaError(f"there are {len(devices)} devices for {num_workers} workers; give one for each rank.")
-        self.sync = sync
-        self._policy_weights = policy_weights
-        self._num_workers = num_workers
-        self._timeout_s = timeout_s
+        self.sync, self._policy_weights = sync, policy_weights
+        self._num_workers, self._timeout_s = num_workers, timeout_s
         self._devices = None if devices is None else [torch.device(each) for each in devices]
         self._dtype: WireDtype = dtype
         self._policy_id = policy_id
@@ -288,8 +284,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
         self._kinds = kinds_of(own)
         self._batches_since_weight_update = [0] * num_workers
         self._token = secrets.token_hex(8)
-        self._num_pushes = 0
-        self._version = 0
+        self._num_pushes = self._version = 0
         self._lock = threading.Lock()  # one push at a time
         self._under_way: PushHandle | None = None
         self._is_closed = False
@@ -339,8 +334,7 @@ class DistributedWeightUpdater(WeightUpdaterBase):
 
     def _push_weights(self, *, policy_or_weights: object = None, worker_ids: object = None) -> None:
         """Send weights to ranks and wait for their answers, with or without `sync`; call no hooks."""
-        ranks = self._ranks(worker_ids)
-        state = self._state(self._weights_to_push(policy_or_weights))
+        ranks, state = self._ranks(worker_ids), self._state(self._weights_to_push(policy_or_weights))
         if ranks:
             with self._lock:
                 self._finish(self._begin(ranks, state))
@@ -476,10 +470,8 @@ class DistributedWeightUpdater(WeightUpdaterBase):
 
     def _ranks(self, worker_ids: object) -> list[int]:
         """Return the ranks of worker ids, each once, in the order given."""
-        if worker_ids is None:
-            return list(range(1, self._num_workers + 1))
-        ranks = [rank for worker_id in _as_list(worker_ids) for rank in self._ranks_of(worker_id)]
-        return list(dict.fromkeys(ranks))
+        ids = self.all_worker_ids() if worker_ids is None else _as_list(worker_ids)
+        return list(dict.fromkeys(rank for worker_id in ids for rank in self._ranks_of(worker_id)))
 
     def _ranks_of(self, worker_id: object) -> list[int]:
         if isinstance(worker_id, torch.device):

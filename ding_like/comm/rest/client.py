@@ -167,11 +167,9 @@ class HttpCoordinator(CoordinatorService):
     def __init__(
         self, url: str, *, role: str, key: bytes | None, retry_s: float = 30.0, clock: Clock = time.monotonic
     ) -> None:
-        self._url = url.rstrip("/")
-        self._role = role
+        self._url, self._role, self._clock = url.rstrip("/"), role, clock
         self._secret = draw_secret()
         self._signer = None if key is None else Signer(role, key, secret=self._secret, clock=clock)
-        self._clock = clock
         self._is_believed = False  # a signed answer has come
         self._worker = ""  # as it was registered
         self._retry_s = retry_s
@@ -413,8 +411,7 @@ class SharedFiles:
     """Folders of segments and weights that all processes of a run see: there is nothing to transfer."""
 
     def __init__(self, segments: Path, weights: Path) -> None:
-        self.segments = segments
-        self.weights = weights
+        self.segments, self.weights = segments, weights
 
     def share_segment(self, name: str) -> None:
         """Let other processes read a segment that was written."""
@@ -446,8 +443,7 @@ class StreamedFiles(SharedFiles):
         With `asks_for_delta` requests name the version of weights that is here, and the coordinator may answer with
         what has changed since.
         """
-        self._client = client
-        self._asks_for_delta = asks_for_delta
+        self._client, self._asks_for_delta = client, asks_for_delta
         where = folder or (_MEMORY if _MEMORY.is_dir() else None)
         self._folder = make_own_folder("ding-files-", where=where)
         self._clean = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)

@@ -387,10 +387,7 @@ class RefusedError(CommError):
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
-        self.code = code
-        self.status = STATUS[code]
-        self.message = message
-        self.retryable = code in RETRYABLE
+        self.code, self.status, self.message, self.retryable = code, STATUS[code], message, code in RETRYABLE
 
 
 class UnreachableError(CommError):
@@ -620,10 +617,7 @@ class Signer:
     """
 
     def __init__(self, role: str, key: bytes, *, secret: str, clock: Clock = time.monotonic) -> None:
-        self._role = role
-        self._key = key
-        self._secret = secret
-        self._clock = clock
+        self._role, self._key, self._secret, self._clock = role, key, secret, clock
         self.offset_s: float | None = None  # the coordinator's clock minus ours; None: not known yet
 
     def sign(

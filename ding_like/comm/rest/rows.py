@@ -19,12 +19,7 @@ from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, NewSegment
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.schema import Schema
-from ding_like.data.segment_file import (
-    SegmentError,
-    SegmentMeta,
-    remove_segments,
-    write_segment,
-)
+from ding_like.data.segment_file import SegmentError, SegmentMeta, remove_segments, write_segment
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array, Json
 from ding_like.utils.files import when_there_is_room
@@ -61,8 +56,7 @@ class RowCheck:
             for prefix in _OBS
             for key, space in leaves.items()
         }
-        self._action_space = action_space
-        self._schema = schema
+        self._action_space, self._schema = action_space, schema
 
     def __call__(self, columns: Mapping[str, Array]) -> None:
         """Raise SegmentError for columns [B, ...] or [B, T, ...] that are not to be learned from."""
@@ -276,12 +270,8 @@ class RestBatchSource:
         `learned` is how many batches were learned from by then. `waits_for_late` is for learning from each row once,
         where none can take another's place.
         """
-        self._coordinator = coordinator
-        self._task = task
-        self._worker_id = worker_id
-        self._read_segment = read
-        self._batch_size = batch_size
-        self._num_batches = num_batches
+        self._coordinator, self._task, self._worker_id, self._read_segment = coordinator, task, worker_id, read
+        self._batch_size, self._num_batches = batch_size, num_batches
         self._reader = BatchReader(buffer_size, schema, on_policy=waits_for_late)
         self._changed = threading.Condition()  # guards what both threads write
         self._fetched: deque[Fetched] = deque()
@@ -431,12 +421,7 @@ class RestBatchSource:
             self._worker_id,
             self._task.buffer_id,
             m.Sample(
-                self._task.task_id,
-                self._task.attempt,
-                self._batch_size,
-                self._num_batches,
-                self._train_iter,
-                have,
+                *(self._task.task_id, self._task.attempt, self._batch_size, self._num_batches, self._train_iter, have),
                 wait_s=_WAIT_S,
             ),
         )

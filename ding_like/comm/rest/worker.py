@@ -427,8 +427,7 @@ class RestWeightPublisher:
     """
 
     def __init__(self, link: WorkerLink, task: m.Task, *, dtype: WireDtype = "exact") -> None:
-        self._link = link
-        self._task = task
+        self._link, self._task = link, task
         self._dtype: WireDtype = dtype
         self._changed = threading.Condition()
         self._last: Version | None = None  # that was offered

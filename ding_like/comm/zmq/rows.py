@@ -80,9 +80,7 @@ class DataLink:
         timeout_s: float = 2.0,
         patience_s: float = 60.0,
     ) -> None:
-        self.name = name
-        self.run_id = run_id
-        self.patience_s = patience_s
+        self.name, self.run_id, self.patience_s = name, run_id, patience_s
         self.welcome: Mapping[str, Json] = {}
         self.num_joined = 0  # drivers, one after another
         self.is_stopped = False  # the driver needs nothing any more, by what was received last
