@@ -161,7 +161,7 @@ def _report(path: Path, root: Path) -> Recording:
         parts = ("comm/weight_updater.py", "comm/update_worker.py", "comm/tensors.py")
         return Recording(name, (*_in_package(parts), "benchmarks/differential"), command)
     if path.stem == "two_learners":
-        parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners", "pipeline/parallel/learner_aggregator.py")
+        parts = (*_TRAINING, "comm/learner_group.py", "pipeline/learners")
         command = f"python -m tests.pipeline.learners.two_learners --out {name}"
         return Recording(name, (*_in_package(parts), "tests/pipeline/learners"), command)
     if path.stem == "serve":

@@ -12,7 +12,7 @@ from ding_like.comm.rest.client import HttpCoordinator, read_weights
 from ding_like.comm.rest.rows import BatchReader
 from ding_like.pipeline.parallel.core import CoordinatorCore
 from ding_like.pipeline.parallel.core.ledger import OnPolicyLedger, ReplayLedger, SegmentLedger
-from ding_like.pipeline.parallel.core.tasks import LEASED
+from ding_like.pipeline.parallel.core.state import LEASED
 from ding_like.pipeline.rows import UpdateRatio
 from tests.simulation.patches import Patches, replace_everywhere
 from tests.simulation.stand_ins import updates_of

@@ -49,7 +49,7 @@ class BaseParallelCollector(ABC, Configurable):
     """
 
     config: dict[str, Json] = {
-        "print_freq": 5,  # seconds between two lines in the collector's log
+        "print_freq": 5  # seconds between two lines in the collector's log
     }
     _loop: RolloutLoop  # of the envs, from the first step on
 
@@ -346,11 +346,7 @@ class FlaskFileSystemCollector(BaseCommCollector):
     """
 
     def __init__(
-        self,
-        cfg: Config,
-        *,
-        coordinator: CoordinatorService | None = None,
-        env_setting: EnvSetting | None = None,
+        self, cfg: Config, *, coordinator: CoordinatorService | None = None, env_setting: EnvSetting | None = None
     ) -> None:
         """Prepare; `coordinator` replaces the one at `cfg.coordinator`."""
         super().__init__(cfg)

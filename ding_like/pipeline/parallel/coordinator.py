@@ -26,14 +26,7 @@ from ding_like.pipeline.components import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.settings import (
-    SystemConfig,
-    batch_rows,
-    buffer_size,
-    class_of,
-    read_system,
-    required,
-)
+from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, class_of, read_system, required
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.pipeline.self_play import make_league
 from ding_like.types import Config, Json

@@ -96,12 +96,7 @@ def segment(folder: Path, worker: str, number: int, *, rows: int = 8, env_steps:
     meta = SegmentMeta("t", 1, worker, number, 0, rows)
     written = write_segment(folder, f"{worker}.{number:08d}", columns_of(worker, number, rows), meta)
     return m.SegmentInfo(
-        written.name,
-        written.rows,
-        written.sha256,
-        written.nbytes,
-        0,
-        rows if env_steps is None else env_steps,
+        written.name, written.rows, written.sha256, written.nbytes, 0, rows if env_steps is None else env_steps
     )
 
 

@@ -85,11 +85,7 @@ def test_callbacks_carry_a_run_from_data_to_its_end(coordinator: Coordinator, tm
 
     batch = coordinator.deal_with_learner_get_data(learn.task_id, "buffer", 4, 0)
     assert batch is not None and len(batch.places) == 4
-    priorities = {
-        "places": batch.places,
-        "unique_ids": batch.unique_ids,
-        "priorities": np.full(4, 9.0, np.float32),
-    }
+    priorities = {"places": batch.places, "unique_ids": batch.unique_ids, "priorities": np.full(4, 9.0, np.float32)}
     info = {"learner_step": 3, "total_loss": 0.5, "priority_info": priorities}
     coordinator.deal_with_learner_send_info(learn.task_id, "buffer", info)
     assert coordinator.core.learn_iter == 3 and not coordinator.system_shutdown_flag

@@ -127,11 +127,7 @@ def test_a_serial_collector_stays_in_the_config() -> None:
 
 def test_files_of_a_run_that_may_go_on_lie_in_its_folder(tmp_path: Path) -> None:
     folders = {"path_data": None, "path_policy": None}
-    policy = {
-        "on_policy": True,
-        "collect": {"n_sample": 8},
-        "learn": {},
-    }
+    policy = {"on_policy": True, "collect": {"n_sample": 8}, "learn": {}}
 
     found = read_system(folders, EasyDict(exp_name=str(tmp_path), policy=policy), in_memory=False)
 

@@ -23,12 +23,14 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import RefusedError, Stamp, check_count, printable
 from ding_like.errors import SchemaError
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID, CoreConfig, OnPolicyLedger, ReplayLedger, SegmentLedger
-from ding_like.pipeline.parallel.core.state import Journal, StateStore, StateUnwritableError
-from ding_like.pipeline.parallel.core.tasks import (
+from ding_like.pipeline.parallel.core.state import (
     FAILED,
     FINISHED,
     LEASED,
+    Journal,
     SilenceWatch,
+    StateStore,
+    StateUnwritableError,
     TaskEntry,
     TaskTable,
     WorkerEntry,

@@ -103,12 +103,7 @@ class SegmentLedger(ABC):
 
     # --- what workers send
 
-    def take(
-        self,
-        worker_id: str,
-        info: m.SegmentInfo,
-        newest: m.PolicyVersion | None,
-    ) -> bool:
+    def take(self, worker_id: str, info: m.SegmentInfo, newest: m.PolicyVersion | None) -> bool:
         """Take a segment in; return False for one that came before. Raises RefusedError for one that never fits.
 
         On-policy, `newest` are the weights whose rows are wanted.
