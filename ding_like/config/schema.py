@@ -85,6 +85,9 @@ class Schema:
             (join(part.path, path), bounds)
             for path, bounds in (*part.bounds.items(), *declared(cls, "config_bounds").items())
         )
+        for path, bounds in declared(cls, "config_bounds").items():
+            if get_path(self.defaults, join(part.path, path), _MISSING) is None:
+                self.types.setdefault(join(part.path, path), bounds.types)
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
         for path, reason in getattr(cls, "without_effect", {}).items():

@@ -46,7 +46,6 @@ class A2CPolicy(OnPolicyActorCritic):
         ),
         collect=dict(n_sample=64),
     )
-    config_types = {"learn.batch_size": (int,)}
 
     def _get_batch_size(self) -> int:
         given = self._n_sample if self._cfg.learn.batch_size is None else self._cfg.learn.batch_size

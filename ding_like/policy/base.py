@@ -157,16 +157,11 @@ class Policy:
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.nonfinite": ("skip", "raise")}
     config_unused: ClassVar[Mapping[str, str]] = {}
     config_free: tuple[str, ...] = ("model",)
-    # Types of keys whose default is None; those of base classes are included, as with bounds, choices and reasons.
+    # Types of keys whose default is None and that have no bounds; those of base classes are included.
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {
         "action_space": (str,),
         "action_low": (int, float, list),
         "action_high": (int, float, list),
-        "learn.grad_clip_norm": (int, float),
-        "learn.optimizer.eps": (int, float),
-        "learn.optimizer.weight_decay": (int, float),
-        "collect.n_sample": (int,),
-        "collect.n_episode": (int,),
     }
 
     # Setting one of a group turns the defaults of the others off.

@@ -87,7 +87,6 @@ class DDPGPolicy(OffPolicyActorCritic):
         "learn.noise_range.max": FINITE,
         "collect.noise_sigma": FROM_0,
     }
-    config_types = {"learn.target_update_freq": (int,)}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:

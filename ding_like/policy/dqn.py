@@ -91,7 +91,6 @@ class QuantilePolicy(DQNPolicy):
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.kappa": ABOVE_0}
-    config_types = {"learn.kappa": (int, float)}
     config_unused: ClassVar[Mapping[str, str]] = {
         "learn.loss": "quantiles are compared by Huber's loss: see learn.kappa"
     }

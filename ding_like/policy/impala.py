@@ -79,12 +79,7 @@ class IMPALAPolicy(OnPolicyActorCritic):
         "learn.c_clip_ratio": ABOVE_0,
         "learn.rho_pg_clip_ratio": ABOVE_0,
     }
-    config_types = {
-        "learn.discount_factor": (int, float),
-        "learn.clip_value": (int, float),
-        "learn.optim": (str,),
-        "collect.unroll_len": (int,),
-    }
+    config_types = {"learn.optim": (str,)}
     config_alternatives = (
         ("collect.n_sample", "collect.n_episode"),
         ("learn.grad_clip_norm", "learn.grad_clip_value", "learn.clip_value"),

@@ -184,7 +184,6 @@ class IQNPolicy(ImplicitQuantilePolicy):
         "learn.num_quantiles": FROM_1,
         "learn.num_target_quantiles": FROM_1,
     }
-    config_types = {"learn.num_quantiles": (int,), "learn.num_target_quantiles": (int,)}
 
     model_name = "iqn"
 
@@ -253,7 +252,6 @@ class FQFPolicy(ImplicitQuantilePolicy):
         "learn.learning_rate_quantile": ABOVE_0,
         "learn.ent_coef": FROM_0,
     }
-    config_types = {"learn.learning_rate": (float, int)}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:

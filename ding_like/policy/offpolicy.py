@@ -87,7 +87,6 @@ class OffPolicyActorCritic(Policy):
         other=dict(replay_buffer=dict(replay_buffer_size=100000)),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.target_theta": SHARE_ABOVE_0}
-    config_types = {"learn.learning_rate": (float, int)}
     action_spaces = ("Box",)
 
     @classmethod

@@ -93,11 +93,6 @@ class OnPolicyActorCritic(Policy):
         "collect.gae_lambda": SHARE,
     }
     config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
-    config_types = {
-        "learn.grad_clip_value": (int, float),
-        "learn.schedule.env_steps": (int,),
-        "collect.discount_factor": (int, float),
-    }
     config_alternatives = (
         *Policy.config_alternatives,
         ("learn.grad_clip_norm", "learn.grad_clip_value"),

@@ -91,13 +91,7 @@ class PPOPolicy(OnPolicyActorCritic):
         "learn.adv_norm": (True, False, "batch"),
     }
     action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "HybridSpace")
-    config_types = {
-        "learn.dual_clip": (int, float),
-        "learn.value_clip": (int, float),
-        "learn.adv_norm": (bool, str),
-        "learn.target_kl": (int, float),
-        "learn.schedule.clip_end": (int, float),
-    }
+    config_types = {"learn.adv_norm": (bool, str)}
 
     def _build_model(self) -> nn.Module:
         model, default = self._cfg.model, self.default_model()[0]

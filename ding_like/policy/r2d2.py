@@ -74,7 +74,6 @@ class R2D2Policy(ValueBasedPolicy):
         other=dict(eps=dict(end=0.05), replay_buffer=dict(type="advanced")),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"burnin_step": FROM_0, "learn_unroll_len": FROM_1}
-    config_types = {"unroll_len": (int,), "collect.unroll_len": (int,), "learn.target_update_freq": (int,)}
     config_unused: ClassVar[Mapping[str, str]] = {
         "learn.backend": "no gradient by hand is known for recurrent networks"
     }

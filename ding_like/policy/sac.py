@@ -78,7 +78,6 @@ class SoftActorCritic(OffPolicyActorCritic):
         "learn.alpha": ABOVE_0,
         "learn.target_entropy": FINITE,
     }
-    config_types = {"learn.target_entropy": (float, int)}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:

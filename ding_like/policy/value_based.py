@@ -109,7 +109,6 @@ class ValueBasedPolicy(EpsilonPolicy):
         "learn.loss": ("mse", "huber"),
         "learn.backend": ("auto", "autograd"),
     }
-    config_types = {"learn.target_theta": (float, int)}
     config_alternatives = (*Policy.config_alternatives, ("learn.target_update_freq", "learn.target_theta"))
 
     @classmethod

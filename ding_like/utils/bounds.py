@@ -42,6 +42,11 @@ class Bounds(NamedTuple):
             return False
         return (self.low < value if self.is_above_low else self.low <= value) and value <= self.high
 
+    @property
+    def types(self) -> tuple[type, ...]:
+        """Types of these numbers: those from 1 on are whole."""
+        return (int,) if self.low == 1 and not self.is_above_low else (int, float)
+
     def __str__(self) -> str:
         """Return the range as an error names it."""
         also = "".join(f"{each:g}, or " for each in self.also)

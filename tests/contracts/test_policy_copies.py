@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -63,6 +65,26 @@ OPERATIONS: dict[str, Callable[[Policy], Policy]] = {
 
 def test_every_registered_policy_has_a_case() -> None:
     assert shipped_policies() <= {case.policy for case in CASES.values()}
+
+
+# Each in a process of its own, which has imported no other policy: the registry finds the module by the name.
+FIND = """
+import os, sys
+import ding_like.policy.base
+from ding_like.utils.registries import POLICY_REGISTRY
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        POLICY_REGISTRY.get(name)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, name
+"""
+
+
+def test_every_policy_is_found_by_its_name_in_a_fresh_process() -> None:
+    names = sorted({case.policy for case in CASES.values() if not case.import_names})
+
+    subprocess.run([sys.executable, "-c", FIND, *names], check=True, timeout=300)
 
 
 @pytest.mark.parametrize("name", by_family(CASES))
