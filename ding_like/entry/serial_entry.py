@@ -36,8 +36,15 @@ from ding_like.pipeline.collect import RolloutWorker
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import LearnerSide, SchemeFactories, build_driver
-from ding_like.pipeline.learners.shares import may_refuse, share_config, share_envs, share_of_batch
-from ding_like.pipeline.learners.synced import LearnerProcesses, SyncedLearners, join_policy
+from ding_like.pipeline.learners.synced import (
+    LearnerProcesses,
+    SyncedLearners,
+    join_policy,
+    may_refuse,
+    share_config,
+    share_envs,
+    share_of_batch,
+)
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
 from ding_like.pipeline.ranks.settings import RankSettings, read_ranks

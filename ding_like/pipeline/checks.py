@@ -201,3 +201,11 @@ def steps_per_row(policy_cfg: FrozenConfig) -> int:
 def warmup_steps(policy_cfg: FrozenConfig) -> int:
     """Return the env steps at whose begin collectors act at random: those of `random_collect_size` rows."""
     return int(policy_cfg.random_collect_size) * steps_per_row(policy_cfg)
+
+
+def required(cfg: Config, *names: str, of: str) -> None:
+    """Raise ConfigError that names the keys which the config of a part lacks."""
+    if missing := [name for name in names if cfg.get(name) is None]:
+        raise ConfigError(
+            f"the config of {of} has no {', '.join(repr(name) for name in missing)}; it needs {', '.join(names)}."
+        )

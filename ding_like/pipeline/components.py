@@ -107,7 +107,7 @@ def build_serial(
 ) -> Components:  # fmt: skip
     """Return all components of a serial run, launched and connected; without `collects` its collectors are remote.
 
-    For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/shares.py`), and
+    For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/synced.py`), and
     `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
     others', its weights as theirs.
     """

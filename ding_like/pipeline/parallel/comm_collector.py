@@ -23,10 +23,10 @@ from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.manager.game import VersusManager
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.checks import has_league
+from ding_like.pipeline.checks import has_league, required
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, versus
-from ding_like.pipeline.parallel.settings import class_of, required
+from ding_like.pipeline.parallel.settings import class_of
 from ding_like.policy import Policy
 from ding_like.types import Array, Config, EnvManager, Json, Setting, StepBatch
 from ding_like.utils.bounds import Configurable

@@ -30,11 +30,11 @@ from ding_like.config import FrozenConfig
 from ding_like.data.schema import Schema
 from ding_like.data.segment_file import SegmentError, read_segment, segment_file
 from ding_like.errors import CheckpointError, CommError, SchemaError
-from ding_like.pipeline.checks import has_league
+from ding_like.pipeline.checks import has_league, required
 from ding_like.pipeline.components import FINAL_NUMBER, build_evaluator, build_learner, final_episodes, rows_schema
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, build_policy, fit_policy_config, one_player_sees
 from ding_like.pipeline.learners.synced import LearnerAggregator
-from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of, required
+from ding_like.pipeline.parallel.settings import batch_rows, buffer_size, class_of
 from ding_like.pipeline.self_play import Opponents
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statistics
 from ding_like.policy import Policy

@@ -21,12 +21,12 @@ from ding_like.comm.rest.worker import host_name, mark_shared
 from ding_like.config import FrozenConfig
 from ding_like.data.segment_file import SegmentError, remove_segments, set_aside
 from ding_like.errors import CommError
-from ding_like.pipeline.checks import has_league, steps_per_row, warmup_steps
+from ding_like.pipeline.checks import has_league, required, steps_per_row, warmup_steps
 from ding_like.pipeline.components import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.pipeline.parallel.core.state import StateStore
-from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, class_of, read_system, required
+from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, class_of, read_system
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.pipeline.self_play import make_league
 from ding_like.types import Config, Json

@@ -17,7 +17,7 @@ from ding_like.config.report import config_error
 from ding_like.config.system import FROM_1, SECONDS, check_section
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import check_buffer, steps_per_row, warmup_steps
-from ding_like.pipeline.learners.shares import check_shares, timeout_fault
+from ding_like.pipeline.learners.synced import check_shares, timeout_fault
 from ding_like.pipeline.rows import least_lead
 from ding_like.types import Config, Json
 from ding_like.utils.processes import make_own_folder
@@ -145,14 +145,6 @@ def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, 
         max_lead_rows=max_lead,
     )
     return SystemConfig(**{name: system[name] for name in SystemConfig._fields})
-
-
-def required(cfg: Config, *names: str, of: str) -> None:
-    """Raise ConfigError that names the keys which the config of a part lacks."""
-    if missing := [name for name in names if cfg.get(name) is None]:
-        raise ConfigError(
-            f"the config of {of} has no {', '.join(repr(name) for name in missing)}; it needs {', '.join(names)}."
-        )
 
 
 def class_of(

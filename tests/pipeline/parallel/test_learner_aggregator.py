@@ -18,8 +18,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.envs import fit_policy_config
-from ding_like.pipeline.learners.shares import check_shares
-from ding_like.pipeline.learners.synced import LearnerAggregator
+from ding_like.pipeline.learners.synced import LearnerAggregator, check_shares
 from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
 from ding_like.policy import create_policy
 from ding_like.utils.resume import ResumeStore
