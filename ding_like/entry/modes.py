@@ -139,7 +139,7 @@ def run(options: Options) -> None:
         return
     from ding_like.entry.training import RunArguments
 
-    arguments = RunArguments(mode, _seeds(options)[0])._replace(**_limits(options))
+    arguments = RunArguments(mode, _seeds(options)[0])._replace(**limits_of(options))
     planned = load(MODES[mode].home).of(path, arguments, overrides=overrides, exp_name=options["exp_name"], **of_mode)
     lines, fits = planned.dry_run()
     echo("\n".join(lines))
@@ -192,10 +192,10 @@ def _seeds(options: Options) -> tuple[int, ...]:
 
 def _run_of(options: Options) -> dict[str, Any]:
     """Return the arguments of every pipeline that trains: the seed, the limits that are given, and the folder."""
-    return {"seed": _seeds(options)[0], "exp_name": options["exp_name"], **_limits(options)}
+    return {"seed": _seeds(options)[0], "exp_name": options["exp_name"], **limits_of(options)}
 
 
-def _limits(options: Options) -> dict[str, Any]:
+def limits_of(options: Options) -> dict[str, Any]:
     given = {name: options[name] for name in ("env_step", "train_iter") if options[name] is not None}
     return {f"max_{name}": int(value) for name, value in given.items()}
 
@@ -238,7 +238,7 @@ def resume(options: Options) -> None:
         raise ConfigError("--resume takes the run's own config; start a new run with --load-path to change it.")
     of_one = {name: options[name] for name in ("learners", "workers", "address")}
     if not has_seeds:
-        load("train:resume_pipeline")(str(folder), **_limits(options), **of_one)
+        load("train:resume_pipeline")(str(folder), **limits_of(options), **of_one)
         return
     for name, value in of_one.items():
         if value is not None:
@@ -246,7 +246,7 @@ def resume(options: Options) -> None:
                 f"--{name} is of one run: resume a seed with it by its folder, ding --resume {folder}/seed0 "
                 f"--{name} {value}."
             )
-    load("studies:resume_seeds")(folder, options["jobs"], **_limits(options))
+    load("studies:resume_seeds")(folder, options["jobs"], **limits_of(options))
 
 
 def _existing(path: str | None) -> str | None:

@@ -28,6 +28,7 @@ from ding_like.entry.training import (
     SystemInput,
     check_limits,
     check_nstep,
+    limit_words,
     read_given,
     refuse_in_child,
     refuse_to_resume,
@@ -105,12 +106,6 @@ class CoordinatedArguments:
                 f"coordinator -c FILE --exp-name {exp_name} policy.learn.resume_training=True."
             ) from error
 
-    @property
-    def limit_options(self) -> dict[str, list[str]]:
-        """Options of the command line for the limits, without those that there are not."""
-        limits = {"--env-step": self.max_env_step, "--train-iter": self.max_train_iter}
-        return {name: [] if limit == NO_LIMIT else [name, str(limit)] for name, limit in limits.items()}
-
 
 class Given(NamedTuple):
     """Config of a run with a coordinator as it was given: nothing is written yet."""
@@ -168,16 +163,9 @@ class CoordinatedRun:
     def make_coordinator(self) -> Coordinator:
         """Return the coordinator. Raises ConfigError for a run that is over."""
         cfg = self.cfg
-        coordinator = create_coordinator(
-            {
-                "main": cfg,
-                "system": self.system,
-                "seed": self.arguments.seed,
-                "max_env_step": self.arguments.max_env_step,
-                "key_file": self.key_file,
-                "lock": self.folder.lock,
-            }
-        )
+        given = {"main": cfg, "system": self.system, "key_file": self.key_file, "lock": self.folder.lock}
+        limits = {"seed": self.arguments.seed, "max_env_step": self.arguments.max_env_step}
+        coordinator = create_coordinator({**given, **limits})
         if coordinator.system_shutdown_flag:
             why = "" if coordinator.core.failure is None else f": {coordinator.core.failure}"
             if not why and not (Path(cfg.exp_name) / "result.json").is_file():
@@ -247,8 +235,9 @@ class CoordinatedRun:
         """Log the commands by which external workers join."""
         common = ["--coordinator", reachable_url(coordinator.url), "--key-file", str(self.key_file)]
         common += self.arguments.options
-        for module, limit in (("learner", self.arguments.limit_options["--train-iter"]), ("collector", [])):
-            logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *limit]))
+        limit = limit_words({"max_train_iter": self.arguments.max_train_iter})
+        for module, more in (("learner", limit), ("collector", [])):
+            logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *more]))
 
     def log_resume_command(self, coordinator: Coordinator) -> None:
         """Log the command by which an interrupted run goes on."""
@@ -257,7 +246,7 @@ class CoordinatedRun:
         words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
         words += ["--host", host, "--port", port]
         words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
-        words += [word for limit in arguments.limit_options.values() for word in limit]
+        words += limit_words({"max_env_step": arguments.max_env_step, "max_train_iter": arguments.max_train_iter})
         words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
         logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
         logger.info("go on with  %s", shlex.join(words))

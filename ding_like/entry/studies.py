@@ -1,4 +1,4 @@
-"""Train several seeds as one experiment: `ding -m serial -c CONFIG -s 0..4 -j 2`, `run_seeds()`."""
+"""Several runs as one experiment: seeds, `ding -m serial -s 0..4 -j 2`, and studies of settings, `ding tune`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ding_like.config import FrozenConfig
-from ding_like.entry.modes import Options, checked_seeds, describe_seeds
-from ding_like.entry.training import NO_LIMIT, InputConfig, check_mode, load_config, read_given
+from ding_like.entry.modes import Options, checked_seeds, describe_seeds, limits_of
+from ding_like.entry.training import (
+    LIMIT_OPTIONS,
+    NO_LIMIT,
+    InputConfig,
+    check_mode,
+    limit_words,
+    load_config,
+    read_given,
+    serial_mode_of,
+)
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
 from ding_like.report.compare import table_lines, write_scores
 from ding_like.report.curve import plot_experiments
-from ding_like.report.experiment import PLAN_FILE as EXPERIMENT_FILE
+from ding_like.report.experiment import PLAN_FILE as SEEDS_FILE
 from ding_like.report.experiment import Experiment, SeedsPlan, read_experiment, read_plan
 from ding_like.report.run_console import Limits
 from ding_like.report.summary import version_line
@@ -33,15 +42,17 @@ from ding_like.types import Section
 from ding_like.utils.imports import pip_line
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.machine import num_cores
-from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.run_folder import FolderLock, RunFolder
 
 if TYPE_CHECKING:
     import optuna
 
-
 logger = logging.getLogger(__name__)
 
 SERIAL = ("serial", "serial_onpolicy")
+_SHOWN = 10  # trials of the table on the console
+
+# --- seeds
 
 
 @shown_as_by_the_command()
@@ -66,13 +77,11 @@ def run_seeds(
     this under `if __name__ == "__main__":` or anywhere else: the processes do not import it. Raises ConfigError with
     the config's faults before anything starts, and TrainingError at the end if a seed has failed.
     """
-    seeds = checked_seeds(seeds)
-    is_file = isinstance(input_cfg, (str, Path))
-    own = [text for text in overrides if is_file and not text.startswith("system.")]
-    given = own if is_file else list(overrides)
+    seeds, is_file = checked_seeds(seeds), isinstance(input_cfg, (str, Path))
+    given = [text for text in overrides if not (is_file and text.startswith("system."))]
     name = None if exp_name is None else str(exp_name)
     cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=name, save=False, quiet=True)
-    mode = mode or ("serial_onpolicy" if cfg.policy.on_policy else "serial")
+    mode = mode or serial_mode_of(cfg)
     if mode in SERIAL:
         check_mode(cfg, mode)
     jobs = checked_jobs(jobs, mode, len(seeds), processes=_processes_of(cfg, arguments))
@@ -81,7 +90,7 @@ def run_seeds(
         cfg = load_config(input_cfg, seed=seeds[0], overrides=given, exp_name=base, folder=held)
         folder = Path(cfg.exp_name)
         config = str(input_cfg) if isinstance(input_cfg, (str, Path)) else str(folder / "total_config.py")
-        limits = [("--env-step", max_env_step), ("--train-iter", max_train_iter)]
+        limits = {"max_env_step": max_env_step, "max_train_iter": max_train_iter}
         plan = SeedsPlan(
             seeds=seeds,
             mode=mode,
@@ -89,14 +98,12 @@ def run_seeds(
             config=config,
             config_sha256=text_hash(config),
             overrides=tuple(overrides) if is_file else (),
-            arguments=(*(word for flag, at in limits if at != NO_LIMIT for word in (flag, str(at))), *arguments),
-            max_env_step=max_env_step,
-            max_train_iter=max_train_iter,
+            arguments=(*limit_words(limits), *arguments),
+            **limits,
         )
         plan.save(folder)
         held.keep()
-        _tell(_opening(folder, plan, cfg, jobs))
-        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs))
+        return _run(folder, plan, cfg, jobs)
 
 
 @shown_as_by_the_command()
@@ -114,32 +121,31 @@ def resume_seeds(
     folder = Path(folder)
     plan = read_plan(folder)
     if plan is None:
-        raise ConfigError(f"'{folder}' is no folder of several seeds: it has no {EXPERIMENT_FILE}.")
+        raise ConfigError(f"'{folder}' is no folder of several seeds: it has no {SEEDS_FILE}.")
     cfg = load_config(folder / "total_config.py", seed=plan.seeds[0], save=False, renew_dir=False, quiet=True)
     jobs = checked_jobs(jobs, plan.mode, len(plan.seeds), processes=_processes_of(cfg, plan.arguments))
     limits = {"max_env_step": max_env_step, "max_train_iter": max_train_iter}
     changed: Section = {name: int(limit) for name, limit in limits.items() if limit is not None}
-    if changed:
-        plan = _with_limits(plan, changed)
-    with RunFolder() as held:
-        held.hold(folder)
-        _tell(_opening(folder, plan, cfg, jobs))
-        return _run(folder, plan, SeedRuns(folder, plan, jobs=jobs, reopens=bool(changed)))
-
-
-def _with_limits(plan: SeedsPlan, changed: Section) -> SeedsPlan:
-    """Return the plan with other limits, also for the seeds that have not begun."""
-    words = list(plan.arguments)
-    for name, limit in changed.items():
-        flag = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}[name]
+    words = list(plan.arguments)  # with the other limits also for the seeds that have not begun
+    for flag in (LIMIT_OPTIONS[name] for name in changed):
         if flag in words:
             del words[words.index(flag) : words.index(flag) + 2]
-        words += [flag, str(limit)]
-    return replace(plan, arguments=tuple(words), **changed)
+    plan = replace(plan, arguments=(*words, *limit_words(changed)), **changed)
+    with RunFolder() as held:
+        held.hold(folder)
+        return _run(folder, plan, cfg, jobs, reopens=bool(changed))
 
 
-def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:
+def _run(folder: Path, plan: SeedsPlan, cfg: FrozenConfig, jobs: int, *, reopens: bool = False) -> Experiment:
     """Run the seeds, write what they amount to, and return it."""
+    _tell(
+        version_line(),
+        f"experiment  {folder}/  seeds {describe_seeds(plan.seeds)}, {jobs} at a time; each one's output is in log/",
+        f"env         {cfg.env.get('env_id') or cfg.env.type}",
+        f"policy      {cfg.policy.type}",
+        f"until       {Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value).describe()}",
+    )
+    runs = SeedRuns(folder, plan, jobs=jobs, reopens=reopens)
     with StopSignal() as signals:
         plan.save(folder)
         runs.run(signals)
@@ -148,7 +154,12 @@ def _run(folder: Path, plan: SeedsPlan, runs: SeedRuns) -> Experiment:
             logger.info("interrupted: go on with  ding --resume %s", folder)
             signals.leave()
     if runs.failures:
-        raise TrainingError(_failed(folder, plan, runs.failures))
+        lines = [f"{len(runs.failures)} of {len(plan.seeds)} seeds failed."]
+        for failure in runs.failures:
+            lines.append(f"  seed {failure.seed} {failure.how}; {failure.log} ends with")
+            lines += [f"    {line}" for line in failure.lines]
+        lines.append(f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}")
+        raise TrainingError("\n".join(lines))
     return experiment or read_experiment(folder)  # which says what is missing
 
 
@@ -166,36 +177,15 @@ def _write(folder: Path, failures: Sequence[Failure]) -> Experiment | None:
         written.insert(0, save_plot(plot_experiments([experiment]), folder / "curve.png").name)
     except ConfigError as error:  # matplotlib is not installed
         logger.info("no curve: %s", error)
-    _tell(["", *table_lines(summary), "", f"wrote   {folder}/", f"        {'  '.join(written)}"])
+    _tell("", *table_lines(summary), "", f"wrote   {folder}/", f"        {'  '.join(written)}")
     if not failures:
         ended = experiment.ended or experiment.members
         best = max(ended, key=lambda member: -math.inf if member.score is None else member.score).seed
-        _tell([f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {folder}/seed{best}"])
+        _tell(f"next    ding report {folder}   ding compare {folder} OTHER   ding enjoy {folder}/seed{best}")
     return experiment
 
 
-def _failed(folder: Path, plan: SeedsPlan, failures: Sequence[Failure]) -> str:
-    lines = [f"{len(failures)} of {len(plan.seeds)} seeds failed."]
-    for failure in failures:
-        lines.append(f"  seed {failure.seed} {failure.how}; {failure.log} ends with")
-        lines += [f"    {line}" for line in failure.lines]
-    lines.append(f"When the cause is mended, go on with those that have not ended:  ding --resume {folder}")
-    return "\n".join(lines)
-
-
-def _opening(folder: Path, plan: SeedsPlan, cfg: FrozenConfig, jobs: int) -> list[str]:
-    """Return the first lines of the console."""
-    until = Limits(plan.max_env_step, plan.max_train_iter, cfg.env.stop_value).describe()
-    return [
-        version_line(),
-        f"experiment  {folder}/  seeds {describe_seeds(plan.seeds)}, {jobs} at a time; each one's output is in log/",
-        f"env         {cfg.env.get('env_id') or cfg.env.type}",
-        f"policy      {cfg.policy.type}",
-        f"until       {until}",
-    ]
-
-
-def _tell(lines: Iterable[str]) -> None:
+def _tell(*lines: str) -> None:
     for line in lines:
         logger.info("%s", line)
 
@@ -212,8 +202,7 @@ def _processes_of(cfg: FrozenConfig, arguments: Sequence[str]) -> int:
     learners = 1
     with suppress(ValueError, IndexError):
         learners = int(arguments[list(arguments).index("--learners") + 1])
-    envs = 1 if "subprocess" in str(cfg.env.manager.type) else 0
-    return learners + envs
+    return learners + ("subprocess" in str(cfg.env.manager.type))
 
 
 def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int = 1) -> int:
@@ -223,14 +212,14 @@ def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int 
     """
     if jobs is not None and jobs < 1:
         raise ConfigError(f"-j is {jobs}; give how many seeds run at a time, from 1.")
-    if mode not in SERIAL:
-        if jobs not in (None, 1):
-            raise ConfigError(
-                f"-j {jobs} is of modes {' and '.join(SERIAL)}: a run of mode {mode} has several processes of its own, "
-                "so that its seeds run one after another. Leave -j out."
-            )
-        return 1
-    return min(num_seeds, max(num_cores() // processes, 1) if jobs is None else jobs)
+    if mode in SERIAL:
+        return min(num_seeds, max(num_cores() // processes, 1) if jobs is None else jobs)
+    if jobs not in (None, 1):
+        raise ConfigError(
+            f"-j {jobs} is of modes {' and '.join(SERIAL)}: a run of mode {mode} has several processes of its own, "
+            "so that its seeds run one after another. Leave -j out."
+        )
+    return 1
 
 
 # What is of the experiment as a whole, or of other commands, in `ding`'s options.
@@ -247,21 +236,12 @@ def run_command(options: Options, config: str) -> None:
         if name not in _NOT_FORWARDED and value not in (None, False):
             flag = f"--{name.replace('_', '-')}"
             forwarded += [flag] if value is True else [flag, str(value)]
-    limits = {"max_env_step": options["env_step"], "max_train_iter": options["train_iter"]}
-    run_seeds(
-        config,
-        options["seed"],
-        options["jobs"],
-        mode=options["mode"],
-        overrides=options["overrides"],
-        exp_name=options["exp_name"],
-        arguments=forwarded,
-        command=command_line(sys.argv[1:]),
-        **{name: int(limit) for name, limit in limits.items() if limit is not None},
-    )
+    given = {name: options[name] for name in ("mode", "overrides", "exp_name")}
+    of_all = {**given, **limits_of(options), "arguments": forwarded, "command": command_line(sys.argv[1:])}
+    run_seeds(config, options["seed"], options["jobs"], **of_all)
 
 
-_SHOWN = 10  # trials of the table on the console
+# --- studies
 
 
 def tune(
@@ -290,25 +270,29 @@ def tune(
     """
     _need_optuna()
     space = parse_params(params)
-    budgets = [("--env-step", "env_step", max_env_step), ("--train-iter", "train_iter", max_train_iter)]
-    given = [(flag, unit, _at_least_one(flag, limit)) for flag, unit, limit in budgets if limit is not None]
+    limits = {"max_env_step": max_env_step, "max_train_iter": max_train_iter}
+    given = {name: _at_least_one(LIMIT_OPTIONS[name], limit) for name, limit in limits.items() if limit is not None}
     if not given:
         raise ConfigError("a study needs to know how long each trial is: give --env-step N or --train-iter N.")
     if prune and seeds > 1:
         raise ConfigError("--prune is of trials with one seed: leave --prune or --seeds out.")
-    _, unit, budget = given[0]
+    cfg = _check_space(config, space, overrides, seed)
+    fitting, unit = serial_mode_of(cfg), next(iter(given))
+    if mode not in (None, fitting):
+        policy = cfg.policy.type
+        raise ConfigError(f"mode '{mode}' does not run policy '{policy}' in a study; leave -m out: it is {fitting}.")
     plan = StudyPlan(
         config=os.path.relpath(config),
         config_sha256=text_hash(config),
-        mode=_mode_of(_check_space(config, space, overrides, seed), mode),
+        mode=fitting,
         params=tuple(_text_of(param) for param in space),
         overrides=tuple(overrides),
         trials=_at_least_one("--trials", trials),
         seeds=_at_least_one("--seeds", seeds),
         first_seed=seed,
-        limits=tuple(word for flag, _, limit in given for word in (flag, str(limit))),
-        budget=budget,
-        budget_unit=unit,
+        limits=tuple(limit_words(given)),
+        budget=given[unit],
+        budget_unit=unit.removeprefix("max_"),
         prune=prune,
         sampler_seed=seed,
         command=command or f"tune({str(config)!r}, ...)",
@@ -334,8 +318,16 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
         fix = "To begin one: ding tune -c CONFIG --env-step N --param KEY=RANGE"
         if (folder / "total_config.py").is_file():
             fix = f"It is a run, which goes on with  ding --resume {shlex.quote(str(folder))}"
-        raise ConfigError(f"'{folder}' is no folder of a study: it has no {PLAN_FILE}.{_similar(folder)} {fix}")
-    _check_config(plan)
+        found = sorted(path.parent.name for path in folder.parent.glob(f"*/{PLAN_FILE}"))
+        similar = f" There are: {', '.join(found[:8])}." if found else ""
+        raise ConfigError(f"'{folder}' is no folder of a study: it has no {PLAN_FILE}.{similar} {fix}")
+    if not os.path.isfile(plan.config):
+        raise ConfigError(f"there is no {plan.config}, which this study runs: call it from the folder where it began.")
+    if text_hash(plan.config) != plan.config_sha256:
+        raise ConfigError(
+            f"{plan.config} is not what it was when the study began, so its trials would not be comparable: put it "
+            "back, or begin another study with --study DIR."
+        )
     if trials is not None:
         plan = replace(plan, trials=_at_least_one("--trials", trials))
     return _run_study(folder, plan, jobs)
@@ -343,15 +335,19 @@ def resume_study(study: str | Path, *, trials: int | None = None, jobs: int | No
 
 def _run_study(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     from ding_like.study.trials import TrialRuns, open_study
-    from ding_like.utils.run_folder import FolderLock
 
     jobs = checked_jobs(jobs, plan.mode, plan.trials)
     folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder, resume=("ding", "tune", "--resume"), named_by="--study"), StopSignal() as signals:
         plan.save(folder)
         study = open_study(folder, plan)
-        for line in _study_opening(folder, plan, study, jobs):
-            logger.info("%s", line)
+        done = sum(each.state.is_finished() for each in study.get_trials(deepcopy=False))
+        _tell(
+            f"study       {folder}/  {plan.trials} trials of {plan.config}"
+            f"{f', {done} of them have ended' if done else ''}, {jobs} at a time",
+            f"each        {' '.join(plan.limits)}, {plan.seeds} seed{'s' * (plan.seeds > 1)}; output in {folder}/log/",
+            *(f"{'varies' if not index else '':<12}{text}" for index, text in enumerate(plan.params)),
+        )
         try:
             TrialRuns(folder, plan, study, jobs=jobs).run(signals)
         finally:
@@ -362,17 +358,6 @@ def _run_study(folder: Path, plan: StudyPlan, jobs: int | None) -> optuna.Study:
     return study
 
 
-def _study_opening(folder: Path, plan: StudyPlan, study: optuna.Study, jobs: int) -> list[str]:
-    """Return the first lines of the console."""
-    done = sum(each.state.is_finished() for each in study.get_trials(deepcopy=False))
-    goes_on = f", {done} of them have ended" if done else ""
-    lines = [
-        f"study       {folder}/  {plan.trials} trials of {plan.config}{goes_on}, {jobs} at a time",
-        f"each        {' '.join(plan.limits)}, {plan.seeds} seed{'s' * (plan.seeds > 1)}; output in {folder}/log/",
-    ]
-    return lines + [f"{'varies' if not index else '':<12}{text}" for index, text in enumerate(plan.params)]
-
-
 def _write_study(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
     """Write table, picture and the best config of what there is, and show the table."""
     from ding_like.study import trials as results
@@ -380,30 +365,13 @@ def _write_study(folder: Path, plan: StudyPlan, study: optuna.Study) -> None:
     rows = results.table_rows(study, plan)
     if len(rows) == 1:
         return
-    written = [results.write_table(study, plan, folder).name]
+    table = results.write_table(study, plan, folder)
     results.write_summary(study, plan, folder)
-    drawn = results.save_picture(study, plan, folder)
-    written += [] if drawn is None else [drawn.name]
-    best = results.write_best_config(study, plan, folder)
-    written += [] if best is None else [best.name]
-    lines = ["", *results.table_lines(rows, most=_SHOWN), "", f"wrote   {folder}/", f"        {'  '.join(written)}"]
+    drawn, best = results.save_picture(study, plan, folder), results.write_best_config(study, plan, folder)
+    written = "  ".join(path.name for path in (table, drawn, best) if path is not None)
+    _tell("", *results.table_lines(rows, most=_SHOWN), "", f"wrote   {folder}/", f"        {written}")
     if best is not None:
-        lines.append(f"next    ding -m {plan.mode} -c {best} {' '.join(plan.limits)} -s 0..4")
-    for line in lines:
-        logger.info("%s", line)
-
-
-# --- what is to be run
-
-
-def _mode_of(cfg: FrozenConfig, asked: str | None) -> str:
-    """Return the mode of a config's policy. Raises ConfigError if another one is asked for."""
-    mode = "serial_onpolicy" if cfg.policy.on_policy else "serial"
-    if asked not in (None, mode):
-        raise ConfigError(
-            f"mode '{asked}' does not run policy '{cfg.policy.type}' in a study; leave -m out: it is {mode}."
-        )
-    return mode
+        _tell(f"next    ding -m {plan.mode} -c {best} {' '.join(plan.limits)} -s 0..4")
 
 
 def _text_of(param: Param) -> str:
@@ -413,20 +381,21 @@ def _text_of(param: Param) -> str:
     return f"{param.key}={param.kind}:{low}..{high}" + ("" if param.step is None else f":{param.step:g}")
 
 
-def _check_space(config: str | Path, space: Sequence[Param], overrides: Sequence[str], seed: int) -> Any:
+def _check_space(config: str | Path, space: Sequence[Param], overrides: Sequence[str], seed: int) -> FrozenConfig:
     """Return the compiled config; raises ConfigError if it does not take some value that a trial may have."""
 
-    def compiled(more: Sequence[str]) -> Any:
+    def compiled(*more: str) -> FrozenConfig:
         return load_config(config, seed=seed, overrides=[*overrides, *more], save=False, renew_dir=False, quiet=True)
 
     keys = [text.partition("=")[0].strip() for text in overrides]
     twice = [param.key for param in space if param.key in keys]
     if twice:
         raise ConfigError(f"{', '.join(twice)}: is both set and varied; leave {twice[0]}=VALUE or its --param out.")
-    cfg = compiled([param.samples()[0] for param in space])  # all at once: every unknown key is named
+    cfg = compiled(*(param.samples()[0] for param in space))  # all at once: every unknown key is named
     for param in space:
+        others = [other.samples()[0] for other in space if other is not param]
         for sample in param.samples():
-            compiled([*(other.samples()[0] for other in space if other is not param), sample])
+            compiled(*others, sample)
     return cfg
 
 
@@ -436,14 +405,10 @@ def _at_least_one(flag: str, value: float) -> int:
     return int(value)
 
 
-# What may change when a study goes on.
-_FREE = ("trials", "command")
-
-
 def _same_study(folder: Path, known: StudyPlan, plan: StudyPlan) -> StudyPlan:
     """Return the plan by which a study goes on; raises ConfigError if it is another one."""
-    before, now = asdict(known), asdict(plan)
-    other = [name for name in before if name not in _FREE and before[name] != now[name]]
+    before, now = asdict(replace(known, trials=plan.trials, command=plan.command)), asdict(plan)
+    other = [name for name in before if before[name] != now[name]]
     if other:
         first = other[0]
         raise ConfigError(
@@ -451,22 +416,6 @@ def _same_study(folder: Path, known: StudyPlan, plan: StudyPlan) -> StudyPlan:
             f"here). Go on with it by  ding tune --resume {folder}, or give this one another folder with --study DIR."
         )
     return replace(known, trials=plan.trials)
-
-
-def _check_config(plan: StudyPlan) -> None:
-    if not os.path.isfile(plan.config):
-        raise ConfigError(f"there is no {plan.config}, which this study runs: call it from the folder where it began.")
-    if text_hash(plan.config) != plan.config_sha256:
-        raise ConfigError(
-            f"{plan.config} is not what it was when the study began, so its trials would not be comparable: put it "
-            "back, or begin another study with --study DIR."
-        )
-
-
-def _similar(folder: Path) -> str:
-    parent = folder.parent
-    found = sorted(path.parent.name for path in parent.glob(f"*/{PLAN_FILE}")) if parent.is_dir() else []
-    return f" There are: {', '.join(found[:8])}." if found else ""
 
 
 def _need_optuna() -> None:

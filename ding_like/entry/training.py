@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -36,7 +36,7 @@ from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, opening_lines
-from ding_like.types import Config, Factory, Section
+from ding_like.types import Config, Section
 from ding_like.utils.files import when_there_is_room
 from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
@@ -54,17 +54,14 @@ InputConfig = str | Path | tuple[Any, Any]
 SystemInput = InputConfig | tuple[Any, Any, Any]
 # Stands for "no limit", as in DI-engine's signatures.
 NO_LIMIT = int(1e10)
+LIMIT_OPTIONS = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}
 
 Settings = TypeVar("Settings", covariant=True)
 
 
-class ReadSettings(Protocol[Settings]):
-    """Check of a `system_config` for a compiled config, which returns its settings."""
-
-    def __call__(
-        self, system: Config, cfg: FrozenConfig, *, source: str, overrides: Mapping[str, Override]
-    ) -> Settings:
-        """Return the settings. Raises ConfigError with every fault; messages name `source`."""
+# Check of a `system_config` for a compiled config, which returns its settings: (system, cfg, *, source, overrides).
+# Raises ConfigError with every fault; messages name `source`.
+ReadSettings = Callable[..., Settings]
 
 
 class RunArguments(NamedTuple):
@@ -94,11 +91,6 @@ class Plan(Generic[Settings]):
     model: torch.nn.Module | None = None
     compile_in: Callable[[RunFolder], FrozenConfig] | None = None  # compiles the config and makes the run's folder
 
-    @property
-    def env_fn(self) -> Factory | None:
-        """Function that makes the envs, if the caller gave one."""
-        return self.env_setting and self.env_setting[0]
-
     def claimed(self, folder: RunFolder) -> Plan[Settings]:
         """Make the folder of a new run, which `folder` holds from then on, and save its config there."""
         if self.resumes or self.compile_in is None:
@@ -107,11 +99,6 @@ class Plan(Generic[Settings]):
         if system is not None:
             when_there_is_room(lambda: save_system(cfg.exp_name, system, mode=mode), report=logger.warning)
         return replace(self, cfg=cfg)
-
-    def line(self) -> str:
-        """Return the first line of a dry run."""
-        what = f"{self.cfg.policy.type} on {env_name(self.cfg.env)}"
-        return f"plan        {what}, seed {self.arguments.seed}, as {self.cfg.exp_name}/"
 
 
 def make_plan(
@@ -142,27 +129,24 @@ def make_plan(
     if load_path is not None:
         overrides = [*overrides, f"policy.learn.learner.hook.load_ckpt_before_run={load_path}"]
     tree: Tree = {"system": to_plain((arguments.system if resumes else system) or {})}
-    others, applied = [*overrides], dict[str, Override]()
+    others, applied, faults = [*overrides], dict[str, Override](), list[Fault]()
     if read is not None:
-        faults: list[Fault] = []
         others, applied = take_overrides(overrides, tree, faults, section="system")
-        if faults:
-            raise config_error(faults, source, {})
+    if faults:
+        raise config_error(faults, source, {})
     given: dict[str, Any] = {"seed": arguments.seed, "overrides": others, "source": source, "exp_name": exp_name}
     compiled = partial(compile_config, main, create, **given, builds_model=model is None)
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)
-    arguments = limited(cfg, arguments)
+    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
+    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
+        arguments = arguments._replace(max_train_iter=limit)  # the config's own
     settings: Any = None  # Any: a dataclass
     if read is not None:
         settings = read(tree["system"], cfg, source=source, overrides=applied)
         arguments = arguments._replace(system={arguments.mode: asdict(settings)})
     return Plan(
-        cfg,
-        arguments,
-        settings,
-        "" if resumes or not isinstance(input_cfg, (str, Path)) else source,
-        overrides,
+        *(cfg, arguments, settings, source if isinstance(input_cfg, (str, Path)) else "", overrides),
         given=tree["system"],
         resumes=resumes,
         env_setting=env_setting,
@@ -188,14 +172,6 @@ def load_config(
     return compile_config(main, create, seed=seed, overrides=overrides, source=source, exp_name=exp_name, **kwargs)
 
 
-def limited(cfg: FrozenConfig, arguments: RunArguments) -> RunArguments:
-    """Return the arguments with the config's own number of updates, where the caller gives none."""
-    limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
-    if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
-        return arguments._replace(max_train_iter=limit)
-    return arguments
-
-
 def number(count: int, what: str, plural: str = "s") -> str:
     """Return a count with its noun: 1 worker, 2 workers."""
     return f"{count} {what}{'' if count == 1 else plural}"
@@ -215,6 +191,12 @@ def refuse_in_child() -> None:
                 "the script: put it under  if __name__ == '__main__':"
             )
         frame = frame.f_back
+
+
+def limit_words(limits: Mapping[str, float | None]) -> list[str]:
+    """Return the words of the command line for limits by name (`max_env_step`, `max_train_iter`), if they are given."""
+    given = {name: limit for name, limit in limits.items() if limit not in (None, NO_LIMIT)}
+    return [word for name, limit in given.items() for word in (LIMIT_OPTIONS[name], str(limit))]
 
 
 def check_limits(**limits: object) -> None:
@@ -246,12 +228,16 @@ def check_nstep(cfg: FrozenConfig, max_env_step: int) -> None:
         )
 
 
+def serial_mode_of(cfg: FrozenConfig) -> str:
+    """Return the mode, serial or serial_onpolicy, of a config's policy."""
+    return "serial_onpolicy" if cfg.policy.on_policy else "serial"
+
+
 def check_mode(cfg: FrozenConfig, mode: str) -> None:
     """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
-    on_policy = {"serial": False, "serial_onpolicy": True}[mode]
-    if bool(cfg.policy.on_policy) != on_policy:
-        kind, other = ("on-policy", "serial_onpolicy") if cfg.policy.on_policy else ("off-policy", "serial")
-        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {other}`.")
+    if mode != (fitting := serial_mode_of(cfg)):
+        kind = "on-policy" if cfg.policy.on_policy else "off-policy"
+        raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {fitting}`.")
 
 
 def refuse_to_resume(exp_name: str, env_step: int, train_iter: int) -> None:
@@ -298,12 +284,13 @@ class TrainingMode(Generic[Settings]):
 
     def dry_run(self) -> tuple[list[str], bool]:
         """Return (lines that describe what would run where, whether it fits); nothing is started."""
-        return [self.plan.line(), *self.lines(), f"until       {self._limits().describe()}"], True
+        cfg, what = self.plan.cfg, f"{self.plan.cfg.policy.type} on {env_name(self.plan.cfg.env)}"
+        first = f"plan        {what}, seed {self.plan.arguments.seed}, as {cfg.exp_name}/"
+        return [first, *self.lines(), f"until       {self._limits().describe()}"], True
 
     def _limits(self, max_duration_s: float = math.inf) -> Limits:
-        arguments = self.plan.arguments
-        stop_value = self.plan.cfg.env.stop_value
-        return Limits(arguments.max_env_step, arguments.max_train_iter, stop_value, max_duration_s)
+        cfg, run = self.plan.cfg, self.plan.arguments
+        return Limits(run.max_env_step, run.max_train_iter, cfg.env.stop_value, max_duration_s)
 
     @contextmanager
     def opened(self, folder: RunFolder) -> Iterator[None]:
@@ -350,7 +337,7 @@ class TrainingMode(Generic[Settings]):
 
     def _introduce(self, console: RunConsole, parts: Components, limits: Limits) -> None:
         """Show the opening lines, and write what the agent is; another learner than the first logs its share."""
-        plan = self.plan
+        plan, env_fn = self.plan, self.plan.env_setting and self.plan.env_setting[0]
         if parts.share.rank:
             found = (*parts.share, os.getpid(), parts.own_env.num_lanes)
             logger.info("learner rank %d of %d, process %d: it collects in %d envs", *found)
@@ -365,26 +352,21 @@ class TrainingMode(Generic[Settings]):
             limits=limits,
             overrides=plan.overrides,
             learners=self.lines(),
-            env_fn=plan.env_fn,
+            env_fn=env_fn,
         )
         console.print(opening)
 
-    def _make_loop(
-        self, parts: Components, *, limits: Limits, console: RunConsole, on_begin: Callable[[], None]
-    ) -> TrainingLoop:
-        plan, saved = self.plan, None
-        settings = {"cfg": plan.cfg, **self.loop_settings(parts)}
+    def _make_loop(self, parts: Components, **given: Any) -> TrainingLoop:
+        plan, saved, env_fn = self.plan, None, self.plan.env_setting and self.plan.env_setting[0]
+        settings = {"cfg": plan.cfg, **self.loop_settings(parts), **given}
         if plan.resumes:
             store = resume_store(plan.cfg.exp_name, rank=parts.share.rank)
             saved = store.load_newest() if self.group is None else newest_of_all(self.group, store)
         return TrainingLoop(
             parts=parts,
-            limits=limits,
-            console=console,
             checkpointer=Checkpointer(settings["cfg"], parts, arguments=plan.arguments._asdict()),
             saved=saved,
-            origin=origin_of(plan.cfg, mode=plan.arguments.mode, source=plan.source, env_fn=plan.env_fn),
-            on_begin=on_begin,
+            origin=origin_of(plan.cfg, mode=plan.arguments.mode, source=plan.source, env_fn=env_fn),
             **settings,
         )
 
