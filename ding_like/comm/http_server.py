@@ -211,13 +211,8 @@ class Gate:
     """Check of a coordinator's requests, by the keys of the run and the secrets of its workers."""
 
     def __init__(self, keys: Keys | None, *, secret_of: Callable[[str], str | None], clock: Clock) -> None:
-        self._keys = dict(keys or {})
-        self._secret_of = secret_of
-        self._clock = clock
-
-    def now_s(self) -> float:
-        """Return the time by which signatures are judged, in seconds since 1970 or nearly so."""
-        return self._clock()
+        self._keys, self._secret_of = dict(keys or {}), secret_of
+        self.clock = clock  # by which signatures are judged: seconds since 1970, or nearly so
 
     def greet(self) -> None:
         """Let a hello in, of any time. One that is signed gets a signed answer."""
@@ -260,7 +255,7 @@ class Gate:
         head = self._verify()
         if head.role not in roles:
             raise RefusedError("wrong_role", f"a {head.role} may not ask for this")
-        off_s = head.ts - self._clock()
+        off_s = head.ts - self.clock()
         if abs(off_s) > _WINDOW_S:
             when = f"{abs(off_s):.0f} s {'ahead' if off_s > 0 else 'ago'}"
             raise RefusedError("bad_clock", f"the request was signed {when}: more than {_WINDOW_S:g} s")
@@ -399,7 +394,7 @@ def _add_message_routes(app: Flask, service: LockedCalls, gate: Gate) -> None:
     def hello() -> Response:
         gate.greet()
         # The time by which signatures are judged here, whatever clock the service has.
-        return _reply(dataclasses.replace(service.hello(), server_time=gate.now_s()))
+        return _reply(dataclasses.replace(service.hello(), server_time=gate.clock()))
 
     @app.get("/v1/healthz")
     def healthz() -> Response:
