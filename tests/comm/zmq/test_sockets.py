@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from ding_like.comm.zmq import load_curve, load_zmq
 from ding_like.comm.zmq.sockets import (
     DTYPES,
     MAX_HEAD_NBYTES,
@@ -295,3 +296,25 @@ def test_bytes_at_random_are_refused_or_read_and_nothing_else(frames: list[bytes
         except CommError:
             continue
         assert isinstance(message.kind, str)
+
+
+def test_where_pyzmq_is_missing_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+
+    with pytest.raises(ConfigError, match=r'pip install "ding-like\[seed\]"'):
+        open_socket("router", bind="tcp://127.0.0.1:0")
+
+
+def test_a_pyzmq_without_curve_is_refused_where_keys_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_zmq(), "has", lambda name: name != "curve")
+
+    with pytest.raises(ConfigError, match=r"without CURVE.*pip install --force-reinstall \"ding-like\[seed\]\""):
+        load_curve()
+
+
+def test_sockets_and_keys_are_imported_without_pyzmq_and_without_torch() -> None:
+    code = "import sys, ding_like.comm.zmq.rows; print('zmq' in sys.modules, 'torch' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert done.stdout == "False False\n", done.stderr
