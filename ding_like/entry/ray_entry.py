@@ -17,8 +17,8 @@ from ding_like.entry.training import NO_LIMIT, Plan, RunArguments, SystemInput, 
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.ray.scheme import ray_runner
-from ding_like.pipeline.ray.settings import COMMUNICATION, RaySettings, collects_here, read_ray, wanted
-from ding_like.pipeline.remote_collectors import RemoteCollectors
+from ding_like.pipeline.rows import RemoteCollectors
+from ding_like.pipeline.settings import COMMUNICATION, RaySettings, read_ray
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
 from ding_like.utils.last_words import last_words
@@ -96,7 +96,7 @@ class RayMode(TrainingMode[RaySettings]):
         super().__init__(plan)
         grad = plan.settings.grad.workers
         # What the workers ask a cluster for; empty if there are no remote ones.
-        self.needs: list[Need] = wanted(plan.settings, plan.settings.collect.workers, grad if grad > 1 else 0)
+        self.needs: list[Need] = plan.settings.needs(plan.settings.collect.workers, grad if grad > 1 else 0)
         self._place = _Place("no cluster: this process does it all")
 
     def dry_run(self) -> tuple[list[str], bool]:
@@ -134,7 +134,7 @@ class RayMode(TrainingMode[RaySettings]):
         """Return the components of the driver, which collects where there are no remote collectors."""
         cfg, run, settings, watch = self.plan.cfg, self.plan.arguments, self.plan.settings, self._place.watch
         parts = build_driver(
-            cfg, seed=run.seed, dynamic_seed=run.dynamic_seed, collects=collects_here(settings),
+            cfg, seed=run.seed, dynamic_seed=run.dynamic_seed, collects=settings.collects_here,
             device=settings.update.device,
         )  # fmt: skip
         if watch is not None and isinstance(parts.collector, RemoteCollectors):

@@ -34,8 +34,8 @@ from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import SchemeFactories, build_driver
 from ding_like.pipeline.process import GracefulShutdown, training_process
-from ding_like.pipeline.seed.run import Workers, agent_config, config_mark, seed_runner
-from ding_like.pipeline.seed.settings import Config, SeedSettings, read_seed
+from ding_like.pipeline.seed.runner import Workers, agent_config, config_mark, seed_runner
+from ding_like.pipeline.settings import Config, SeedSettings, read_seed
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.agent import Agent as AgentObject

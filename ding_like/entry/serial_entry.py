@@ -31,7 +31,6 @@ from ding_like.entry.training import (
 )
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import CommError, ConfigError, DingError
-from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.collect import RolloutWorker
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
@@ -46,8 +45,9 @@ from ding_like.pipeline.learners.synced import (
     share_of_batch,
 )
 from ding_like.pipeline.process import training_process
-from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
-from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
+from ding_like.pipeline.ranks import CollectingRanks, RankRunner
+from ding_like.pipeline.record import resume_store
+from ding_like.pipeline.settings import RankSettings, read_ranks
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share

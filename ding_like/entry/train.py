@@ -41,10 +41,9 @@ from ding_like.entry.training import (
 from ding_like.envs import EnvFactory
 from ding_like.envs.spaces import ActionLayout
 from ding_like.errors import ConfigError, DingError, RegistryError
-from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.parallel.core.state import STATE_FILE
-from ding_like.pipeline.record import RunResult
+from ding_like.pipeline.record import RunResult, resume_store
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.report.experiment import check_experiment
 from ding_like.types import Config

@@ -26,12 +26,11 @@ from ding_like.config.read import given_configs
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.errors import ConfigError, DingError, TrainingError
-from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.envs import EnvSetting, check_env_setting
 from ding_like.pipeline.learners.synced import newest_of_all
 from ding_like.pipeline.process import training_process
-from ding_like.pipeline.record import RunResult, origin_of
+from ding_like.pipeline.record import Checkpointer, RunResult, origin_of, resume_store
 from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.run_console import Limits, RunConsole

@@ -25,7 +25,7 @@ from ding_like.pipeline.envs import (
     fit_policy_config,
     versus,
 )
-from ding_like.pipeline.remote_collectors import RemoteCollectors
+from ding_like.pipeline.rows import RemoteCollectors
 from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
 from ding_like.policy import Policy

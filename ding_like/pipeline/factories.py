@@ -33,8 +33,7 @@ from ding_like.pipeline.collect import (
 )
 from ding_like.pipeline.components import Components, build_buffer, build_serial
 from ding_like.pipeline.envs import EnvSetting, build_eval_env, build_policy, fit_policy_config, seeded_collect_env
-from ding_like.pipeline.remote_collectors import Collected, RemoteCollectors, RowReceiver
-from ding_like.pipeline.rows import RowQueue
+from ding_like.pipeline.rows import Collected, RemoteCollectors, RowQueue, RowReceiver
 from ding_like.pipeline.self_play import Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, adopt_statistics
 from ding_like.policy import Policy

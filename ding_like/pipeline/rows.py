@@ -1,18 +1,26 @@
-"""Rows of a run that are learned from: the store, and the ratio of updates to what was collected."""
+"""Rows of a run: what remote collectors return, the store, and the ratio of updates to what was collected."""
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ding_like.comm.channels import Batch, CollectRequest, Segment, Version
 from ding_like.config import FrozenConfig
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.records import PREFIX, mean_metrics, of_stats
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
-from ding_like.types import Array, State
+from ding_like.pipeline.statistics import MergedStatistics, Statistics
+from ding_like.types import Array, Setting, State
 from ding_like.utils.log import one_time_warning
+from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.timing import Interval
 
 if TYPE_CHECKING:  # the command line imports this module, and needs no torch
     from ding_like.worker import BaseLearner, IBuffer
@@ -204,3 +212,276 @@ def update_priorities(store: IBuffer, batch: Batch | None, priority: Array | Non
     columns = getattr(batch, "per_window", {}) if rows is None else rows.columns
     places = {name: columns.get(name) for name in ("replay_buffer_idx", "replay_unique_id")}
     store.update({"priority": priority, **places})
+
+
+_WINDOW_S = 10.0  # rates are those of so long
+_METRICS_S = 1.0
+_RECENT = 100  # lags and ages that are averaged
+
+
+@dataclass
+class _Collector:
+    """Report of one collector."""
+
+    mean_return: float = math.nan  # of its last episodes
+    mean_length: float = math.nan
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of its envs
+    taken: deque[tuple[float, int, int]] = field(default_factory=deque)  # (when it came, env steps, rows)
+
+
+class RemoteCollectors:
+    """Collectors of other processes: what they collected, and how old it was when it was learned from.
+
+    `PolicyLag` is the number of updates between the weights that collected rows and the learner's when these are put;
+    `data_age_s` is how long they were on their way. Once a second the means go into the metrics.
+    """
+
+    def __init__(self, metrics: MetricsSink | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.envstep = 0
+        self.setting: Setting = {}  # sent to a collector last
+        self.dropped_rows = 0  # that were too old
+        self.beside: Callable[[], Mapping[str, float]] = dict  # what else goes into the metrics with the rates
+        self._metrics = metrics
+        self._clock = clock
+        self._collectors: dict[str, _Collector] = {}
+        self._lags: deque[float] = deque(maxlen=_RECENT)
+        self._ages_s: deque[float] = deque(maxlen=_RECENT)
+        self._rounds_s: deque[float] = deque(maxlen=_RECENT)
+        self._metrics_due = Interval(_METRICS_S)
+
+    # --- recording
+
+    def note(self, worker: str, segment: Segment) -> None:
+        """Record a segment that a collector returned."""
+        each = self._collectors.setdefault(worker, _Collector())
+        setting = dict(segment.stats)
+        mean_return, mean_length = setting.pop("return", None), setting.pop("length", None)
+        each.mean_return = each.mean_return if mean_return is None else float(mean_return)
+        each.mean_length = each.mean_length if mean_length is None else float(mean_length)
+        each.metrics = of_stats(setting) or each.metrics
+        each.taken.append((self._clock(), segment.env_steps, len(segment.batch)))
+        while len(each.taken) > 2 and each.taken[-1][0] - each.taken[1][0] >= _WINDOW_S:
+            each.taken.popleft()
+        self.setting = {name: value for name, value in setting.items() if not name.startswith(PREFIX)}
+
+    def note_put(self, *, train_iter: int, version: int, age_s: float) -> None:
+        """Record rows that were stored, collected by the weights of `version`, and their age."""
+        self._lags.append(train_iter - version)
+        self._ages_s.append(age_s)
+        if self._metrics is not None and self._metrics_due.pass_s():
+            self._metrics.write("collector", self._numbers(), env_step=self.envstep, train_iter=train_iter)
+
+    def note_round(self, duration_s: float) -> None:
+        """Record the duration of a synchronous round."""
+        self._rounds_s.append(duration_s)
+
+    def keep(self, workers: Collection[str]) -> None:
+        """Forget collectors that are no longer there."""
+        self._collectors = {name: each for name, each in self._collectors.items() if name in workers}
+
+    # --- reporting
+
+    @property
+    def mean_return(self) -> float:
+        """Return the mean over collectors of what their last episodes returned; NaN before the first."""
+        return _mean(each.mean_return for each in self._collectors.values())
+
+    @property
+    def mean_length(self) -> float:
+        """Return the mean over collectors of the lengths of their last episodes, in env steps."""
+        return _mean(each.mean_length for each in self._collectors.values())
+
+    @property
+    def mean_metrics(self) -> dict[str, float]:
+        """Return the means over collectors of the envs' own metrics."""
+        return mean_metrics(each.metrics for each in self._collectors.values())
+
+    def rates(self) -> dict[str, tuple[float, float]]:
+        """Return env steps and rows per second by collector, over the last ten seconds."""
+        return {name: _rates(each) for name, each in self._collectors.items()}
+
+    def describe(self) -> dict[str, str]:
+        """Return the rows of a run's panel."""
+        rates = self.rates()
+        said = {"collectors": str(len(rates)), "policy lag": f"{_mean(self._lags):.3g} updates"}
+        said["data age"] = f"{1000 * _mean(self._ages_s):.3g} ms"
+        if self._rounds_s:
+            said["round"] = f"{1000 * _mean(self._rounds_s):.3g} ms"
+        if self.dropped_rows:
+            said["rows too old"] = f"{self.dropped_rows:,}"
+        return {**said, **{name: f"{steps:,.0f} env steps/s" for name, (steps, _) in rates.items()}}
+
+    def _numbers(self) -> dict[str, float]:
+        steps, rows = zip(*self.rates().values(), strict=True) if self._collectors else ((), ())
+        numbers = {
+            "reward_mean": self.mean_return,
+            "avg_envstep_per_episode": self.mean_length,
+            **self.mean_metrics,
+            "PolicyLag": _mean(self._lags),
+            "data_age_s": _mean(self._ages_s),
+            "round_s": _mean(self._rounds_s),
+            "envstep_per_sec": sum(steps),
+            "rows_per_sec": sum(rows),
+            "dropped_rows": float(self.dropped_rows),
+            **self.beside(),
+            **{name: float(value) for name, value in self.setting.items() if isinstance(value, (int, float))},
+        }
+        return {name: value for name, value in numbers.items() if not math.isnan(value)}
+
+    # --- what a run asks of its collector
+
+    def state_dict(self) -> State:
+        """Return the counts; open episodes of collectors begin anew in a resumed run."""
+        return {"envstep": self.envstep, "dropped_rows": self.dropped_rows}
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on from what `state_dict` returned."""
+        self.envstep, self.dropped_rows = state["envstep"], state["dropped_rows"]
+
+    def close(self) -> None:
+        """Do nothing: the worker set ends the collectors."""
+
+
+def _mean(values: Any) -> float:  # Any: an iterable of numbers, some of which may be NaN
+    finite = [value for value in values if value == value]
+    return sum(finite) / len(finite) if finite else math.nan
+
+
+def _rates(each: _Collector) -> tuple[float, float]:
+    """Return env steps and rows per second between the first and the last that came."""
+    if len(each.taken) < 2:
+        return 0.0, 0.0
+    seconds = max(each.taken[-1][0] - each.taken[0][0], 1e-9)
+    later = list(each.taken)[1:]
+    return sum(steps for _, steps, _ in later) / seconds, sum(rows for _, _, rows in later) / seconds
+
+
+# Columns of numbers that every worker counts from 0.
+_NUMBERED = ("lane", "env_id", "episode_id")
+_LANES_APART = 1 << 20  # from a worker's lanes to the next one's
+
+
+class Collected(NamedTuple):
+    """Segment that a worker returned, when it came, and how many rows (or whole episodes) were asked for."""
+
+    worker: str
+    segment: Segment
+    came_s: float
+    asked: int
+
+
+class RowReceiver:
+    """Receiver of segments, which it puts into `rows` and counts in `report`; wrappers' statistics are merged.
+
+    Rows that were collected with weights more than `max_policy_lag` updates older than the learner's, which `newest`
+    returns, are dropped and counted. With `follows_episodes` each worker has lanes of its own for ever, and episodes
+    keep their numbers, so that a buffer finds the rows of an episode which came with several segments.
+    """
+
+    def __init__(
+        self,
+        rows: RowQueue,
+        report: RemoteCollectors,
+        *,
+        newest: Callable[[], Version],
+        statistics: MergedStatistics | None = None,
+        max_policy_lag: int | None = None,
+        follows_episodes: bool = False,
+    ) -> None:
+        self._rows = rows
+        self._statistics = statistics
+        self._max_policy_lag = math.inf if max_policy_lag is None else max_policy_lag
+        self._workers: dict[str, int] | None = {} if follows_episodes else None  # by name, in order of appearance
+        self.report = report
+        self.newest = newest
+
+    def put(self, parts: Sequence[Collected], order: CollectRequest) -> CollectRequest:
+        """Put what came as one segment and return the next order, or `order` where there is nothing to learn from."""
+        update = self.newest().update
+        fresh = [part for part in parts if update - part.segment.version.update <= self._max_policy_lag]
+        for part in parts:
+            self._note(part.worker, part.segment)
+            if part not in fresh:
+                self._rows.drop(part.segment)
+                self.report.dropped_rows += len(part.segment.batch)
+        if fresh:
+            joined = self._joined(fresh)
+            order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
+            self.report.envstep = order.env_step
+            self.report.note_put(
+                train_iter=update, version=joined.version.update, age_s=time.monotonic() - fresh[0].came_s
+            )
+        self.report.envstep = self._rows.env_step
+        return order
+
+    def put_random(self, parts: Sequence[Collected]) -> int:
+        """Put rows of random actions, which allow no updates; return how many there are."""
+        if not parts:
+            return 0
+        for part in parts:
+            self._note(part.worker, part.segment)
+        joined = self._joined(parts)
+        self._rows.put_random(joined)
+        self.report.envstep = self._rows.env_step
+        return len(joined.batch)
+
+    def count_elsewhere(self, worker: str, segment: Segment, *, age_s: float) -> None:
+        """Count a segment whose rows another process learns from."""
+        self._note(worker, segment)
+        self._rows.drop(segment)
+        self._rows.num_rows += len(segment.batch)
+        self.report.envstep = self._rows.env_step
+        self.report.note_put(train_iter=self.newest().update, version=segment.version.update, age_s=age_s)
+
+    def statistics(self) -> Statistics:
+        """Return what the envs' wrappers have observed, by wrapper and field."""
+        return {} if self._statistics is None else self._statistics.weights()
+
+    def _note(self, worker: str, segment: Segment) -> None:
+        self.report.note(worker, segment)
+        if self._statistics is not None and segment.observed:
+            self._statistics.merge(segment.observed)
+
+    def _joined(self, parts: Sequence[Collected]) -> Segment:
+        """Return one segment of all rows, in order, with the oldest version; the lanes of each part are its own."""
+        segments = [part.segment for part in parts]
+        batches: list[Any] = [each.batch for each in segments]
+        if not all(isinstance(batch, TransitionBatch) for batch in batches):
+            batch: Any = [row for batch in batches for row in batch]
+        elif self._workers is None:
+            batch = TransitionBatch.concat(_apart(batches))
+        else:
+            batch = TransitionBatch.concat([self._with_own_lanes(part) for part in parts])
+        version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
+        return Segment(batch, version, env_steps, segments[-1].stats)
+
+    def _with_own_lanes(self, part: Collected) -> TransitionBatch:
+        """Return a worker's rows with lanes that no other worker has."""
+        assert self._workers is not None and isinstance(part.segment.batch, TransitionBatch)
+        batch, number = part.segment.batch, self._workers.setdefault(part.worker, len(self._workers))
+        return batch.with_columns(lane=batch["lane"] + number * _LANES_APART) if "lane" in batch.columns else batch
+
+
+def _apart(batches: Sequence[TransitionBatch]) -> list[TransitionBatch]:
+    """Return batches of several workers, all of which number from 0, so that no two have a number in common.
+
+    Policies that follow a trajectory through a batch find it by these numbers. The first batch stays as it is.
+    """
+    firsts = dict.fromkeys(_NUMBERED, 0)
+    found = []
+    for batch in batches:
+        numbers = {name: batch[name] + firsts[name] for name in _NUMBERED if name in batch.columns and firsts[name]}
+        found.append(batch.with_columns(**numbers) if numbers else batch)
+        firsts.update({name: _after(found[-1][name], firsts[name]) for name in _NUMBERED if name in batch.columns})
+    return found
+
+
+def _after(numbers: Any, least: int) -> int:  # Any: a column of numbers [B]
+    """Return the first number above all of a column's."""
+    return max(least, int(numbers.max()) + 1) if len(numbers) else least
+
+
+def shares(rows: int, number: int) -> list[int]:
+    """Return how many of `rows` each of a number of workers collects, the first ones one more where need be."""
+    each, more = divmod(rows, max(number, 1))
+    return [each + (place < more) for place in range(number)]

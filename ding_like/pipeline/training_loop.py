@@ -14,12 +14,19 @@ from typing import Protocol
 from ding_like.comm.channels import Batch
 from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError, ConfigError
-from ding_like.pipeline.checkpoint import Checkpointer
 from ding_like.pipeline.collect import collect_at_random
 from ding_like.pipeline.components import FINAL_NUMBER, Components, final_episodes
 from ding_like.pipeline.learners.synced import Due, SyncedLearners
 from ding_like.pipeline.process import StopSignal
-from ding_like.pipeline.record import Origin, RunRecord, RunResult, forget_earlier_best, put_best_back, set_best_aside
+from ding_like.pipeline.record import (
+    Checkpointer,
+    Origin,
+    RunRecord,
+    RunResult,
+    forget_earlier_best,
+    put_best_back,
+    set_best_aside,
+)
 from ding_like.pipeline.rows import update_priorities, warn_of_few_rows
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.run_console import Limits, Progress, RunConsole

@@ -20,9 +20,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
+from ding_like.pipeline.record import resume_store
 from ding_like.utils.files import retry
 from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
 from ding_like.utils.run_folder import FolderLock, is_held

@@ -8,7 +8,7 @@ from typing import Any
 
 from ding_like.comm import DistributedWeightUpdater
 from ding_like.comm.channels import Weights
-from ding_like.pipeline.ranks.collector import RankCollector
+from ding_like.pipeline.ranks import RankCollector
 
 FOLDER = "DING_TEST_CALLS"  # a variable of the environment, which the ranks inherit
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ding_like.comm import DistributedWeightUpdater
-from ding_like.pipeline.ranks.runner import CollectingRanks, RankRunner
+from ding_like.pipeline.ranks import CollectingRanks, RankRunner
 from tests.chains import ranks_classes
 from tests.pipeline.ranks.runs import ranks
 from tests.pipeline.ray import runs

@@ -19,7 +19,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
 from ding_like.envs import make_env
 from ding_like.pipeline.parallel.settings import read_system
-from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
+from ding_like.pipeline.settings import RankSettings, read_ranks
 from ding_like.worker import create_buffer
 from tests.docs.test_commands import CARTPOLE, PAGES, ROOT
 from tests.docs.test_walked_pages import WALKED

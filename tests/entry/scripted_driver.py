@@ -18,7 +18,7 @@ from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config, read_config
 from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.seed.actor import Actor, ActorSettings
-from ding_like.pipeline.seed.run import agent_config
+from ding_like.pipeline.seed.runner import agent_config
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"

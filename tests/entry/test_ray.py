@@ -18,7 +18,7 @@ from ding_like.entry import cli, ray_pipeline, resume_pipeline
 from ding_like.entry.ray_entry import RayMode
 from ding_like.entry.training import RunArguments, clear_errors
 from ding_like.errors import ConfigError, EnvError, TrainingError
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 from tests.entry.typed import status_of
 from tests.support import wait_until
 

@@ -22,8 +22,8 @@ from ding_like.entry import resume_pipeline, seed_entry, seed_pipeline
 from ding_like.entry.seed_entry import SeedMode, Trainer
 from ding_like.entry.training import RunArguments
 from ding_like.errors import ConfigError, EnvError, RegistryError
-from ding_like.pipeline.checkpoint import resume_store
-from ding_like.pipeline.seed.settings import Config
+from ding_like.pipeline.record import resume_store
+from ding_like.pipeline.settings import Config
 from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.utils.checkpoint import load_state
 from tests.entry.typed import status_of
@@ -136,7 +136,7 @@ def test_a_serial_config_trains_and_leaves_the_files_of_a_serial_run(caplog: pyt
 
 @pytest.mark.usefixtures("in_threads")
 def test_the_metrics_say_how_inference_and_each_actor_fare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.pipeline.remote_collectors._METRICS_S", 0.0)
+    monkeypatch.setattr("ding_like.pipeline.rows._METRICS_S", 0.0)
     monkeypatch.setattr("ding_like.pipeline.seed.servers._STATS_S", 0.05)
     seed_pipeline(CONFIG, max_env_step=1500, exp_name="exp", overrides=QUICK)
 

@@ -15,7 +15,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.cli import main
 from ding_like.entry.seed_entry import join_run
 from ding_like.errors import CommError, ConfigError
-from ding_like.pipeline.seed.run import config_mark
+from ding_like.pipeline.seed.runner import config_mark
 from tests.entry.scripted_driver import CONFIG, ScriptedDriver
 from tests.support import wait_until
 

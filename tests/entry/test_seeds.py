@@ -16,7 +16,7 @@ from ding_like.config.tree import block
 from ding_like.entry.modes import checked_seeds, describe_seeds, parse_seeds
 from ding_like.entry.studies import checked_jobs, resume_seeds, run_seeds
 from ding_like.errors import ConfigError, TrainingError
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 from ding_like.report.experiment import read_experiment, read_plan
 from ding_like.utils.files import retry
 from ding_like.utils.run_folder import FolderLock

@@ -13,7 +13,7 @@ from ding_like.comm.channels import Segment, Version
 from ding_like.entry import serial_pipeline
 from ding_like.entry.parallel_entry import parallel_pipeline
 from ding_like.errors import ConfigError
-from ding_like.pipeline.remote_collectors import RemoteCollectors
+from ding_like.pipeline.rows import RemoteCollectors
 from ding_like.report.run_console import Limits, Progress, Speed, describe_line, describe_rows
 from tests.pipeline.test_serial import make_configs
 

@@ -16,7 +16,7 @@ import torch
 
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 from ding_like.utils.checkpoint import load_state
 from ding_like.worker import BaseLearner
 from tests.contracts.policy_cases import assert_equal_states

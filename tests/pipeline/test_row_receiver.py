@@ -9,7 +9,7 @@ import numpy as np
 
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.data.batch import TransitionBatch
-from ding_like.pipeline.remote_collectors import Collected, RowReceiver
+from ding_like.pipeline.rows import Collected, RowReceiver
 
 
 class Rows:

@@ -19,9 +19,7 @@ from ding_like.config.parts import ENV_TEMPLATE, PARTS, TOP_TEMPLATE, class_defa
 from ding_like.config.tree import join, leaves
 from ding_like.entry import cli
 from ding_like.pipeline.parallel.settings import SystemConfig
-from ding_like.pipeline.ranks.settings import RankSettings
-from ding_like.pipeline.ray.settings import RaySettings
-from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.settings import RankSettings, RaySettings, SeedSettings
 from ding_like.utils.bounds import declared
 from ding_like.utils.imports import EXTRA_OF, install_hint, pip_line
 from ding_like.utils.registries import TRACKER_REGISTRY

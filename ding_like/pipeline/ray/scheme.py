@@ -24,7 +24,6 @@ from ding_like.pipeline.components import Components
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import Algorithm, LearnerSide, SchemeFactories, no_envs
 from ding_like.pipeline.ray.plain import mean_gradients, weaken_gradients
-from ding_like.pipeline.ray.settings import COMMUNICATION, GradSettings, RaySettings, wanted, worker_class
 from ding_like.pipeline.ray.worker_set import (
     COMMUNICATIONS,
     EXECUTIONS,
@@ -36,6 +35,7 @@ from ding_like.pipeline.ray.worker_set import (
     check_word,
 )
 from ding_like.pipeline.ray.workers import CWorkerSet, GradientResult, GWorker, GWorkerSet, merge_infos
+from ding_like.pipeline.settings import COMMUNICATION, GradSettings, RaySettings
 from ding_like.pipeline.training_loop import MakeRunner, Runner, RunnerLostError
 from ding_like.policy.sharing import check_sharing
 from ding_like.types import Config, Factory, Info, Setting, State
@@ -407,7 +407,7 @@ class Scheme:
             )  # fmt: skip
             if side is not None and self._num_parents:
                 check_sharing(side.parts.policy)
-            needs = wanted(self.settings, num_col_workers, self._num_parents)
+            needs = self.settings.needs(num_col_workers, self._num_parents)
             cluster = open_cluster(needs) if needs else None
             if cluster is not None:
                 opened.callback(cluster.close)
@@ -416,7 +416,7 @@ class Scheme:
                 test_envs_factory=test_envs_factory, is_apart=is_ahead and not num_col_workers,
                 actor_factory=col_actor_factory or (actor_factory if factories is None else factories.actor),
             )  # fmt: skip
-            self.update_worker = worker_class("u_worker", self.settings)(
+            self.update_worker = self.settings.class_of("u_worker")(
                 GWorkerSet.create_factory(
                     self._num_parents, col_execution=col_execution, col_communication=col_workers_communication,
                     **self._grad_workers(col_workers, {"actor_factory": actor_factory}, factories),
@@ -437,7 +437,7 @@ class Scheme:
             **col_workers, total_parent_workers=self._num_parents, col_fraction_samples=collect.fraction_samples,
             compress_data_to_send=bool(collect.compress if collect.compress != "auto" else self.settings.address),
             col_worker_resources=options_of(collect.resources), policy=self.settings.failure,
-            worker_class=worker_class("c_worker", self.settings),
+            worker_class=self.settings.class_of("c_worker"),
             remote_device="cuda" if collect.resources.num_gpus > 0 else None,
         )  # fmt: skip
         away, home = CWorkerSet.create_factory(self._num_collectors, **col_workers, local_params=local), local
@@ -464,7 +464,7 @@ class Scheme:
             col_workers_factory=away, col_fraction_workers=collect.fraction_workers,
             grad_worker_resources=options_of(grad.resources), compress_grads_to_send=grad.compress,
             local_params={"col_workers_factory": here}, worker_options=options,
-            worker_class=worker_class("g_worker", self.settings), policy=self.settings.failure, log=self.log,
+            worker_class=self.settings.class_of("g_worker"), policy=self.settings.failure, log=self.log,
             is_leaving=self.is_leaving,
         )  # fmt: skip
 

@@ -38,7 +38,7 @@ from ding_like.pipeline.ray.worker_set import (
     check_fraction,
     check_word,
 )
-from ding_like.pipeline.remote_collectors import shares
+from ding_like.pipeline.rows import shares
 from ding_like.policy.base import device_named
 from ding_like.types import Array, Config, Factory, Info, Json, Setting, State
 from ding_like.worker.collector.loop import StopRule, StopSignals, whole_number

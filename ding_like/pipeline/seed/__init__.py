@@ -6,7 +6,7 @@ from ding_like.utils.imports import lazy_exports
 
 _HERE = "ding_like.pipeline.seed"
 _HOME_OF = {
-    "Config": f"{_HERE}.settings",
+    "Config": "ding_like.pipeline.settings",
     "Trainer": "ding_like.entry.seed_entry",
     "Actor": f"{_HERE}.actor",
     "ActorThread": f"{_HERE}.actor",

@@ -41,7 +41,7 @@ from ding_like.utils.timing import Interval
 from ding_like.worker import SampleSerialCollector, create_serial_collector
 
 if TYPE_CHECKING:
-    from ding_like.pipeline.seed.settings import Config
+    from ding_like.pipeline.settings import Config
 
 _RUN_IDS = 1_000_000  # of an actor thread in one process; those in the process after are later
 _WAIT_S = 0.5  # for an order, before `stop` is looked at

@@ -17,8 +17,8 @@ import pytest
 
 from ding_like.entry.serial_entry import _add_how_to_resume
 from ding_like.errors import CommError
-from ding_like.pipeline.checkpoint import resume_store
 from ding_like.pipeline.learners.synced import LearnerProcesses
+from ding_like.pipeline.record import resume_store
 from tests.support import wait_until
 
 ROOT = Path(__file__).parents[3]

@@ -18,7 +18,7 @@ import torch
 
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 from tests.pipeline.test_resume import equal_tensors, lines
 from tests.pipeline.test_serial import make_configs
 from tests.support import wait_until

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_tmp")]
 

@@ -9,7 +9,7 @@ from ding_like.comm.channels import Segment, Version
 from ding_like.comm.tensors import to_bytes
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
-from ding_like.pipeline.ranks.collector import decode_segment, encode_segment
+from ding_like.pipeline.ranks import decode_segment, encode_segment
 
 
 def segment() -> Segment:

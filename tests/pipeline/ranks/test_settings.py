@@ -8,7 +8,7 @@ import pytest
 
 from ding_like.config import compile_config
 from ding_like.errors import ConfigError
-from ding_like.pipeline.ranks.settings import RankSettings, read_ranks
+from ding_like.pipeline.settings import RankSettings, read_ranks
 from tests.pipeline.ray import runs
 
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from benchmarks.provenance import provenance
 from ding_like.comm.ray.leftovers import find_processes
 from ding_like.errors import CheckpointError
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 
 ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"

@@ -11,11 +11,11 @@ from typing import Any
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.training import load_config
-from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ray.scheme import ray_runner
-from ding_like.pipeline.ray.settings import RaySettings, collects_here
+from ding_like.pipeline.record import Checkpointer, resume_store
+from ding_like.pipeline.settings import RaySettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.run_console import Limits, RunConsole
@@ -96,7 +96,7 @@ def scheme(
     else:
         cfg = load_config(configs, seed=seed, exp_name=exp_name)
     with training_process():
-        parts = build_driver(cfg, seed=seed, collects=collects_here(chosen))
+        parts = build_driver(cfg, seed=seed, collects=chosen.collects_here)
         log = FailureLog(Path(cfg.exp_name) / FAILURES_FILE)
         with closing(parts):
             TrainingLoop(

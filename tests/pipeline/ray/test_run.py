@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.pipeline.checkpoint import resume_store
+from ding_like.pipeline.record import resume_store
 from ding_like.pipeline.training_loop import RunnerLostError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.ray import runs
@@ -194,7 +194,7 @@ def test_a_lost_rank_ends_the_run_and_an_earlier_point_is_named():
 
 
 def test_metrics_have_lag_age_and_rates(monkeypatch):
-    monkeypatch.setattr("ding_like.pipeline.remote_collectors._METRICS_S", 0.0)
+    monkeypatch.setattr("ding_like.pipeline.rows._METRICS_S", 0.0)
     runs.scheme(endless(dqn()), runs.settings(2, "async"), max_env_step=2000)
 
     lines = [json.loads(line) for line in Path("scheme/metrics.jsonl").read_text().splitlines()]

@@ -14,7 +14,7 @@ from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
 from ding_like.config.override import take_overrides
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
-from ding_like.pipeline.ray.settings import RaySettings, read_ray
+from ding_like.pipeline.settings import RaySettings, read_ray
 
 CONFIGS = Path(__file__).parents[3] / "dizoo"
 CARTPOLE = CONFIGS / "classic_control/cartpole/config"

@@ -9,12 +9,12 @@ from typing import Any
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.processes import ChildThread
 from ding_like.entry.training import load_config
-from ding_like.pipeline.checkpoint import Checkpointer, resume_store
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
-from ding_like.pipeline.seed.run import seed_runner
-from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.record import Checkpointer, resume_store
+from ding_like.pipeline.seed.runner import seed_runner
+from ding_like.pipeline.settings import SeedSettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy
 from ding_like.report.run_console import Limits, RunConsole

@@ -17,7 +17,7 @@ from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config
 from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.seed.run import agent_config
+from ding_like.pipeline.seed.runner import agent_config
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from tests.pipeline.seed.scripted_env import ScriptedEnv
 from tests.pipeline.test_serial import make_configs

@@ -16,7 +16,7 @@ from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.comm.workers.processes import ChildThread
 from ding_like.errors import EnvError
 from ding_like.pipeline.seed.actor import Actor, ActorSettings
-from ding_like.pipeline.seed.settings import Config
+from ding_like.pipeline.settings import Config
 from tests.comm.workers.scripted_children import is_running
 from tests.pipeline.seed.scripted_env import ScriptedEnv, normalised
 from tests.pipeline.seed.stage import (

@@ -12,7 +12,7 @@ import pytest
 
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.envs.wrappers import wrap
-from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.settings import SeedSettings
 from tests.pipeline.ray import runs
 from tests.pipeline.seed import runs as seed_runs
 

@@ -16,7 +16,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.entry.training import load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config
-from ding_like.pipeline.seed.settings import SeedSettings, read_seed
+from ding_like.pipeline.settings import SeedSettings, read_seed
 from tests.pipeline.ray import runs
 from tests.pipeline.seed import runs as seed_runs
 

@@ -18,7 +18,7 @@ from ding_like.errors import CommError
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.factories import LearnerSide, build_driver
 from ding_like.pipeline.seed.runner import SeedRunner
-from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.settings import SeedSettings
 from ding_like.pipeline.training_loop import RunnerLostError
 from tests.pipeline.ray import runs
 from tests.pipeline.seed.scripted import Published, ScriptedRows, Workers

@@ -21,8 +21,8 @@ from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import EnvError
 from ding_like.pipeline.factories import SchemeFactories
-from ding_like.pipeline.seed.run import Workers
-from ding_like.pipeline.seed.settings import SeedSettings
+from ding_like.pipeline.seed.runner import Workers
+from ding_like.pipeline.settings import SeedSettings
 from tests.comm.workers.scripted_children import is_running
 from tests.pipeline.seed.stage import FIRST, Stage, scripted_factories
 from tests.support import wait_until

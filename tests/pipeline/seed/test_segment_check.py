@@ -12,7 +12,7 @@ from gymnasium import spaces
 from ding_like.comm.channels import Segment, Version
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import DingError
-from ding_like.pipeline.seed.run import SegmentCheck
+from ding_like.pipeline.seed.runner import SegmentCheck
 from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.types import Array
 

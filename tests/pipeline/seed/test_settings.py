@@ -14,8 +14,8 @@ import torch
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline import seed as exported
-from ding_like.pipeline.seed.run import _warn_of_waits
-from ding_like.pipeline.seed.settings import Config, SeedSettings, read_seed
+from ding_like.pipeline.seed.runner import _warn_of_waits
+from ding_like.pipeline.settings import Config, SeedSettings, read_seed
 
 CARTPOLE = Path(__file__).parents[3] / "dizoo/classic_control/cartpole/config"
 
