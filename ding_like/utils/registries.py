@@ -300,6 +300,8 @@ LEARNER_HOOK_REGISTRY = _new("learner_hook", "worker.learner")
 SERIAL_COLLECTOR_REGISTRY = _new(
     "serial_collector",
     "worker.collector",
+    sample="worker.collector.single",
+    episode="worker.collector.single",
     sample_1v1=_BATTLE,
     episode_1v1=_BATTLE,
     battle_sample=_BATTLE,
