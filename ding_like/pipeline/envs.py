@@ -151,7 +151,9 @@ def fit_policy_config(policy_cfg: Config, manager: EnvManager) -> Section:
     _check_mask(manager.observation_space, space)
     _fill(cfg, "action_space", _kind(space))
     if isinstance(space, HybridSpace):
-        _fill_parameter_mask(model, space)
+        given = model.get("action_mask")  # [K, P]
+        mask = space.parameter_mask if given is None else hybrid_mask(model["action_shape"], given)
+        model["action_mask"] = mask.astype(int).tolist()
         _fill_bound(cfg, "action_low", space.parameter_low)
         _fill_bound(cfg, "action_high", space.parameter_high)
     elif isinstance(space, spaces.Box):
@@ -182,13 +184,6 @@ def _kind(space: Space) -> str:
     if isinstance(space, HybridSpace):
         return "hybrid"
     return "continuous" if isinstance(space, spaces.Box) else "discrete"
-
-
-def _fill_parameter_mask(model: dict[str, Any], space: HybridSpace) -> None:
-    """Fill `model.action_mask` [K, P], or check what the config says."""
-    given = model.get("action_mask")
-    mask = space.parameter_mask if given is None else hybrid_mask(model["action_shape"], given)
-    model["action_mask"] = mask.astype(int).tolist()
 
 
 def obs_shape(space: Space) -> ObsShape:

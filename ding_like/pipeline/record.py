@@ -334,13 +334,15 @@ class Checkpointer:
 
     def save(self, run_state: State) -> Path:
         """Save now and return the folder."""
-        parts = self._parts
+        parts, collector = self._parts, self._parts.collector.state_dict()
+        if isinstance(parts.statistics, SharedStatistics):
+            collector = {**collector, "env": parts.statistics.replayable(collector["env"])}
         return self._store.save(
             parts.collector.envstep,
             {
                 "policy": parts.policy.learn_mode.state_dict(),
                 "buffer": {} if parts.buffer is None else parts.buffer.state_dict(),
-                "collector": self._collector_state(),
+                "collector": collector,
                 "run": {
                     **run_state,
                     "learner": parts.learner.state_dict(),
@@ -353,12 +355,6 @@ class Checkpointer:
             },
             self._meta,
         )
-
-    def _collector_state(self) -> State:
-        state, statistics = self._parts.collector.state_dict(), self._parts.statistics
-        if not isinstance(statistics, SharedStatistics):
-            return state
-        return {**state, "env": statistics.replayable(state["env"])}
 
     def _has_moved(self, saved: Saved) -> bool:
         """Tell whether rows are collected here and were elsewhere, or the other way round."""
