@@ -227,10 +227,8 @@ def _query(name: str) -> None:
 
 # Sub-command -> its click command in this package, imported on use.
 SUB_COMMANDS = {
-    **{name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "export")},
-    **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys")},
-    "serve": "results:serve_command",
-    "tune": "commands:tune_command",
+    **{name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "export", "serve")},
+    **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
 }
 
 

@@ -266,16 +266,10 @@ def config_path(options: Options) -> str:
         return str(options["config"])
     if env is None or policy is None:
         raise ConfigError("no config given; use -c FILE, or -e ENV -p POLICY for a shipped one.")
-    return str(_shipped_config(env, policy))
-
-
-def _shipped_config(env: str, policy: str) -> Path:
-    """Find `<env>_<policy>_config.py` among the configs that come with the package; it is found by name only."""
-    shipped = shipped_configs()
-    found = shipped.get(f"{env}_{policy}")
+    found = shipped_configs().get(f"{env}_{policy}")
     if found is None:
         raise ConfigError(f"no shipped config for env '{env}' and policy '{policy}'; {_close_configs(env, policy)}")
-    return found
+    return str(found)
 
 
 def _close_configs(env: str, policy: str) -> str:

@@ -29,7 +29,6 @@ from ding_like.entry.modes import MODES, load, shipped_configs
 from ding_like.entry.results import plot
 from ding_like.entry.serial_entry import SerialMode, is_first
 from ding_like.entry.training import (
-    NO_LIMIT,
     Plan,
     RunArguments,
     check_limits,
@@ -37,6 +36,7 @@ from ding_like.entry.training import (
     make_plan,
     refuse_in_child,
     refuse_to_resume,
+    serial_mode_of,
 )
 from ding_like.envs import EnvFactory
 from ding_like.envs.spaces import ActionLayout
@@ -118,11 +118,13 @@ def train(
         exp_name = name_of_run(policy_name, environment, seed)
     if env_step is None and train_iter is None:
         env_step = _ENV_STEPS
-    asked, limits = overrides_of(overrides), (_limit("train_iter", train_iter), _limit("env_step", env_step))
+    asked, limits = overrides_of(overrides), {"max_train_iter": train_iter, "max_env_step": env_step}
+    whole: dict[str, Any] = {
+        name: checked_limit(name.removeprefix("max_"), at) for name, at in limits.items() if at is not None
+    }
     given = built.main, built.create
-    plan: Plan[None] = make_plan(given, RunArguments("serial", seed, *limits), overrides=asked, exp_name=exp_name)
-    if plan.cfg.policy.on_policy:
-        plan = replace(plan, arguments=plan.arguments._replace(mode="serial_onpolicy"))
+    plan: Plan[None] = make_plan(given, RunArguments("serial", seed, **whole), overrides=asked, exp_name=exp_name)
+    plan = replace(plan, arguments=plan.arguments._replace(mode=serial_mode_of(plan.cfg)))
     return Run(SerialMode(plan).train().exp_name)
 
 
@@ -152,10 +154,6 @@ def _config(
             "train() needs a policy and an env, such as train('dqn', 'CartPole-v1'), or a file: train(config='FILE')."
         )
     return config_of_names(policy, env, import_names, settings=settings)
-
-
-def _limit(name: str, value: float | None) -> int:
-    return NO_LIMIT if value is None else checked_limit(name, value)
 
 
 # --- the config
@@ -282,13 +280,9 @@ def _registered(env: Callable[[], Any]) -> str:
             f"the env is {env!r}, which needs arguments; expected a function without: lambda: MyEnv(size=8)."
         )
     name = f"given_env_{next(_NUMBERS)}"
-    ENV_REGISTRY.register(name)(_without_config(env))
+    ENV_REGISTRY.register(name)(lambda cfg: env())
     logger.info("the env is a function of this program alone: `ding -m ... -c` needs it in a module of its own")
     return name
-
-
-def _without_config(make: Callable[[], Any]) -> Callable[[Any], Any]:
-    return lambda cfg: make()
 
 
 def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, Any]) -> None:
