@@ -28,7 +28,7 @@ __all__ = ["Agent", "Run", "__version__", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:  # Any: of what the home exports
-    from ding_like.utils.imports import lazy_export
+    from ding_like.utils.registries import lazy_export
 
     return lazy_export(__name__, _HOMES, name)
 

@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Obs: TypeAlias = "Array | dict[str, Array]"
 # What a commander sets for an actor, by name (`eps`, `noise_sigma`): a number for all lanes, or one per lane [R].
 Setting: TypeAlias = "Mapping[str, float | Array]"
-# One part's section of a config: plain values of every kind, by name, which `config/check.py` has looked at.
+# One part's section of a config: plain values of every kind, by name, which `config/schema.py` has looked at.
 Config: TypeAlias = Mapping[str, Any]
 # A section that is being put together.
 Section: TypeAlias = dict[str, Any]

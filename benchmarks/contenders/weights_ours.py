@@ -20,7 +20,8 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import prune_weights, read_weights, write_weights
 from ding_like.comm.rest.worker import RestWeightPublisher, RestWeightReader, WorkerLink
 from ding_like.comm.tensors import encode_weights, load_into, state_of
-from ding_like.comm.weight_updater import DistributedWeightUpdater, WeightUpdateWorker
+from ding_like.comm.update_worker import WeightUpdateWorker
+from ding_like.comm.weight_updater import DistributedWeightUpdater
 from ding_like.config import compile_config
 from ding_like.worker import Coordinator
 

@@ -12,7 +12,7 @@ import torch
 
 from ding_like.agent.description import AGENT_FILE, AgentDescription, as_list
 from ding_like.comm.tensors import flatten_state
-from ding_like.data.modes import EvalMode
+from ding_like.data.rows import EvalMode
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
 from ding_like.pipeline.envs import build_policy
 from ding_like.pipeline.record import BEST_CHECKPOINT

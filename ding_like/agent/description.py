@@ -21,23 +21,30 @@ import torch
 import ding_like
 from ding_like.agent.wrappers import Spec, WrapperLayer, WrapperSplit, describe_wrappers, layers_of
 from ding_like.config import ConfigFile, FrozenConfig, compile_config, read_saved_config, to_plain
-from ding_like.config.objects import is_object_text
-from ding_like.data.space_json import Space, space_from_json, space_to_json
+from ding_like.config.tree import is_object_text
+from ding_like.data.spaces import Space, space_from_json, space_to_json
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.di_engine_style import as_lane_env
 from ding_like.envs.factory import env_class
 from ding_like.envs.game import SoloEnv
 from ding_like.envs.spaces import HybridRows
 from ding_like.envs.wrappers import find_wrapper
-from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError
+from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError, describe_error, raised_at
 from ding_like.pipeline.envs import EnvSetting, build_single_env, fit_policy_config
 from ding_like.policy import Policy
 from ding_like.policy.di_engine_view import RandomActor
 from ding_like.report.experiment import refuse_seeds
 from ding_like.types import Config, Json
 from ding_like.utils.files import when_there_is_room, write_text
-from ding_like.utils.imports import describe_error, import_code, is_imported, raised_at, split_import_path
-from ding_like.utils.registries import ENV_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY, own_path
+from ding_like.utils.registries import (
+    ENV_REGISTRY,
+    MODEL_REGISTRY,
+    POLICY_REGISTRY,
+    import_code,
+    is_imported,
+    own_path,
+    split_import_path,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -31,15 +31,15 @@ from ding_like.agent.loaded import Agent
 from ding_like.agent.observations import RawBatch, Space, by_flat_name, leaves_of
 from ding_like.agent.wrappers import NO_EFFECT, AnyEnv, AnyWrapper, layers_of, stack_obs
 from ding_like.config import compile_config
-from ding_like.data.obs import ACTION_MASK, split_mask
-from ding_like.data.space_json import space_to_json
+from ding_like.data.batch import ACTION_MASK, split_mask
+from ding_like.data.spaces import space_to_json
 from ding_like.envs import get_vec_env_setting
 from ding_like.envs.factory import make_lane_env
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction, ObsNorm
 from ding_like.errors import CheckpointError, ConfigError, DingError
 from ding_like.types import Array, Json
-from ding_like.utils.imports import pip_line
+from ding_like.utils.registries import pip_line
 
 _Step = Callable[[Tensor], Tensor]
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from ding_like.comm.rest.messages import RefusedError
-from ding_like.data.obs import ACTION_MASK
+from ding_like.data.batch import ACTION_MASK
 from ding_like.errors import name_some
 from ding_like.types import Array, Json
 

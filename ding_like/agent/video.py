@@ -18,13 +18,12 @@ import gymnasium
 import numpy as np
 
 from ding_like.agent.checkpoints import find_checkpoint
-from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult
-from ding_like.data.rows import adapt_eval_mode
+from ding_like.data.rows import EvalMode, adapt_eval_mode
 from ding_like.envs import EnvFactory, get_vec_env_setting, make_env
 from ding_like.envs.game import SoloEnv
 from ding_like.envs.wrappers.pictures import rendering
-from ding_like.errors import ConfigError, DingError, EnvError
+from ding_like.errors import ConfigError, DingError, EnvError, describe_error, raised_at
 from ding_like.pipeline.envs import EnvSetting, build_single_env
 from ding_like.pipeline.statistics import load_agent
 from ding_like.policy.di_engine_view import RandomActor
@@ -33,7 +32,7 @@ from ding_like.report.experiment import read_run
 from ding_like.report.scores import measure
 from ding_like.types import Array, Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write
-from ding_like.utils.imports import describe_error, pip_line, raised_at
+from ding_like.utils.registries import pip_line
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
 

@@ -20,9 +20,8 @@ from ding_like.envs.spaces import ActionLayout, HybridRows, ObsLayout, hybrid_ro
 from ding_like.envs.wrappers import adopt_wrapper_states, find_wrapper, wrap, wrapper_states
 from ding_like.envs.wrappers.common import EpisodeReturn, ObsNorm, RewardNorm
 from ding_like.envs.wrappers.pictures import RecordGif
-from ding_like.errors import CheckpointError, DingError
+from ding_like.errors import CheckpointError, DingError, describe_error
 from ding_like.types import Array, Config, Obs, State
-from ding_like.utils.imports import describe_error
 
 logger = logging.getLogger(__name__)
 

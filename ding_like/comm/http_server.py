@@ -49,8 +49,8 @@ from ding_like.comm.tensors import delta
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Json
 from ding_like.utils.files import atomic_write, is_full, read_regular_file
-from ding_like.utils.machine import OWN_HOST, check_known, is_loopback
-from ding_like.utils.timing import Interval
+from ding_like.utils.measure import Interval
+from ding_like.utils.processes import OWN_HOST, check_known, is_loopback
 
 # Requests that wait for a thread are not worth a line each: where there are too many, answers take longer.
 logging.getLogger("waitress.queue").setLevel(logging.ERROR)

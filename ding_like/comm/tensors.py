@@ -34,7 +34,7 @@ from ding_like.comm.channels import Version, Weights, is_count, is_version, shor
 from ding_like.data.batch import SequenceBatch, TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array, Config, Section, State
-from ding_like.utils.imports import pip_line
+from ding_like.utils.registries import pip_line
 
 _MAX_DEPTH = 16
 

@@ -7,12 +7,10 @@ are the schema; every fault of a config is reported in one error.
 from __future__ import annotations
 
 from ding_like.config.compile import compile_config
-from ding_like.config.objects import with_objects
-from ding_like.config.read import ConfigFile, read_config
+from ding_like.config.read import ConfigFile, read_config, read_saved_config, save_config, save_system
 from ding_like.config.report import NoEffect
-from ding_like.config.save import read_saved_config, save_config, save_system
-from ding_like.config.tree import FrozenConfig, deep_merge, to_plain
-from ding_like.utils.imports import lazy_exports
+from ding_like.config.tree import FrozenConfig, deep_merge, to_plain, with_objects
+from ding_like.utils.registries import lazy_exports
 
 _READ = "read_config returns main_config and create_config; its result has system_config too"
 # Imported on first use.

@@ -11,20 +11,15 @@ from typing import Any
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.check import Checker, contradictions
-from ding_like.config.legacy import COMMANDER, listed, log_without_effect, of_buffer
-from ding_like.config.override import NAMED_IN_CREATE, Override, apply_overrides
-from ding_like.config.parts import PARTS
+from ding_like.config.di_engine import COMMANDER, listed, log_without_effect, of_buffer
+from ding_like.config.read import NAMED_IN_CREATE, Override, apply_overrides, save_config
 from ding_like.config.report import Fault, config_error
-from ding_like.config.save import save_config
-from ding_like.config.schema import Schema, build_schema
-from ding_like.config.translate import read_her, translate
+from ding_like.config.schema import PARTS, Checker, Schema, build_schema, contradictions
 from ding_like.config.tree import FrozenConfig, Tree, deep_merge, get_path, literal, set_path, to_plain
 from ding_like.errors import ConfigError
 from ding_like.types import Config
 from ding_like.utils.bounds import FROM_0
-from ding_like.utils.files import when_there_is_room
-from ding_like.utils.run_folder import RunFolder, fresh_names, make_folder
+from ding_like.utils.files import RunFolder, fresh_names, make_folder, when_there_is_room
 
 _logger = logging.getLogger(__name__)
 
@@ -138,10 +133,10 @@ def _compiled(
         faults.append(
             Fault("seed", f"would have no effect, as the run's seed is given as {seed}; set it there: -s, seed=")
         )
-    faults += read_her(main, create, quiet=quiet)
+    faults += di_engine.read_her(main, create, quiet=quiet)
     schema = _schema_of(main, create, faults, source)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
-    translate(main, schema)
+    di_engine.translate(main, schema.defaults, schema.knows)
     user = checker.check(deep_merge(schema.settings, main))
     cfg = deep_merge(schema.defaults, user)
     for path, value in schema.classes.items():

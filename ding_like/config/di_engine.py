@@ -9,14 +9,224 @@ another name, and what `docs/di_engine_defaults.md` lists as not taken; that pag
 from __future__ import annotations
 
 import difflib
+import fnmatch
+import logging
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ding_like.config.legacy import NOT_HERE, reason_of
-from ding_like.config.tree import Tree, get_path, items, set_path
+from ding_like.config.report import Fault, suggestion
+from ding_like.config.tree import Tree, get_path, items, join, set_path
 from ding_like.types import Config
+
+# Path patterns ("*" matches any text, dots included) -> why they are not needed, or what to use instead.
+_REASONS: dict[str, str] = {
+    "*cfg_type": "the class is named by its type in create_config",
+    "wandb_logger": "metrics go to metrics.jsonl and TensorBoard",
+    "env.env_id": "this env fixes its id; any gymnasium id runs with create_config.env.type='gymnasium'",
+    "env.use_act_scale env.act_scale": "actions are scaled to the action space of the env",
+    "env.env_wrapper": "the env of a suite brings its own wrappers; more go into env.wrappers",
+    "env.exp_name": "exp_name stands at the top of main_config",
+    "env.collector_batch_size env.evaluator_batch_size env.manager.wait_num": (
+        "every step takes the lanes that are ready"
+    ),
+    "env.is_train": "collector and evaluator envs are built apart",
+    "env.replay_path": "give --replay-path on the command line",
+    "env.save_replay": "set env.replay_path of an env that has it, or give --replay-path on the command line",
+    "env.collector_episode_num": "collect.n_sample or collect.n_episode says how much is collected",
+    "env.evaluator_episode_num": "use env.n_evaluator_episode, the episodes of all envs together",
+    "env.manager.episode_num": "evaluator.n_episode or collect.n_episode says how many episodes are played",
+    "env.manager.max_retry env.manager.retry_type env.manager.retry_waiting_time": (
+        "a broken env is restarted and its open episode dropped"
+    ),
+    "env.manager.auto_reset env.manager.reset_inplace": "an ended lane always resets itself",
+    "env.manager.step_timeout env.manager.step_wait_timeout": "use step_timeout_s of a manager that has a deadline",
+    "env.manager.reset_timeout env.manager.connect_timeout": "use reset_timeout_s of a manager that has a deadline",
+    "env.manager.shared_memory env.manager.copy_on_get": "the manager decides how observations travel",
+    "env.manager.context": "env processes are always spawned",
+    "env.manager.force_reproducibility": "seeds alone decide what an env does",
+    "env.manager.env_num": "use env.collector_env_num and env.evaluator_env_num",
+    "policy*.multi_gpu policy.learn.learner.learner_num": "the pipeline decides how many learners there are",
+    "policy.traj_len_inf policy.collect.traj_len_inf": "the policy decides how long a stretch it makes rows of",
+    "policy.bp_update_sync": "gradients are averaged in every step",
+    "policy.load_path policy.learn.learner.load_path": "give --load-path on the command line",
+    "policy.command": "a commander has no settings of the policy's",
+    "policy.multi_agent": "the policy is the one of a single agent",
+    "policy.agent_num": "the env says how many agents there are",
+    "policy.deterministic_eval": "an evaluation takes the likeliest actions",
+    "policy.transition_with_policy_data policy.collect.collector_logit": "rows hold what the policy declares",
+    "policy.collect.env_num policy.collect.collector_env_num": "use env.collector_env_num",
+    "policy.collect.noise_sigma": "the policy draws its actions: it explores without noise",
+    "policy.collect.model_path policy.collect.state_dict_path": (
+        "of data sets and experts: give --load-path to start from a checkpoint"
+    ),
+    "policy.collect.expert_data_path policy.collect.data_path policy.collect.data_type "
+    "policy.collect.save_path policy.collect.collect_count policy.expert_random_collect_size": (
+        "of data sets and experts, which are not here"
+    ),
+    "policy.collect.collector.get_train_sample": "the collector 'sample' returns training rows in any case",
+    "policy.eval.env_num": "use env.evaluator_env_num",
+    "policy.learn.reparameterization": "the policy's own nature: discrete actions need none, continuous ones have it",
+    "policy.learn.init_w": "layers begin with torch's own weights, or with those of learn.ppo_param_init",
+    "policy.learn.value_network": "targets take the critics' values: there is no network for them alone",
+    "policy.learn.learning_rate_q": "the critic's rate is learn.learning_rate_critic here",
+    "policy.learn.learning_rate_policy": "the actor's rate is learn.learning_rate_actor here",
+    "policy.learn.learning_rate_value": "there is no network for values alone: see learn.learning_rate_q",
+    "policy.learn.learning_rate_alpha": "of policies with a temperature: 'sac', 'discrete_sac'",
+    "policy.learn.epoch_per_collect": "of policies that learn from a batch several times: 'ppo', 'ppg'",
+    "policy.learn.iqn": "the policy is chosen by its name: 'iqn', 'rainbow'",
+    "policy.learn.nstep_return policy.nstep_return": "set collect.gae_lambda: 1 sums all rewards, 0 takes one step",
+    "policy.learn.train_iterations policy.learn.learner.train_iterations": "give --train-iter on the command line",
+    "policy.learn.learner.dataloader*": "batches come from the replay buffer or the prefetcher",
+    "policy.learn.learner.log_policy": "the model is described at the start of every run",
+    "policy.learn.learner.is_multitask_pipeline": "every pipeline uses the same learner",
+    "policy.learn.learner.only_monitor_rank0": "only the first learner writes metrics",
+    "policy.learn.learner.send_policy_freq policy.collect.collector.update_policy_second": (
+        "the pipeline decides when weights are sent"
+    ),
+    "policy.collect.collector.collector_num": "the pipeline decides how many collectors there are",
+    "policy.collect.collector.transform_obs": "observations stay arrays until the policy takes them",
+    "policy.collect.collector.deepcopy_obs": "a collector always returns memory of its own",
+    "policy.collect.collector.collect_print_freq": "the run prints one line every few seconds",
+    "policy.eval.evaluator.render": "videos are made of checkpoints after the run",
+    "policy.eval.evaluator.figure_path": "curves are drawn from metrics.jsonl after the run",
+    "policy.other.eps": "of policies that act at random with that probability: this one draws its actions",
+    "policy.other.eps.collect": "collect.n_sample says how much is collected, random_collect_size how much before that",
+    "policy.reward_batch_norm": "rewards are scaled by wrappers of the env, or learn.value_norm",
+    "policy.other.replay_buffer.alpha policy.other.replay_buffer.beta policy.other.replay_buffer.anneal_step": (
+        "of buffers that sample by priority: replay_buffer.type='advanced'"
+    ),
+    "policy.other.replay_buffer.max_use policy.other.replay_buffer.max_staleness": (
+        "of buffers that count it: replay_buffer.type='advanced'"
+    ),
+    "policy.other.replay_buffer.thruput_controller*": "of buffers that limit rates: replay_buffer.type='advanced'",
+    "policy.other.replay_buffer.min_sample_ratio": "use thruput_controller.sample_min_limit_ratio of buffer 'advanced'",
+    "policy.other.replay_buffer.sliced": "rows of a trajectory stay together where the policy learns from them",
+    "policy.other.replay_buffer.multi_buffer policy.other.replay_buffer.policy* policy.other.replay_buffer.value*": (
+        "one buffer holds the rows, used as often as the policy says"
+    ),
+    "policy.other.replay_buffer.replay_buffer_start_size": "use policy.random_collect_size",
+    "policy.other.replay_buffer.deepcopy": "a buffer copies on push and on sample",
+    "policy.other.replay_buffer.enable_track_used_data": "used files are deleted by the process that wrote them",
+    "policy.other.replay_buffer.periodic_thruput_seconds": "throughput is computed on push and sample",
+    "policy.other.replay_buffer.monitor*": "monitors need no settings",
+}
+LEGACY_KEYS = {path: reason for paths, reason in _REASONS.items() for path in paths.split()}
+
+# DI-engine's path -> ours: a value there is read as if it were given here, where a class has our key alone.
+RENAMED_KEYS: dict[str, str] = {
+    "policy.priority_IS": "policy.priority_IS_weight",
+    "policy.kappa": "policy.learn.kappa",
+    "policy.learn.double_q": "policy.double",
+    "policy.learn.nstep": "policy.nstep",
+    "policy.learn.discount_factor": "policy.discount_factor",
+    "policy.collect.discount_factor": "policy.discount_factor",
+    "policy.learn.target_update_theta": "policy.learn.target_theta",
+    "policy.learn.grad_norm": "policy.learn.grad_clip_norm",
+    "policy.learn.clip_value": "policy.learn.grad_clip_norm",
+    "policy.learn.optim": "policy.learn.optimizer.type",
+    "policy.learn.betas": "policy.learn.optimizer.betas",
+    "policy.learn.eps": "policy.learn.optimizer.eps",
+    "policy.learn.weight_decay": "policy.learn.optimizer.weight_decay",
+    "policy.learn.epochs_aux": "policy.learn.aux_train_epoch",
+    "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
+}
+
+# Sections of DI-engine that are whole methods of learning: the message, in place of "unknown key".
+NOT_HERE: dict[str, str] = {
+    "*reward_model": (
+        "DI-engine's reward models (GAIL, RND, ICM, TREX, guided cost, ...) are not here: leave the section out to "
+        "learn from the rewards of the env"
+    ),
+    "bco": "DI-engine's imitation learning is not here: choose a policy that learns from rewards",
+    "dataset": "DI-engine's offline learning is not here: choose a policy that learns in an env",
+}
+
+# Path pattern -> where that is set, in place of "unknown key".
+ELSEWHERE: dict[str, str] = {
+    "system": (
+        "system. keys are of modes ray and seed, as in `ding -m ray ... --workers 4` for 4 collecting workers, or "
+        "`ding -m ray ... system.ray.grad.workers=2`; for mode parallel put system_config = dict(num_collectors=4) "
+        "into the config file"
+    ),
+    **dict.fromkeys(
+        ("system.ray.num_workers", "system.ray.workers"),
+        "give --workers 4, or system.ray.collect.workers=4, for 4 collecting workers; system.ray.grad.workers=2 is for "
+        "workers that compute gradients",
+    ),
+    "policy.her": "hindsight replay is a buffer: policy.other.replay_buffer.type=her, with its keys k and strategy",
+    "*total_timesteps": "how long a run is stands on the command line, --env-step 10000; in Python: env_step=10000",
+}
+
+
+def reason_of(reasons: Mapping[str, str], path: str) -> str | None:
+    """Return what a table of path patterns has for a path, or None."""
+    return next((reason for pattern, reason in reasons.items() if fnmatch.fnmatchcase(path, pattern)), None)
+
+
+# ---- keys without effect
+#
+# A class declares such keys beside its `config`, as `without_effect = {"key": "what does it"}`; configs written for
+# DI-engine then run as they are. Parts that are no class of a config's schema have theirs here.
+
+_logger = logging.getLogger(__name__)
+_NOT_SET = object()
+
+# Of the commander of a parallel run, which reads a section that takes any key.
+COMMANDER: Mapping[str, str] = {
+    "policy.other.commander.eval_interval": "policy.eval.evaluator.eval_freq says how often, in learner iterations",
+    "policy.other.commander.eval_freq": "it is a copy of policy.eval.evaluator.eval_freq",
+    "policy.other.commander.n_episode": "it is a copy of env.n_evaluator_episode",
+    "policy.other.commander.stop_value": "it is a copy of env.stop_value",
+    "policy.other.commander.max_env_step": "give --env-step on the command line",
+}
+# Of `system_config`.
+SYSTEM: Mapping[str, str] = {
+    "learner_gpu_num": "policy.cuda says whether a GPU is used",
+    "coordinator.collector_task_timeout": "coordinator.lease_ttl_s says when a silent worker's task is given away",
+    "coordinator.learner_task_timeout": "coordinator.lease_ttl_s says when a silent worker's task is given away",
+    "coordinator.operator_server": "workers dial in; `ding -m dist` starts them",
+}
+# Of the section of a parallel collector in create_config.
+PARALLEL_COLLECTOR: Mapping[str, str] = {
+    "compressor": "rows travel as they are",
+    "update_policy_second": "weights are taken over whenever newer ones are known",
+    "print_freq": "a collector writes a line every five seconds",
+}
+
+
+def of_buffer(cfg: Config) -> Mapping[str, str]:
+    """Return what the replay buffer of a config makes of no effect."""
+    if get_path(cfg, "policy.other.replay_buffer.type") != "naive":
+        return {}
+    return {"policy.priority": "buffer 'naive' samples evenly: set policy.other.replay_buffer.type='advanced'"}
+
+
+def log_without_effect(
+    user: Config,
+    defaults: Config,
+    reasons: Mapping[str, str],
+    *,
+    source: str,
+    section: str = "",
+) -> None:
+    """Log in one INFO message which keys of `reasons` a user set to something else than the default, if any."""
+    found = {
+        join(section, path): reason
+        for path, reason in reasons.items()
+        if (value := get_path(user, path, _NOT_SET)) is not _NOT_SET and value != get_path(defaults, path)
+    }
+    if found:
+        _logger.info("%s", listed(found, f"{os.path.basename(source)}: these keys have no effect"))
+
+
+def listed(reasons: Mapping[str, str], title: str) -> str:
+    """Return one message about some keys: a line for each, with its path and the reason."""
+    width = max(map(len, reasons))
+    return title + "".join(f"\n  {path:<{width}}   {reason}" for path, reason in reasons.items())
+
 
 SWITCH = "defaults"  # its key in create_config
 CHOICES = ("ding_like", "di_engine")
@@ -282,3 +492,116 @@ def drop_missing(main: Tree, create: Tree) -> dict[str, str]:
         main.pop(name, None)
         create.pop(name, None)
     return dropped
+
+
+_PER_ENV = "env.evaluator_episode_num"
+_TOTAL = "env.n_evaluator_episode"
+_SCHEDULER = "policy.learn.lr_scheduler"
+_SCHEDULE = "policy.learn.schedule"
+
+
+def translate(main: Tree, defaults: Tree, knows: Callable[[str], bool]) -> None:
+    """Change a main_config to our keys, in place; what has another form than DI-engine's stays as it is."""
+    each = get_path(main, _PER_ENV)
+    envs = get_path(main, "env.evaluator_env_num", get_path(defaults, "env.evaluator_env_num"))
+    if type(each) is type(envs) is int and get_path(main, _TOTAL) is None and not knows(_PER_ENV):
+        del main["env"]["evaluator_episode_num"]
+        set_path(main, _TOTAL, each * envs)
+    learn = get_path(main, "policy.learn")
+    has_schedule = knows(f"{_SCHEDULE}.env_steps") and not knows(_SCHEDULER)
+    if has_schedule and isinstance(learn, dict) and "lr_scheduler" in learn:
+        _read_schedule(main, learn, defaults)
+
+
+def _read_schedule(main: Tree, learn: Tree, defaults: Tree) -> None:
+    """Change `learn.lr_scheduler` to `learn.schedule`.
+
+    There the learning rate goes in a straight line to `min_lr_lambda` times its first value, in `epoch_num` train
+    calls, each on what was collected for it; ours counts the env steps. What has another form stays where it is, and
+    is an unknown key.
+    """
+    given = learn["lr_scheduler"]
+    if given is None:
+        del learn["lr_scheduler"]
+    elif isinstance(given, Mapping) and set(given) == {"epoch_num", "min_lr_lambda"}:
+        rate, n_sample = (
+            get_path(main, path, get_path(defaults, path))
+            for path in ("policy.learn.learning_rate", "policy.collect.n_sample")
+        )
+        if all(isinstance(number, (int, float)) for number in (*given.values(), rate, n_sample)):
+            del learn["lr_scheduler"]
+            set_path(main, f"{_SCHEDULE}.env_steps", int(given["epoch_num"] * n_sample))
+            set_path(main, f"{_SCHEDULE}.lr_end", given["min_lr_lambda"] * rate)
+
+
+# ---- hindsight replay
+
+
+_SECTION = "policy.other.her"
+_BUFFER = "policy.other.replay_buffer"
+_KEYS = ("her_strategy", "her_replay_k", "episode_size", "sample_per_episode")
+# Buffers that a config of DI-engine's names beside `her`, and ours.
+_BUFFERS = ("episode", "naive", "deque", "her")
+
+
+def read_her(main: Tree, create: Tree, *, quiet: bool) -> Iterator[Fault]:
+    """Change a config in DI-engine's form to ours, in place, and log the changes in one INFO line unless it is `quiet`.
+
+    | DI-engine                                           | here                                              |
+    |-----------------------------------------------------|---------------------------------------------------|
+    | `create_config.replay_buffer.type='episode'`        | 'her', with `size_unit='episodes'`                |
+    | `her.her_strategy`, `her.her_replay_k` (1)          | `replay_buffer.strategy`, `replay_buffer.k`       |
+    | `her.episode_size * her.sample_per_episode`         | `policy.learn.batch_size`                         |
+
+    Yields what is wrong with the section.
+    """
+    her, kind = get_path(main, _SECTION), _type_of("replay_buffer", _BUFFER, main, create)
+    plays_episodes = _type_of("collector", "policy.collect.collector", main, create) == "episode"
+    if her is None:
+        if kind == "episode" and plays_episodes:  # DI-engine's policies cut the episodes of a sample themselves
+            set_path(main, "policy.collect.collector.get_train_sample", True)
+        return
+    faults = list(_faults(her, kind))
+    if faults:
+        yield from faults
+        return
+    main["policy"]["other"].pop("her")
+    create["replay_buffer"] = {"type": "her"}
+    get_path(main, _BUFFER, {}).pop("type", None)
+    if plays_episodes:
+        set_path(main, "policy.collect.collector.get_train_sample", True)
+    settings = {f"{_BUFFER}.k": her.get("her_replay_k", 1)}
+    if "her_strategy" in her:
+        settings[f"{_BUFFER}.strategy"] = her["her_strategy"]
+    if kind == "episode":
+        settings[f"{_BUFFER}.size_unit"] = "episodes"
+    episodes, rows = her.get("episode_size"), her.get("sample_per_episode")
+    if episodes is not None and rows is not None:
+        settings["policy.learn.batch_size"] = episodes * rows
+    for path, value in settings.items():
+        set_path(main, path, value)
+    if not quiet:
+        listed = ", ".join(f"{path}={value!r}" for path, value in settings.items())
+        _logger.info("read as create_config.replay_buffer.type='her' (docs/algorithms/her.md): %s", listed)
+
+
+def _faults(her: Any, kind: str | None) -> Iterator[Fault]:  # Any: what a user wrote
+    if not isinstance(her, Mapping):
+        yield Fault(_SECTION, f"expected a section, dict(her_strategy=..., ...), got {her!r}")
+        return
+    for key in her:
+        if key not in _KEYS:
+            yield Fault(f"{_SECTION}.{key}", f"unknown key; {suggestion(str(key), dict.fromkeys(_KEYS), {})}")
+    for key in ("episode_size", "sample_per_episode"):
+        value = her.get(key)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            yield Fault(f"{_SECTION}.{key}", f"is {value!r}, expected a whole number from 1, or None")
+    if kind not in (None, *_BUFFERS):
+        yield Fault(_SECTION, f"goes with a buffer of type 'episode' or 'her', not {kind!r}: leave the section out")
+
+
+def _type_of(part: str, path: str, main: Tree, create: Tree) -> Any:
+    """Return the type that a config names for a part; None where it names none."""
+    section = create.get(part)
+    named = section.get("type") if isinstance(section, Mapping) else None
+    return get_path(main, f"{path}.type") if named is None else named

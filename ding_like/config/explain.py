@@ -16,11 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ding_like.config import parts
-from ding_like.config.legacy import COMMANDER
-from ding_like.config.parts import PARTS, Part
+from ding_like.config.di_engine import COMMANDER
 from ding_like.config.report import dict_entries
-from ding_like.config.schema import Schema
+from ding_like.config.schema import PARTS, TOP_BOUNDS, TOP_TEMPLATE, Part, Schema
 from ding_like.config.tree import get_path, join, leaves, literal, set_path, to_plain
 from ding_like.utils import registries
 from ding_like.utils.registries import Registry
@@ -31,7 +29,8 @@ _NAMED_PARTS = (
     ("player", "policy.other.league", registries.PLAYER_REGISTRY),
     ("tracker", "trackers", registries.TRACKER_REGISTRY),
 )
-_TEMPLATES = {"": "TOP_TEMPLATE", "env": "ENV_TEMPLATE"}  # dicts of parts.py, with comments
+_TEMPLATES = {"": "TOP_TEMPLATE", "env": "ENV_TEMPLATE"}  # dicts of schema.py, with comments
+_SCHEMA = sys.modules[Schema.__module__]
 
 
 class Setting(NamedTuple):
@@ -114,8 +113,8 @@ def _completed(setting: Setting, owner: Setting | None) -> Setting:
 
 def _run_settings() -> Iterator[Setting]:
     """Yield the settings of a run, which are no class's."""
-    schema = Schema(defaults=to_plain(parts.TOP_TEMPLATE), bounds=dict(parts.TOP_BOUNDS))
-    meanings = dict(_named(parts, _TEMPLATES[""], ""))
+    schema = Schema(defaults=to_plain(TOP_TEMPLATE), bounds=dict(TOP_BOUNDS))
+    meanings = dict(_named(_SCHEMA, _TEMPLATES[""], ""))
     for path, default in leaves(schema.defaults):
         yield Setting("", "", path, default, _accepts(schema, path, default), meanings.get(path, ""))
 
@@ -129,7 +128,7 @@ def _settings(part: Part, name: str, cls: type[Any]) -> Iterator[Setting]:
             set_path(schema.defaults, f"policy.collect.collector.{key}", value)
     meanings = {join(part.path, path): text for path, text in _comments(cls)}
     if part.name in _TEMPLATES:
-        meanings = {join(part.path, path): text for path, text in _named(parts, _TEMPLATES[part.name], "")} | meanings
+        meanings = {join(part.path, path): text for path, text in _named(_SCHEMA, _TEMPLATES[part.name], "")} | meanings
     meanings |= {path: f"No effect: {reason}." for path, reason in {**schema.without_effect, **COMMANDER}.items()}
     rows = {path: value for path, value in leaves(schema.defaults) if path != part.path}
     rows |= {path: get_path(schema.defaults, path, {}) for path in schema.free if path != part.path}  # take any key

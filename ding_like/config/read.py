@@ -6,12 +6,14 @@ its folder, joins the `import_names` of those parts that need it.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import functools
 import importlib.metadata
 import importlib.util
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,12 +21,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ding_like.config.parts import OTHER_SECTIONS, PARTS
-from ding_like.config.tree import Tree, get_path, to_plain
+import ding_like
+from ding_like.config.report import Fault
+from ding_like.config.schema import OTHER_SECTIONS, PARTS, create_config_of
+from ding_like.config.tree import Tree, block, deep_merge, get_path, leaves, literal, set_path, to_plain
 from ding_like.errors import ConfigError
 from ding_like.types import Config
-from ding_like.utils.imports import run_file
-from ding_like.utils.registries import REGISTRIES
+from ding_like.utils.files import write_text
+from ding_like.utils.registries import REGISTRIES, run_file
 
 _logger = logging.getLogger(__name__)
 
@@ -269,3 +273,238 @@ def _is_known(found: Any) -> bool:
 def _plugins() -> set[str]:
     """Return the packages that gymnasium imports by itself."""
     return {point.module.partition(".")[0] for point in importlib.metadata.entry_points(group="gymnasium.envs")}
+
+
+# Where main_config shows a class: where create_config names it.
+NAMED_IN_CREATE = {f"{part.path}.type": f"{part.name}.type" for part in PARTS}
+
+CREATE = "create"  # `create.policy.type=dqn` addresses create_config, anything else main_config
+
+_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+# A text in quotes, which is kept, or a word without.
+_BARE_WORD = re.compile(r"'[^']*'|\"[^\"]*\"|(?<![\w.])[A-Za-z_][\w./-]*")
+_FLOAT_WORD = re.compile(r"[+-]?(inf|nan)", re.IGNORECASE)
+
+
+class Override(NamedTuple):
+    """One `path.to.key=value` argument."""
+
+    text: str  # as it was typed
+    path: str  # as faults name it: "policy.learn.batch_size", "create_config.policy.type"
+    raw: str  # the text right of "="
+    value: Any
+    replaced: str = ""  # the text of an earlier argument that gives the same key another value
+
+
+def parse_value(raw: str) -> Any:
+    """Return a Python literal, true/false/null, inf/nan, or else the text itself.
+
+    In a list or dict quotes may be left out around words: a shell takes them away. [{type: obs_norm}]
+    """
+    text = raw.strip()
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    if _FLOAT_WORD.fullmatch(text):
+        return float(text)
+    is_literal, value = _literal(text)
+    if not is_literal and text[:1] in ("[", "{", "("):
+        is_literal, value = _literal(_BARE_WORD.sub(_quoted_word, text))
+    return value if is_literal else raw
+
+
+def _literal(text: str) -> tuple[bool, Any]:
+    """Return (whether a text is a literal of Python, its value)."""
+    try:
+        return True, ast.literal_eval(text)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval raises
+        return False, None
+
+
+def _quoted_word(match: re.Match[str]) -> str:
+    word = match[0]
+    if word[0] in "'\"" or word in ("True", "False", "None"):
+        return word
+    return str(_WORDS[word.lower()]) if word.lower() in _WORDS else repr(word)
+
+
+def check_overrides(texts: object) -> None:
+    """Raise ConfigError for a text in place of a list of texts."""
+    if isinstance(texts, str):
+        raise ConfigError(f"overrides is the text {texts!r}; give a list of texts: overrides=[{texts!r}].")
+
+
+def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list[Fault]) -> dict[str, Override]:
+    """Put every override into `main` or `create`, and return them by path; what cannot be read goes to `faults`."""
+    check_overrides(texts)
+    applied: dict[str, Override] = {}
+    for text in texts:
+        override = _parse(text, faults)
+        if override is None:
+            continue
+        earlier = applied.get(override.path)
+        if earlier is not None:
+            is_same = earlier.value == override.value
+            override = override._replace(replaced=earlier.replaced if is_same else earlier.text)
+        applied[override.path] = override
+        prefix = f"{CREATE}_config."
+        if override.path.startswith(prefix):
+            _change(create, override.path.removeprefix(prefix), override.value)
+            continue
+        _change(main, override.path, override.value)
+        if override.path in NAMED_IN_CREATE:  # wherever a class is named, the override wins
+            _change(create, NAMED_IN_CREATE[override.path], override.value)
+    return applied
+
+
+def take_overrides(
+    texts: Iterable[str], tree: Tree, faults: list[Fault], *, section: str
+) -> tuple[list[str], dict[str, Override]]:
+    """Put the overrides of one section into `tree`, which holds it; return (the others' texts, those by path)."""
+    others: list[str] = []
+    applied: dict[str, Override] = {}
+    for text in texts:
+        if text.partition("=")[0].partition(".")[0].strip() != section:
+            others.append(text)
+        elif (override := _parse(text, faults)) is not None:
+            applied[override.path] = override
+            _change(tree, override.path, override.value)
+    return others, applied
+
+
+def _change(tree: Tree, path: str, value: Any) -> None:
+    change: Tree = {}
+    set_path(change, path, value)
+    merged = deep_merge(tree, change)
+    tree.clear()
+    tree.update(merged)
+
+
+def _parse(text: str, faults: list[Fault]) -> Override | None:
+    path, equals, raw = text.partition("=")
+    keys = [key.strip() for key in path.split(".")]
+    if not equals or not all(keys):
+        faults.append(
+            Fault(text, "is not an override; write path.to.key=value, for example policy.learn.batch_size=128")
+        )
+        return None
+    if "/" in keys[0]:
+        dotted = path.strip("/ ").replace("/", ".")
+        faults.append(Fault(text, f"has slashes; a key is written with dots: {dotted}={raw}"))
+        return None
+    if keys[0] == "main_config" and len(keys) > 1:
+        faults.append(Fault(text, f"names main_config, which every key is of; write {'.'.join(keys[1:])}={raw}"))
+        return None
+    if keys[0] == CREATE:
+        keys[0] = f"{CREATE}_config"
+    return Override(text, ".".join(keys), raw, parse_value(raw))
+
+
+def save_config(
+    cfg: Config,
+    exp_dir: str | os.PathLike[str],
+    *,
+    defaults: Config,
+    overrides: Mapping[str, str] | None = None,
+) -> None:
+    """Write `total_config.py`, `formatted_total_config.py` and `config_diff.txt`.
+
+    Both Python files run again and compile to an equal config. `overrides` maps paths to the command line arguments
+    that set them; the formatted file names each beside its key. Raises ConfigError if the folder cannot be written.
+    """
+    create = create_config_of(cfg)
+    texts = {
+        "total_config.py": _total(cfg, create),
+        "formatted_total_config.py": _formatted(cfg, create, overrides or {}),
+        "config_diff.txt": _diff(cfg, defaults),
+    }
+    for name, text in texts.items():
+        _write(Path(exp_dir) / name, text)
+
+
+def save_system(exp_dir: str | os.PathLike[str], system: Config, *, mode: str) -> None:
+    """Add a `system_config` to the files of `save_config`, which then run again in that mode.
+
+    Raises ConfigError if they cannot be written.
+    """
+    for name in ("total_config.py", "formatted_total_config.py"):
+        path = Path(exp_dir) / name
+        text = path.read_text(encoding="utf-8").replace(_header(name), _header(name, mode), 1)
+        _write(path, f"{text}system_config = {block(system)}\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write {path.name} in '{path.parent}': {error.strerror}; choose another exp_name"
+        ) from error
+
+
+def read_saved_config(path: str | os.PathLike[str]) -> ConfigFile:
+    """Return the configs in a `total_config.py`, read as data: nothing of the file runs.
+
+    Raises ConfigError for a file that holds anything but the literals that `save_config` writes.
+    """
+    found: dict[str, Any] = {}
+    try:
+        for node in ast.parse(Path(path).read_text(encoding="utf-8")).body:
+            if not (isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name)):
+                raise ValueError(f"line {node.lineno} is code")
+            value = node.value
+            found[name.id] = (
+                found[value.id] if isinstance(value, ast.Name) else ast.literal_eval(_Floats().visit(value))
+            )
+        main, create = found["main_config"], found["create_config"]
+        if not (isinstance(main, dict) and isinstance(create, dict)):
+            raise TypeError("main_config and create_config are dicts")
+        return ConfigFile(main, create, found.get("system_config"))
+    except (OSError, SyntaxError, ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        raise ConfigError(
+            f"{path} is not as a run saves it ({type(error).__name__}: {error}), and is not run for this: it may hold "
+            "anything. To train from it: ding -m serial -c FILE."
+        ) from error
+
+
+class _Floats(ast.NodeTransformer):
+    """Reader of `float("inf")`, the one call in a saved config."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if ast.unparse(node) not in ("float('inf')", "float('-inf')", "float('nan')"):
+            raise ValueError(f"line {node.lineno} is code")
+        return ast.copy_location(ast.Constant(float(ast.literal_eval(node.args[0]))), node)
+
+
+def _header(name: str, mode: str = "serial") -> str:
+    return f"# Written by ding_like {ding_like.__version__}; to run it again: ding -m {mode} -c {name}\n"
+
+
+def _total(cfg: Config, create: Tree) -> str:
+    return (
+        f"{_header('total_config.py')}exp_config = {block(cfg)}\n"
+        f"main_config = exp_config\ncreate_config = {block(create)}\n"
+    )
+
+
+def _formatted(cfg: Config, create: Tree, overrides: Mapping[str, str]) -> str:
+    prefix = "create_config."
+    all_notes = {path: f"override: {literal(text)}" for path, text in overrides.items()}
+    notes = {path: note for path, note in all_notes.items() if not path.startswith(prefix)}
+    create_notes = {path.removeprefix(prefix): note for path, note in all_notes.items() if path.startswith(prefix)}
+    return (
+        f"{_header('formatted_total_config.py')}from easydict import EasyDict\n\n"
+        f"main_config = EasyDict(\n    {block(cfg, notes, depth=1)}\n)\n"
+        f"create_config = EasyDict(\n    {block(create, create_notes, depth=1)}\n)\n"
+    )
+
+
+def _diff(cfg: Config, defaults: Config) -> str:
+    """Return a table of the keys whose value is not the default; "-" stands for a key without one."""
+    default_texts = {path: literal(value) for path, value in leaves(defaults)}
+    rows = [("key", "default", "value")]
+    for path, value in leaves(cfg):
+        text, default = literal(value), default_texts.get(path, "-")
+        if text != default:
+            rows.append((path, default, text))
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return "".join(f"{path:<{widths[0]}}  {default:<{widths[1]}}  {value}\n" for path, default, value in rows)

@@ -10,10 +10,39 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from ding_like.config.legacy import OTHER_NAMES
 from ding_like.config.tree import get_path, join, leaves, literal
 from ding_like.errors import ConfigError, name_some
 from ding_like.types import Config
+
+# Our paths -> names of the same setting in Stable-Baselines3, RLlib or CleanRL. A message names those of the paths that
+# a run's classes have. A path without a section is a model's.
+_NAMES: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("policy.learn.learning_rate", "policy.learn.learning_rate_actor", "policy.learn.learning_rate_critic"): ("lr",),
+    ("policy.discount_factor",): ("gamma",),
+    ("policy.other.replay_buffer.replay_buffer_size",): ("buffer_size",),
+    ("policy.nstep",): ("n_step",),
+    ("policy.nstep", "policy.collect.n_sample"): ("n_steps",),
+    ("policy.collect.n_sample",): ("num_steps",),
+    ("policy.learn.batch_size",): ("train_batch_size",),
+    ("policy.random_collect_size",): ("learning_starts",),
+    ("policy.learn.update_per_collect",): ("gradient_steps",),
+    ("policy.other.eps",): ("epsilon", "exploration", "exploration_config"),
+    ("policy.other.eps.decay",): ("exploration_fraction",),
+    ("policy.other.eps.start",): ("exploration_initial_eps",),
+    ("policy.other.eps.end",): ("exploration_final_eps",),
+    ("policy.learn.target_theta",): ("tau", "polyak"),
+    ("policy.learn.target_update_freq",): ("target_update_interval", "target_network_frequency"),
+    ("policy.learn.grad_clip_norm",): ("max_grad_norm",),
+    ("policy.learn.entropy_weight", "policy.learn.alpha"): ("ent_coef",),
+    ("policy.learn.value_weight",): ("vf_coef",),
+    ("policy.learn.clip_ratio",): ("clip_range", "clip_coef"),
+    ("policy.learn.epoch_per_collect",): ("n_epochs", "update_epochs"),
+    ("policy.cuda",): ("device",),
+    ("env.collector_env_num",): ("num_envs", "n_envs"),
+    ("policy.model.encoder_hidden_size_list", "policy.model"): ("policy_kwargs",),
+    ("encoder_hidden_size_list", "policy.model"): ("net_arch", "hidden_sizes", "fcnet_hiddens"),
+}
+OTHER_NAMES = {name: paths for paths, names in _NAMES.items() for name in names}
 
 _MAX_LISTED = 12  # keys that a message lists before it gives the number of the others
 _MISSING = object()

@@ -2,21 +2,169 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.parts import OTHER_SECTIONS, PARTS, TOP_BOUNDS, TOP_TEMPLATE, Part, class_defaults
-from ding_like.config.report import Fault, suggest_gymnasium, suggest_shipped, suggestion
-from ding_like.config.tree import Tree, deep_merge, get_path, items, join, set_path, to_plain
-from ding_like.errors import RegistryError
+from ding_like.config.di_engine import ELSEWHERE, LEGACY_KEYS, NOT_HERE, RENAMED_KEYS, reason_of
+from ding_like.config.report import Fault, NoEffect, suggest_gymnasium, suggest_shipped, suggestion
+from ding_like.config.tree import (
+    Tree,
+    deep_merge,
+    get_path,
+    is_object,
+    is_object_text,
+    items,
+    join,
+    literal,
+    object_text,
+    set_path,
+    to_plain,
+    with_objects,
+)
+from ding_like.errors import ConfigError, RegistryError
 from ding_like.types import Config
 from ding_like.utils import registries
-from ding_like.utils.bounds import Bounds, declared
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FROM_0, FROM_1, Bounds, declared
+from ding_like.utils.registries import Registry
+
+
+class Part(NamedTuple):
+    """One section of create_config."""
+
+    name: str  # its key in create_config
+    path: str  # where its settings lie in main_config
+    registry: Registry[Any]
+    default_type: str | None = None  # None: create_config must name one, unless the part is optional
+    is_optional: bool = False
+    is_open: bool = False  # a class that declares nothing may read anything
+    template: Config = {}  # what the section has, whatever the class
+    bounds: Mapping[str, Bounds] = {}  # of the numbers among that
+    # main_config and the defaults so far -> the type, where neither create_config nor those defaults name one.
+    choose_default: Callable[[Config, Tree], str] | None = None
+
+
+# Keys that DI-engine's configs give to its default buffer, whose class they leave out.
+_OF_ADVANCED = ("max_use", "max_staleness", "alpha", "beta", "anneal_step", "thruput_controller", "monitor")
+
+
+def _buffer_type(main: Config, defaults: Tree) -> str:
+    """Return "advanced", DI-engine's default, where its priorities or a key of its own are asked for, else "naive"."""
+    priority = get_path(main, "policy.priority", get_path(defaults, "policy.priority"))
+    own = get_path(main, "policy.other.replay_buffer", {})
+    needs = priority is True or (isinstance(own, Mapping) and any(key in own for key in _OF_ADVANCED))
+    return "advanced" if needs else "naive"
+
+
+# What a config has beside the sections of its classes.
+TOP_TEMPLATE: Config = {
+    # Folder of the run.
+    "exp_name": "default_experiment",
+    # Seed of all random numbers of the run; `-s` replaces it.
+    "seed": 0,
+    # Points from which `ding --resume` continues; one more is saved when the run ends or is interrupted.
+    "resume": {
+        # Seconds between two saved points.
+        "save_every_s": 60.0,
+        # Env steps between two saved points; 0: by time only.
+        "save_every_env_steps": 0,
+        # Number of saved points that are kept.
+        "keep": 2,
+        # Gigabytes; a larger replay buffer is saved only when the run ends or is interrupted.
+        "max_buffer_gb": 1.0,
+    },
+    # Where metrics go beside the run's folder, with their settings: {"wandb": {"project": "mine"}}.
+    "trackers": {},
+    # Of a run with several learners (--learners).
+    "learners": {
+        # Seconds without an answer after which a learner counts as lost, and the run ends.
+        "timeout_s": 60.0,
+    },
+}
+
+TOP_BOUNDS: Mapping[str, Bounds] = {
+    "seed": FROM_0,
+    "resume.save_every_s": FROM_0,
+    "resume.save_every_env_steps": FROM_0,
+    "resume.keep": FROM_1,
+    "resume.max_buffer_gb": FROM_0,
+    "learners.timeout_s": ABOVE_0,
+}
+
+ENV_TEMPLATE: Config = {
+    "manager": {},
+    "import_names": [],
+    # Mean return of an evaluation that ends the run.
+    "stop_value": 1e10,
+    # Episodes of an evaluation.
+    "n_evaluator_episode": 4,
+    # Number of envs that collect side by side.
+    "collector_env_num": 8,
+    # Number of envs that evaluate side by side.
+    "evaluator_env_num": 4,
+    # Names of numbers in `info` at an episode's end, which are reported beside the return; "is_success" always is.
+    "metrics": [],
+}
+
+# Each env takes memory, and each episode is played to its end before training continues: more is a mistake.
+_UP_TO_A_MILLION = Bounds(1, 1_000_000)
+
+ENV_BOUNDS: Mapping[str, Bounds] = {
+    "stop_value": ANY_NUMBER,
+    "n_evaluator_episode": _UP_TO_A_MILLION,
+    "collector_env_num": _UP_TO_A_MILLION,
+    "evaluator_env_num": _UP_TO_A_MILLION,
+}
+
+# Parents before children: a policy's defaults may hold settings of its learner, collector, evaluator and buffer.
+PARTS = (
+    Part("env", "env", registries.ENV_REGISTRY, is_open=True, template=ENV_TEMPLATE, bounds=ENV_BOUNDS),
+    Part("env_manager", "env.manager", registries.ENV_MANAGER_REGISTRY, "base"),
+    Part("policy", "policy", registries.POLICY_REGISTRY),
+    Part("learner", "policy.learn.learner", registries.LEARNER_REGISTRY, "base"),
+    Part("collector", "policy.collect.collector", registries.SERIAL_COLLECTOR_REGISTRY, "sample"),
+    Part("evaluator", "policy.eval.evaluator", registries.SERIAL_EVALUATOR_REGISTRY, "interaction"),
+    Part(
+        "replay_buffer",
+        "policy.other.replay_buffer",
+        registries.BUFFER_REGISTRY,
+        "naive",
+        choose_default=_buffer_type,
+    ),
+    Part("league", "policy.other.league", registries.LEAGUE_REGISTRY, is_optional=True),
+    Part("reward_model", "reward_model", registries.REWARD_MODEL_REGISTRY, is_optional=True),
+)
+
+# Sections of create_config that only other pipelines read.
+OTHER_SECTIONS = ("commander", "comm_learner", "comm_collector")
+
+
+def create_config_of(cfg: Config) -> Tree:
+    """Return the create_config that names the classes of a compiled config."""
+    create: Tree = {}
+    for part in PARTS:
+        section = get_path(cfg, part.path)
+        if isinstance(section, Mapping) and "type" in section:
+            create[part.name] = {key: to_plain(section[key]) for key in ("type", "import_names") if section.get(key)}
+    return create
+
+
+def class_defaults(cls: type[object]) -> Tree:
+    """Return the defaults of a class: its `default_config()`, else its `config`, else nothing."""
+    make = getattr(cls, "default_config", None)
+    found = make() if callable(make) else getattr(cls, "config", None)
+    if not isinstance(found, Mapping):
+        return {}
+    # cfg_type names the class, and a compiled config does that with `type`.
+    return {key: to_plain(value) for key, value in items(found) if key != "cfg_type"}
+
 
 # Keys of DI-engine's layout that every policy and evaluator may be given, also those that have no default for them.
 _DI_ENGINE_KEYS: dict[str, tuple[type, ...]] = {
@@ -245,3 +393,228 @@ def _find_class(part: Part, kind: Any, modules: Any, main: Config, place: str) -
 
 def _is_below(path: str, sections: set[str]) -> bool:
     return any(path == section or path.startswith(f"{section}.") for section in sections)
+
+
+# An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).
+_RESERVED = frozenset(dir(EasyDict))
+_BUFFER = "policy.other.replay_buffer"
+_LEAVES = (bool, int, float, complex, str, bytes, type(None))
+
+
+class _MisfitError(Exception):
+    """Value that its key does not take; the message gives the reason."""
+
+
+class Checker:
+    """Comparison of a config with a schema; `faults` and `ignored` are what it found."""
+
+    def __init__(self, schema: Schema, raw: Mapping[str, str], *, reserved: Collection[str] = _RESERVED) -> None:
+        """Take the schema and, by path, the text of the values that came from the command line.
+
+        Keys that are `reserved` are refused in every section.
+        """
+        self.faults: list[Fault] = []
+        self.ignored = dict(schema.dropped)  # path of a key that has no use here -> why
+        self._schema = schema
+        self._raw = raw
+        self._reserved = reserved
+        self._renamed: Tree = {}  # path of a key that has another name here -> its value
+
+    def check(self, user: Config) -> Tree:
+        """Return the values that are in order, as plain Python and of the types that the defaults have."""
+        clean = self._section(user, self._schema.defaults, "")
+        for path, value in self._renamed.items():
+            try:
+                self._move(path, value, clean)
+            except _MisfitError as misfit:
+                self.faults.append(Fault(path, str(misfit)))
+        return clean
+
+    def _move(self, path: str, value: Any, clean: Tree) -> None:
+        """Put the value of a key that has another name here where it belongs."""
+        target = RENAMED_KEYS[path]
+        fitted = self._known(value, get_path(self._schema.defaults, target), target)
+        given = get_path(clean, target, fitted)
+        if given != fitted:
+            if not self._schema.is_di_engine or path in self._raw or target in self._raw:
+                raise _MisfitError(f"is DI-engine's name of {target}, which is set to {literal(given)}; give one")
+            if di_engine.read_place(path, self._schema.classes.get("policy.type")):
+                self.ignored[target] = f"DI-engine reads {path}, which is {literal(fitted)}"
+            else:
+                self.ignored[path] = f"DI-engine reads {target}, which is {literal(given)}"
+                fitted = given
+        set_path(clean, target, fitted)
+
+    def _section(self, user: Config, defaults: Tree, path: str) -> Tree:
+        clean: Tree = {}
+        for key, value in items(user):
+            here = join(path, str(key))
+            if self._schema.is_opaque(here):
+                continue
+            try:
+                _check_key(key, self._reserved)
+                if key in defaults or here in self._schema.types:
+                    clean[key] = self._known(value, defaults.get(key), here)
+                elif here in self._schema.without_effect:
+                    self.ignored[here] = self._schema.without_effect[here]
+                elif self._schema.is_free(path) and not _is_slip(path, key):
+                    clean[key] = self._section(value, {}, here) if isinstance(value, Mapping) else _plain(value, here)
+                elif here in RENAMED_KEYS and self._schema.knows(RENAMED_KEYS[here]):
+                    self._renamed[here] = value
+                else:
+                    self._unknown(key, defaults, path)
+            except _MisfitError as misfit:
+                self.faults.append(Fault(here, str(misfit)))
+        return clean
+
+    def _known(self, value: Any, default: Any, path: str) -> Any:
+        types = self._schema.types.get(path, ())
+        if isinstance(default, dict) and (isinstance(value, Mapping) or not types):
+            if not isinstance(value, Mapping):
+                meant = self._meant(value, default, path)
+                raise _MisfitError(f"expected a section, dict(...), got {_described(value)}{meant}")
+            return self._section(value, default, path)
+        if default is not None and not types:
+            types = (type(default),)
+        if value is None and (default is None or any(path in paths for paths in self._schema.alternatives)):
+            return None
+        if types == (str,) and path in self._raw and not isinstance(value, str):
+            return self._raw[path]
+        if isinstance(value, float) and types == (int,) and not value.is_integer() and path.startswith("policy."):
+            raise _MisfitError(f"expected int, got float {value!r}: `ding explain {path}` says what it counts")
+        return _fitted(_plain(value, path), types)
+
+    def _meant(self, value: Any, default: Tree, path: str) -> str:
+        """Return the key of a section that a text in its place may be meant for: the class or env that it names."""
+        named = "env_id" if "env_id" in default else "type"
+        is_known = named in default or f"{path}.type" in self._schema.classes
+        if not isinstance(value, str) or not is_known:
+            return ""
+        return f"; did you mean {path}.{named}={value}{f' (or -p {value})' if path == 'policy' else ''}?"
+
+    def _unknown(self, key: str, defaults: Tree, path: str) -> None:
+        here = join(path, key)
+        reason = reason_of(LEGACY_KEYS, here)
+        if reason is not None:
+            self.ignored[here] = reason
+            return
+        if missing := reason_of(NOT_HERE, here):
+            self.faults.append(Fault(here, missing, is_decisive=True))
+            return
+        if elsewhere := reason_of(ELSEWHERE, here):
+            raise _MisfitError(elsewhere)
+        typed = {name.rpartition(".")[2]: None for name in self._schema.types if name.rpartition(".")[0] == path}
+        raise _MisfitError(f"unknown key; {suggestion(key, {**typed, **defaults}, self._schema.defaults)}")
+
+
+def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bool = False) -> Iterator[Fault]:
+    """Yield what cannot go together; alternatives to what `user` chose become None in `merged`.
+
+    With `builds_model` the policy builds its own model, which must take the settings of `policy.model`.
+    """
+    for paths in schema.alternatives:
+        chosen = [path for path in paths if get_path(user, path) is not None]
+        if len(chosen) > 1:
+            section = chosen[0].rpartition(".")[0]
+            names = " and ".join(path.removeprefix(f"{section}.") for path in chosen)
+            yield Fault(section, f"{names} are both set; give one")
+        for path in paths if chosen else ():
+            if path not in chosen:
+                set_path(merged, path, None)
+    out_of_bounds = {fault.path: fault for fault in _out_of_bounds(schema, merged)}
+    yield from out_of_bounds.values()
+    of_model = [("policy", schema.check_model)] if builds_model and schema.check_model is not None else []
+    for path, check in [*schema.checks, *of_model]:
+        section = EasyDict(deepcopy(get_path(merged, path)))
+        for found in check(section):
+            key, message = found
+            if join(path, key) not in out_of_bounds:  # which has a fault already
+                yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
+    if not schema.is_opaque("env"):
+        episodes, envs = merged["env"]["n_evaluator_episode"], merged["env"]["evaluator_env_num"]
+        if episodes < envs:
+            text = f"{episodes} episodes for evaluator_env_num={envs} envs; give at least one episode an env"
+            yield Fault("env.n_evaluator_episode", text)
+    yield from _small_buffer(merged)
+
+
+def _out_of_bounds(schema: Schema, merged: Tree) -> Iterator[Fault]:
+    """Yield the numbers that their classes do not take."""
+    for path, bounds in schema.bounds.items():
+        value = get_path(merged, path)
+        if not bounds.hold(value):
+            default = get_path(schema.defaults, path)
+            usual = "" if default is None or default == value else f" (default {literal(default)})"
+            yield Fault(path, f"is {literal(value)}; give {bounds}{usual}")
+
+
+def _small_buffer(merged: Tree) -> Iterator[Fault]:
+    """Yield the fault of a replay buffer that never holds a batch."""
+    size, batch_size = get_path(merged, f"{_BUFFER}.replay_buffer_size"), get_path(merged, "policy.learn.batch_size")
+    counts_rows = get_path(merged, f"{_BUFFER}.size_unit", "rows") == "rows"
+    is_used = counts_rows and get_path(merged, "policy.on_policy") is False
+    if is_used and isinstance(size, int) and isinstance(batch_size, int) and 1 <= size < batch_size:
+        text = f"is {size}, fewer than the {batch_size} of policy.learn.batch_size: no batch could ever be sampled"
+        yield Fault(f"{_BUFFER}.replay_buffer_size", f"{text}; give {batch_size} or more")
+
+
+def _check_key(key: object, reserved: Collection[str] = _RESERVED) -> None:
+    if not isinstance(key, str) or not key:
+        raise _MisfitError(f"a key must be a non-empty str, got {_described(key)}")
+    if key in reserved:
+        raise _MisfitError("this key would hide the dict method of that name; rename it")
+
+
+def _is_slip(path: str, key: str) -> bool:
+    """Return whether a key of an env that takes any key is a misspelt one of those that every env has."""
+    return path == "env" and bool(difflib.get_close_matches(key, ENV_TEMPLATE, n=1, cutoff=0.85))
+
+
+def _fitted(value: Any, types: tuple[type, ...]) -> Any:
+    """Return the value as one of the types; no types mean that anything goes."""
+    kind = type(value)
+    if not types or kind in types:
+        return value
+    if kind is float and int in types and value.is_integer():  # 1e5 is how people write 100000
+        return int(value)
+    if kind is int and float in types:
+        return float(value)
+    if kind in (list, tuple) and (list in types or tuple in types):
+        return value
+    hint = f"; a list is written [{value!r}]" if list in types and kind in (str, int, float) else ""
+    raise _MisfitError(f"expected {' or '.join(type_.__name__ for type_ in types)}, got {_described(value)}{hint}")
+
+
+def _plain(value: Any, path: str = "") -> Any:
+    """Return a value as plain Python, which can be saved and read back; below `policy.model` classes and layers too."""
+    if isinstance(value, Mapping):
+        for key in value:
+            _check_key(key)
+        return {key: _plain(item, path) for key, item in items(value)}
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
+        value = value.item()  # a numpy scalar
+    if isinstance(value, list):
+        return [_plain(item, path) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_plain(item, path) for item in value)
+    is_of_model = path.startswith("policy.model.")
+    if is_of_model and (is_object(value) or is_object_text(value)):
+        try:
+            text = value if isinstance(value, str) else object_text(value)
+            with_objects({"value": text})  # raises here, not when the model is built
+            return text
+        except ConfigError as error:
+            raise _MisfitError(str(error).removesuffix(".")) from error
+    if type(value) in _LEAVES:
+        return value
+    hint = "; only policy.model takes classes and layers" if is_object(value) else ""
+    if inspect.isroutine(value) and path.rpartition(".")[2].startswith("learning_rate"):
+        hint = "; a rate that falls is a number here, with policy.learn.schedule: see docs/learning_rate.md"
+    raise _MisfitError(f"expected numbers, text, lists and dicts, which can be saved; got {_described(value)}{hint}")
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "None"
+    text = " ".join(repr(value).split())
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from ding_like.config.check import Checker
-from ding_like.config.override import Override
+from ding_like.config.read import Override
 from ding_like.config.report import Fault, config_error
-from ding_like.config.schema import Schema
+from ding_like.config.schema import Checker, Schema
 from ding_like.config.tree import Tree, deep_merge, get_path, join, leaves, literal, set_path
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.types import Config

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 _BUFFERS = "use NaiveReplayBuffer or AdvancedReplayBuffer of ding_like.worker"
 # DI-engine's that are not here -> what to use.

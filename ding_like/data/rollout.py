@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema
 from ding_like.errors import SchemaError
 from ding_like.types import Array, State
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 # Imported on first use: `ding --help` must not wait for torch.
 _HOMES = {

@@ -265,7 +265,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: Sequence[str] | None) -> None:
-    from ding_like.utils.imports import raised_at
+    from ding_like.errors import raised_at
     from ding_like.utils.log import close_console, setup_console
 
     arguments = list(sys.argv[1:] if argv is None else argv)

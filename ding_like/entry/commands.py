@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ding_like.config.explain import Explained, Setting, all_settings, explain
-from ding_like.config.legacy import OTHER_NAMES
+from ding_like.config.report import OTHER_NAMES
 from ding_like.entry.modes import WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.study.plan import FORMS
@@ -90,7 +90,7 @@ def check_env_command(
 
 
 def _parse(arguments: Sequence[str]) -> dict[str, Any]:
-    from ding_like.config.override import parse_value
+    from ding_like.config.read import parse_value
 
     parsed = {}
     for argument in arguments:

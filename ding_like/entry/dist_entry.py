@@ -13,8 +13,7 @@ from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
 from ding_like.pipeline.parallel.settings import read_system, serial_parts
 from ding_like.pipeline.process import GracefulShutdown, training_process
-from ding_like.utils.machine import coordinator_url
-from ding_like.utils.processes import watch_parent
+from ding_like.utils.processes import coordinator_url, watch_parent
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
 

@@ -46,12 +46,10 @@ from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, version_line
-from ding_like.utils.files import atomic_write, retry, when_there_is_room
+from ding_like.utils.files import RunFolder, atomic_write, retry, when_there_is_room
 from ding_like.utils.log import setup_console, shown_as_by_the_command
-from ding_like.utils.machine import OWN_HOST, check_known, is_loopback, reachable_url
-from ding_like.utils.processes import make_own_folder
+from ding_like.utils.processes import OWN_HOST, check_known, is_loopback, make_own_folder, reachable_url
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
-from ding_like.utils.run_folder import RunFolder
 from ding_like.utils.trackers import tracked
 
 logger = logging.getLogger(__name__)

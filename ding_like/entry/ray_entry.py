@@ -21,9 +21,9 @@ from ding_like.pipeline.rows import RemoteCollectors
 from ding_like.pipeline.settings import COMMUNICATION, RaySettings, read_ray
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
+from ding_like.utils.files import RunFolder
 from ding_like.utils.last_words import last_words
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.run_folder import RunFolder
 
 logger = logging.getLogger(__name__)
 

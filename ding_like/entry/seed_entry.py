@@ -23,8 +23,8 @@ from ding_like.comm.zmq import load_zmq
 from ding_like.comm.zmq.rows import HostLink, join_as_host
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.config import FrozenConfig, deep_merge, read_config, to_plain
-from ding_like.config.override import Override
-from ding_like.config.parts import ENV_TEMPLATE, create_config_of
+from ding_like.config.read import Override
+from ding_like.config.schema import ENV_TEMPLATE, create_config_of
 from ding_like.config.tree import Tree, get_path, set_path
 from ding_like.entry.training import NO_LIMIT, Plan, RunArguments, SystemInput, TrainingMode, make_plan, number
 from ding_like.envs.di_engine_style import as_gymnasium
@@ -43,8 +43,7 @@ from ding_like.policy.agent import AgentPolicy, LoggingClient
 from ding_like.policy.forward import check_acts_remotely
 from ding_like.types import Factory, Section
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.machine import check_known, reachable
-from ding_like.utils.processes import watch_parent
+from ding_like.utils.processes import check_known, reachable, watch_parent
 
 logger = logging.getLogger(__name__)
 

@@ -52,10 +52,10 @@ from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
 from ding_like.types import Section
+from ding_like.utils.files import RunFolder
 from ding_like.utils.log import log_to_file, shown_as_by_the_command
-from ding_like.utils.machine import num_cores
+from ding_like.utils.processes import num_cores
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
-from ding_like.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import torch

@@ -39,10 +39,10 @@ from ding_like.study.child_runs import command_line, text_hash
 from ding_like.study.plan import PLAN_FILE, Param, StudyPlan, parse_params, read_study_plan
 from ding_like.study.seeds import Failure, SeedRuns
 from ding_like.types import Section
+from ding_like.utils.files import FolderLock, RunFolder
 from ding_like.utils.imports import pip_line
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.machine import num_cores
-from ding_like.utils.run_folder import FolderLock, RunFolder
+from ding_like.utils.processes import num_cores
 
 if TYPE_CHECKING:
     import optuna

@@ -47,9 +47,9 @@ from ding_like.pipeline.record import RunResult, resume_store
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.report.experiment import check_experiment
 from ding_like.types import Config
+from ding_like.utils.files import RunFolder
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import ENV_REGISTRY, POLICY_REGISTRY
-from ding_like.utils.run_folder import RunFolder
 
 if TYPE_CHECKING:
     import torch

@@ -21,8 +21,7 @@ from ding_like.agent.video import write_pictures
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.comm.workers.failures import place_raised, worker_of
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
-from ding_like.config.override import Override, check_overrides, take_overrides
-from ding_like.config.read import given_configs
+from ding_like.config.read import Override, check_overrides, given_configs, take_overrides
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree
 from ding_like.errors import ConfigError, DingError, TrainingError
@@ -36,8 +35,7 @@ from ding_like.policy import Policy
 from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, opening_lines
 from ding_like.types import Config, Section
-from ding_like.utils.files import when_there_is_room
-from ding_like.utils.run_folder import RunFolder
+from ding_like.utils.files import RunFolder, when_there_is_room
 from ding_like.utils.trackers import tracked
 from ding_like.worker import BaseLearner
 

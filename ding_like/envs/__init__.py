@@ -6,7 +6,7 @@ from ding_like.envs.check import Finding, check_env
 from ding_like.envs.di_engine_style import BaseEnv, BaseEnvTimestep, DiEngineStyleEnv
 from ding_like.envs.factory import EnvFactory, create_env_manager, get_vec_env_setting, make_env
 from ding_like.envs.gymnasium_env import GymnasiumEnv
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 # Imported on first use: DI-engine's names, and its way to use them.
 _NAMES = """

@@ -13,13 +13,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.data.hybrid_space import HybridSpace
+from ding_like.data.spaces import HybridSpace
 from ding_like.envs.di_engine_style import DiEngineStyleEnv, as_lane_env
 from ding_like.envs.spaces import ActionLayout, ObsLayout, Space
 from ding_like.envs.wrappers import load_wrapper_states, wrapper_states
-from ding_like.errors import DingError, EnvError
+from ding_like.errors import DingError, EnvError, describe_error
 from ding_like.types import EnvAction, EnvLike, EnvObs, State
-from ding_like.utils.imports import describe_error
 
 __all__ = ["Finding", "check_env"]
 

@@ -17,9 +17,9 @@ from easydict import EasyDict
 from gymnasium.wrappers import FlattenObservation
 
 from ding_like.config import to_plain
-from ding_like.config.legacy import LEGACY_KEYS, reason_of
+from ding_like.config.di_engine import LEGACY_KEYS, reason_of
 from ding_like.config.report import suggestion
-from ding_like.data.obs import copy_obs
+from ding_like.data.batch import copy_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
 from ding_like.envs.gymnasium_env import GymnasiumEnv
 from ding_like.envs.manager.base import ArrayEnvManager

@@ -16,9 +16,8 @@ from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium, as_lane_env
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
-from ding_like.errors import ConfigError, DingError, EnvError
+from ding_like.errors import ConfigError, DingError, EnvError, describe_error
 from ding_like.types import Config, EnvFn, EnvManager, Factory
-from ding_like.utils.imports import describe_error
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY, ENV_REGISTRY
 
 EnvConfig = Mapping[str, Any]

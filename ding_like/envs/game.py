@@ -9,14 +9,13 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from gymnasium import Space, spaces
 
-from ding_like.data.obs import ACTION_MASK, copy_obs
+from ding_like.data.batch import ACTION_MASK, copy_obs
 from ding_like.envs.di_engine_style import BaseEnvTimestep, DiEngineStyleEnv
 from ding_like.envs.spaces import AnyEnv, ObsLayout
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Actor, Array, Config, EnvAction, EnvLike, EnvObs, Info, Report
 from ding_like.utils.bounds import Configurable
-from ding_like.utils.imports import pip_line
-from ding_like.utils.registries import ENV_REGISTRY
+from ding_like.utils.registries import ENV_REGISTRY, pip_line
 
 # What players see and do differs from game to game: hence Any.
 

@@ -28,9 +28,16 @@ from ding_like.envs.wrappers.pictures import RecordGif
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Config, EnvAction, Section
 from ding_like.utils.bounds import Bounds, Configurable
-from ding_like.utils.imports import hint_of_missing, import_code, install_hint, pip_line, split_import_path
 from ding_like.utils.log import one_time_info, one_time_warning
-from ding_like.utils.registries import ENV_REGISTRY, ENV_WRAPPER_REGISTRY
+from ding_like.utils.registries import (
+    ENV_REGISTRY,
+    ENV_WRAPPER_REGISTRY,
+    hint_of_missing,
+    import_code,
+    install_hint,
+    pip_line,
+    split_import_path,
+)
 
 _GRID_WORLDS = r"MiniGrid-.*|BabyAI-.*"
 

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.data.hybrid_space import HybridSpace
+from ding_like.data.spaces import HybridSpace
 from ding_like.errors import EnvError, SchemaError
 from ding_like.types import Array, EnvAction, EnvLike, EnvObs, Obs
 

@@ -9,7 +9,7 @@ from ding_like.model.numpy_networks import numpy_forward
 from ding_like.model.q_networks import C51DQN, DQN, DRQN, FQF, IQN, QRDQN, RainbowDQN
 from ding_like.model.qac import PDQN, ContinuousQAC, DiscreteQAC
 from ding_like.model.vac import PG, PPG, VAC, GaussianHead, RecurrentVAC
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.
 _HOMES = {

@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ding_like.data.obs import map_obs
+from ding_like.data.batch import map_obs
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.hybrid_space import hybrid_mask, hybrid_sizes
+from ding_like.data.spaces import hybrid_mask, hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, build_encoder, has_images, lay_out
 from ding_like.model.layers import (

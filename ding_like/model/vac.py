@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.hybrid_space import hybrid_sizes
+from ding_like.data.spaces import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.layers import (
@@ -30,7 +30,7 @@ from ding_like.utils.registries import MODEL_REGISTRY
 
 ActionSpace = Literal["discrete", "continuous", "hybrid"]
 # The number of discrete actions, a list of them, the number of continuous ones, or of hybrid ones what
-# `data.hybrid_space.hybrid_sizes` reads.
+# `data.spaces.hybrid_sizes` reads.
 ActionShape: TypeAlias = "int | Sequence[int] | Mapping[str, int]"
 SigmaType = Literal["independent", "conditioned", "fixed"]
 BoundType = Literal["tanh"]

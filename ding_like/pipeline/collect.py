@@ -15,8 +15,7 @@ import torch
 from ding_like.comm.channels import CollectRequest, RowSink, Segment, Version, WeightReader, Weights
 from ding_like.comm.tensors import Kind, check_alike, decode_weights, kinds_of, state_of, unflatten_state
 from ding_like.config import FrozenConfig
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import map_obs
+from ding_like.data.batch import TransitionBatch, map_obs
 from ding_like.data.records import EvalResult, as_stats
 from ding_like.data.rows import adapt_collect_mode
 from ding_like.errors import CommError

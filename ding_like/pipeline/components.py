@@ -11,9 +11,8 @@ import numpy as np
 import torch
 
 from ding_like.config import FrozenConfig, deep_merge
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.rows import adapt_collect_mode
-from ding_like.data.schema import Schema
 from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.checks import check_buffer, has_league

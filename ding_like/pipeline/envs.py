@@ -10,9 +10,9 @@ import torch
 from gymnasium import spaces
 
 from ding_like.config import FrozenConfig, to_plain
-from ding_like.data.hybrid_space import HybridSpace, hybrid_mask
-from ding_like.data.obs import ACTION_MASK
+from ding_like.data.batch import ACTION_MASK
 from ding_like.data.records import metric_names
+from ding_like.data.spaces import HybridSpace, hybrid_mask
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.manager.game import VersusManager
 from ding_like.envs.spaces import AnyEnv

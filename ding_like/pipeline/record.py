@@ -30,8 +30,8 @@ from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
 from ding_like.report.summary import env_name, function_name
 from ding_like.types import Config, Factory, State
+from ding_like.utils.checkpoint import ResumeStore, Saved
 from ding_like.utils.files import atomic_write
-from ding_like.utils.resume import ResumeStore, Saved
 from ding_like.utils.seeding import global_rng_state, set_global_rng_state
 
 BEST_CHECKPOINT = "ckpt/ckpt_best.pth.tar"

@@ -19,8 +19,8 @@ from ding_like.errors import SchemaError
 from ding_like.pipeline.statistics import MergedStatistics, Statistics
 from ding_like.types import Array, Setting, State
 from ding_like.utils.log import one_time_warning
+from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.timing import Interval
 
 if TYPE_CHECKING:  # the command line imports this module, and needs no torch
     from ding_like.worker import BaseLearner, IBuffer

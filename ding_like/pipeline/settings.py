@@ -17,7 +17,7 @@ from ding_like.comm.ray.cluster import Need, Resources
 from ding_like.comm.tensors import WireDtype
 from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.config import FrozenConfig
-from ding_like.config.override import Override
+from ding_like.config.read import Override
 from ding_like.config.report import Fault
 from ding_like.config.system import (
     DEVICE,
@@ -40,7 +40,7 @@ from ding_like.policy import get_policy_cls
 from ding_like.policy.base import device_named
 from ding_like.types import Config as Section
 from ding_like.types import Json, State
-from ding_like.utils.machine import OWN_HOST, is_known, is_loopback
+from ding_like.utils.processes import OWN_HOST, is_known, is_loopback
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY, WEIGHT_UPDATER_REGISTRY
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from ding_like.envs.wrappers.common import moments_of, state_of_moments
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, EnvManager, State
 from ding_like.utils.checkpoint import from_di_engine, load_state
-from ding_like.utils.moments import Moments, merged
+from ding_like.utils.measure import Moments, merged
 
 if TYPE_CHECKING:  # processes that step envs import this module, and need no torch
     from ding_like.comm.learner_group import LearnerGroup

@@ -31,8 +31,8 @@ from ding_like.pipeline.rows import update_priorities, warn_of_few_rows
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.run_console import Limits, Progress, RunConsole
 from ding_like.types import EnvManager, Setting, State
+from ding_like.utils.checkpoint import Saved
 from ding_like.utils.files import is_full, when_there_is_room
-from ding_like.utils.resume import Saved
 from ding_like.worker import InteractionSerialEvaluator
 from ding_like.worker.evaluator import EvaluationStoppedError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 if TYPE_CHECKING:
     from ding_like.policy.base import Policy, create_policy, get_policy_cls

@@ -20,12 +20,10 @@ from easydict import EasyDict
 
 from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
-from ding_like.data.batch import EpisodeBatch, TransitionBatch
-from ding_like.data.modes import CollectMode, CommandMode, EvalMode, LearnMode
-from ding_like.data.obs import columns_to_obs
+from ding_like.data.batch import EpisodeBatch, TransitionBatch, columns_to_obs
 from ding_like.data.rollout import Rollout
-from ding_like.data.rows import check_logged, method_name
-from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
+from ding_like.data.rows import CollectMode, CommandMode, EvalMode, LearnMode, check_logged, method_name
+from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError, describe_error, raised_at
 from ding_like.policy import di_engine_view
 from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
 from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
@@ -34,7 +32,6 @@ from ding_like.policy.sharing import Moving, Share, copied, load, saver
 from ding_like.types import Actor, Array, Config, Info, PolicyLike, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds, declared
 from ding_like.utils.checkpoint import check_model_state
-from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.registries import POLICY_REGISTRY
 
 # Passes over the data of one collection. A million updates of 1 ms are 17 minutes, in which nothing is collected,

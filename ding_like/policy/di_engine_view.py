@@ -15,12 +15,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.hybrid_space import HybridSpace
-from ding_like.data.modes import OUR_FIELDS, CollectMode, EvalMode, LearnMode
-from ding_like.data.obs import nest, split_mask
+from ding_like.data.batch import TransitionBatch, nest, split_mask
 from ding_like.data.rollout import Rollout
-from ding_like.data.rows import DiEngineStyleActor, adapt_collect_mode, as_batch
+from ding_like.data.rows import (
+    OUR_FIELDS,
+    CollectMode,
+    DiEngineStyleActor,
+    EvalMode,
+    LearnMode,
+    adapt_collect_mode,
+    as_batch,
+)
+from ding_like.data.spaces import HybridSpace
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.rl_utils.exploration import epsilon_greedy
 from ding_like.types import Actor, Array, Obs, PolicyLike, State

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ding_like.data.modes import CollectMode
-from ding_like.data.obs import map_obs, split_mask
+from ding_like.data.batch import map_obs, split_mask
+from ding_like.data.rows import CollectMode
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy.rows import RowMaker
 from ding_like.rl_utils.distributions import MAX_LOG_SIGMA, MIN_LOG_SIGMA, ActionFamily, allowed_logits, mask_logits

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.config import NoEffect
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import map_obs, split_mask
+from ding_like.data.batch import TransitionBatch, map_obs, split_mask
 from ding_like.model.layers import as_sizes
 from ding_like.policy.base import Policy
 from ding_like.policy.onpolicy import OnPolicyActorCritic

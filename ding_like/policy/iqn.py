@@ -40,8 +40,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_networks import NumpyIQN, NumpyProposal, is_plain_iqn
 from ding_like.policy.dqn import QuantilePolicy

@@ -18,14 +18,13 @@ import torch
 from easydict import EasyDict
 from torch import Tensor, nn
 
-from ding_like.config.objects import with_objects
 from ding_like.config.report import suggestion
+from ding_like.config.tree import with_objects
 from ding_like.data.rows import method_name
-from ding_like.errors import ConfigError, DingError, RegistryError
+from ding_like.errors import ConfigError, DingError, RegistryError, describe_error, raised_at
 from ding_like.types import Config
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_0, FROM_1, Bounds
-from ding_like.utils.imports import describe_error, raised_at
-from ding_like.utils.machine import check_memory
+from ding_like.utils.processes import check_memory
 from ding_like.utils.registries import MODEL_REGISTRY
 
 PAGE = "docs/own_model.md"

@@ -11,10 +11,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from ding_like.config import NoEffect
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.hybrid_space import hybrid_mask
-from ding_like.data.obs import columns_to_obs, split_mask
+from ding_like.data.batch import TransitionBatch, columns_to_obs, split_mask
 from ding_like.data.rollout import Rollout
+from ding_like.data.spaces import hybrid_mask
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.vac import num_outputs

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.hybrid_space import hybrid_sizes
+from ding_like.data.spaces import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.policy.forward import ForwardActor, HybridEpsilonGreedy, NetworkForward
 from ding_like.policy.model_methods import ModelMethod

@@ -21,8 +21,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import columns_to_obs, split_mask
+from ding_like.data.batch import TransitionBatch, columns_to_obs, split_mask
 from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.forward import NetworkForward
 from ding_like.policy.model_methods import ModelMethod

@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.data.rollout import Rollout
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import PER_COLLECT

@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import columns_to_obs, map_obs, split_mask
+from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs, split_mask
 from ding_like.policy.forward import ForwardActor, OfFamily, RecurrentForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic

@@ -18,8 +18,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.errors import ConfigError
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.model_methods import ModelMethod

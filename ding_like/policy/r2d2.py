@@ -26,8 +26,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import map_obs, split_mask
+from ding_like.data.batch import TransitionBatch, map_obs, split_mask
 from ding_like.policy.forward import EpsilonGreedy, ForwardActor, RecurrentForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.rows import SequenceReturns, SequenceShape

@@ -34,8 +34,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork

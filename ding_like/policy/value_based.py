@@ -23,8 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ding_like.data.batch import TransitionBatch, columns_to
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import TransitionBatch, columns_to, split_mask
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import ObsTensor

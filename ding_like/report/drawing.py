@@ -13,7 +13,7 @@ from ding_like.report.curve import Curve, Plot, colour_of
 from ding_like.report.scores import Estimate, measure, short
 from ding_like.types import Config
 from ding_like.utils.files import atomic_write
-from ding_like.utils.imports import pip_line
+from ding_like.utils.registries import pip_line
 
 try:
     from matplotlib import rc_context

@@ -14,7 +14,7 @@ from ding_like.rl_utils.exploration import (
     linear_schedule,
 )
 from ding_like.rl_utils.returns import NStep, gae, get_nstep_return_data, get_train_sample, nstep_return
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 # Imported on first use. Names are DI-engine's.
 _HOMES = {

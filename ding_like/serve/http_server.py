@@ -18,7 +18,7 @@ from ding_like.comm.keys import MAKE_TOKEN
 from ding_like.comm.rest.messages import RefusedError
 from ding_like.serve.served import JSON, VERSION_HEADER, ServedPolicy, format_of, read_request, write_response
 from ding_like.types import Json
-from ding_like.utils.timing import Latency
+from ding_like.utils.measure import Latency
 
 logger = logging.getLogger(__name__)
 

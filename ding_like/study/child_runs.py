@@ -23,10 +23,9 @@ from typing import NamedTuple
 from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import resume_store
-from ding_like.utils.files import retry
+from ding_like.utils.files import FolderLock, is_held, retry
 from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
-from ding_like.utils.run_folder import FolderLock, is_held
-from ding_like.utils.trackers.tracker import Report, lines_behind
+from ding_like.utils.trackers import Report, lines_behind
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ding_like.config.override import parse_value
+from ding_like.config.read import parse_value
 from ding_like.errors import ConfigError
 from ding_like.utils.files import load_plan, save_plan
 

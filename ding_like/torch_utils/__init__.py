@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 _CONVERT = "ding_like.utils.data"
 _HOMES = {

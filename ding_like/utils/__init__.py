@@ -5,7 +5,7 @@ Scripts written for DI-engine find what they import from its `ding.utils` here; 
 
 from __future__ import annotations
 
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 _REGISTRIES = (
     "BUFFER COMMANDER COMM_COLLECTOR COMM_LEARNER ENV ENV_MANAGER ENV_WRAPPER LEAGUE LEARNER MODEL PARALLEL_COLLECTOR "
@@ -14,7 +14,7 @@ _REGISTRIES = (
 # The table may point upward: nothing is imported before it is asked for.
 _HOMES = {
     **{f"{name}_REGISTRY": "ding_like.utils.registries" for name in _REGISTRIES.split()},
-    "EasyTimer": "ding_like.utils.timing",
+    "EasyTimer": "ding_like.utils.measure",
     "build_logger": "ding_like.utils.log",
     "deep_merge_dicts": "ding_like.config.tree:deep_merge",
     "one_time_warning": "ding_like.utils.log",

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import itertools
 import json
+import logging
 import os
 import secrets
+import shlex
+import shutil
+import socket
 import stat
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, fields
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from ding_like.errors import ConfigError
-from ding_like.utils.timing import Interval
+from ding_like.utils.measure import Interval
+from ding_like.utils.processes import machine_mark, start_of, state_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -222,3 +233,310 @@ def _as_tuple(value: Any, kind: type[Any]) -> tuple[Any, ...]:
     if not isinstance(value, list) or not all(isinstance(each, kind) for each in value):
         raise TypeError(f"{value!r} is no list of {kind.__name__}")
     return tuple(value)
+
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".lock"
+
+# What file systems without locks answer.
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
+_LONGEST_COMMAND = 200
+# What a start writes before the first iteration, beside the logs of its own process.
+_OF_A_START = frozenset(
+    (LOCK_FILE, "total_config.py", "formatted_total_config.py", "config_diff.txt")
+    + ("parallel_config.py", "run_arguments.json", "agent.json", "keys.json")
+)
+_STATE = "coordinator.sqlite"  # and the files beside it
+_NAMED_LOGS = ("learners", "ray", "seed")  # to which messages point
+_TRACEBACK = b"Traceback (most recent call last)"
+
+
+class Holder(NamedTuple):
+    """Process that holds a folder, or held it last."""
+
+    pid: int
+    start: int  # of the process, in clock ticks since the machine's
+    host: str
+    machine: str  # a mark of the machine's boot and of the container
+    command: str
+    since: str
+    inode: int  # of the lock file: in a copy it is another
+
+
+class FolderLock(AbstractContextManager["FolderLock"]):
+    """Lock of an existing folder for this process alone, until `close` or the end of the process.
+
+    Raises ConfigError, and changes nothing, while another process holds it, and if no file can be made in it.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        resume: Sequence[str] = ("ding", "--resume"),
+        named_by: str = "--exp-name",
+    ) -> None:
+        """Take the lock; `resume` is the command that resumes in the folder, `named_by` the option that names it."""
+        self.folder = Path(folder)
+        self._path = self.folder / LOCK_FILE
+        self._resume, self._named_by = resume, named_by
+        self._descriptors: list[int] = []  # of the folder and of its lock file, while they are locked
+        try:
+            self._lock_folder()
+            file = self._lock_file()
+        except OSError as error:
+            self.leave_to_parent()
+            raise ConfigError(
+                f"a run cannot begin in '{self.folder}/': {error.strerror} ({self._path}). Make room, or "
+                f"give {named_by} a place where files can be written."
+            ) from error
+        except ConfigError:
+            self.leave_to_parent()
+            raise
+        _held.add(self)
+        with suppress(OSError):  # a full disk: the folder is locked all the same, without the holder's name
+            os.truncate(file, 0)
+            os.pwrite(file, json.dumps(_this_process(file)._asdict()).encode(), 0)
+
+    def close(self) -> None:
+        """Release the folder; a second call does nothing."""
+        if self._descriptors:
+            with suppress(OSError):
+                os.truncate(self._descriptors[-1], 0)
+        self.leave_to_parent()
+
+    def leave_to_parent(self) -> None:
+        """Close the descriptors alone: in a forked child they would hold the folder beyond its parent's end."""
+        _held.discard(self)
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _lock_folder(self) -> None:
+        """Lock the folder itself, if its file system locks folders: NFS does not."""
+        self._descriptors.append(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY))
+        try:
+            fcntl.flock(self._descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise self._in_use(holder_of(self.folder)) from None
+        except OSError:  # the lock of the file decides
+            pass
+
+    def _lock_file(self) -> int:
+        """Return the descriptor of the lock file, locked."""
+        while True:
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            self._descriptors.append(descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise self._in_use(_read(descriptor)) from None
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
+                self._check_holder(_read(descriptor), error)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(self._path), os.fstat(descriptor)):
+                    return descriptor
+            os.close(self._descriptors.pop())  # its last holder has deleted the file meanwhile
+
+    def _check_holder(self, holder: Holder | None, error: OSError) -> None:
+        """Raise ConfigError if a file that cannot be locked names a living process, or one of another machine."""
+        is_here = holder is not None and holder.machine == machine_mark()
+        if holder is not None and not (is_here and start_of(holder.pid) != holder.start):
+            fix = "" if is_here else f" If that process has ended, delete {self._path} and try again."
+            raise self._in_use(holder, fix)
+        logger.warning(
+            "%s/ is on a file system without locks (%s): that no other process trains in it is known by %s alone.",
+            self.folder,
+            error.strerror,
+            LOCK_FILE,
+        )
+
+    def _in_use(self, holder: Holder | None, fix: str = "") -> ConfigError:
+        """Return the error of a second process, which names the holder and what to do."""
+        again = f"wait for its end, or give another {self._named_by} to a new run.{fix}"
+        if holder is None:
+            return ConfigError(
+                f"{self.folder}/ is in use: another process, which {LOCK_FILE} does not name, trains in it, and two "
+                f"would write the same files; {again}"
+            )
+        is_here = holder.machine == machine_mark()
+        if is_here and holder.pid == os.getpid():
+            return ConfigError(f"{self.folder}/ is in use by a run of this very process, since {holder.since}; {again}")
+        where = "" if is_here else f"on {holder.host} "
+        stop = f"stop it with  kill {holder.pid}  {where}(it saves a point first) and go on"
+        command = shlex.join([*self._resume, str(self.folder)])
+        if is_here and state_of(holder.pid) == "T":
+            stop = f"it is paused, and  kill -CONT {holder.pid}  lets it go on; or {stop}"
+        return ConfigError(
+            f"{self.folder}/ is in use: process {holder.pid} on {holder.host} (`{holder.command}`) has trained in it "
+            f"since {holder.since}, and two would write the same files; {stop} with  {command} ; or {again}"
+        )
+
+
+_held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for lock in list(_held):
+        lock.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether a process holds a run's folder."""
+    for path in (folder, folder / LOCK_FILE):
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+    return False
+
+
+def holder_of(folder: str | os.PathLike[str]) -> Holder | None:
+    """Return the holder of a folder that its `.lock` names, None if that names none; nothing is locked or changed."""
+    try:
+        descriptor = os.open(Path(folder) / LOCK_FILE, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        return _read(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _read(descriptor: int) -> Holder | None:
+    """Return the holder that a lock file names; None if it names none, or was copied."""
+    try:
+        holder = Holder(**json.loads(os.pread(descriptor, 1 << 16, 0)))
+        return holder if holder.inode == os.fstat(descriptor).st_ino else None
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _this_process(descriptor: int) -> Holder:
+    program, *arguments = sys.argv or [""]
+    name = Path(program).name
+    command = shlex.join([{"__main__.py": "ding", "cli.py": "ding"}.get(name, name), *arguments])
+    return Holder(
+        pid=os.getpid(),
+        start=start_of(os.getpid()),
+        host=socket.gethostname(),
+        machine=machine_mark(),
+        command=command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}...",
+        since=time.strftime("%Y-%m-%d %H:%M:%S"),
+        inode=os.fstat(descriptor).st_ino,
+    )
+
+
+class RunFolder(AbstractContextManager["RunFolder"]):
+    """Folder of one run, held for this process while the block runs.
+
+    If the block ends by an error before `keep` was called, a folder that `claim` has made is deleted again, unless
+    there is more in it than a start writes. Without a claim nothing is held. `check` receives the name of a claimed
+    folder before anything is written there, and raises if it cannot be the run's.
+    """
+
+    def __init__(self, check: Callable[[str], None] | None = None) -> None:
+        self._check = check
+        self._lock: FolderLock | None = None
+        self._made: list[Path] = []  # by this start, the innermost first
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._lock is not None and self._made:
+            self._delete_start()  # while it is held: no other run has begun in it
+        self.close()
+
+    @property
+    def lock(self) -> FolderLock:
+        """Lock of the folder that is held."""
+        assert self._lock is not None, "a folder is claimed or held first"
+        return self._lock
+
+    def hold(self, name: str | os.PathLike[str]) -> None:
+        """Hold an existing folder. Raises ConfigError while another process does."""
+        self.close()
+        self._lock = FolderLock(name)
+
+    def claim(self, name: str, *, is_fresh: bool) -> str:
+        """Hold the folder `name`, made if it is missing, and return its name.
+
+        One that is to be `fresh` gets another name, with the date, if it is there already: two runs that start together
+        never get the same. Raises ConfigError if it cannot be made, or is held by another process.
+        """
+        for folder in fresh_names(name) if is_fresh else [name]:
+            self._made = [each for each in (Path(folder), *Path(folder).parents) if not each.exists()]
+            if make_folder(folder, exist_ok=not is_fresh):
+                name = folder
+                break
+        self.hold(name)
+        if self._check is not None and not is_fresh:
+            self._check(name)
+        return name
+
+    def keep(self) -> None:
+        """Leave the folder where it is, also if the run fails: it has begun."""
+        self._made = []
+
+    def close(self) -> None:
+        """Release the folder; a second call does nothing."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _delete_start(self) -> None:
+        """Delete the folders that this start has made, if nothing else is in them."""
+        folder, *parents = self._made
+        if not _is_of_a_start(folder):
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # another run has a folder there
+            for parent in parents:
+                parent.rmdir()
+
+
+def _is_of_a_start(folder: Path) -> bool:
+    """Return whether a folder holds only what a start writes, and no logs to look into."""
+    for path in folder.rglob("*"):
+        inner = path.relative_to(folder)
+        if path.is_dir() or not path.lstat().st_size:
+            continue
+        if inner.parts[0] == "log" and inner.parts[1] not in _NAMED_LOGS and _TRACEBACK not in path.read_bytes():
+            continue
+        if not (inner.name in _OF_A_START or inner.name.startswith(_STATE)):
+            return False
+    return True
+
+
+def fresh_names(name: str) -> Iterator[str]:
+    """Yield `name`, then names that distinguish the run from others of the same name: with the date, and numbered."""
+    dated = f"{name}_{datetime.now():%y%m%d_%H%M%S}"
+    return itertools.chain([name, dated], (f"{dated}_{count}" for count in itertools.count(1)))
+
+
+def make_folder(folder: str, *, exist_ok: bool = False) -> bool:
+    """Make a folder and return True; False if it is there and not `exist_ok`. Raises ConfigError if it cannot."""
+    try:
+        os.makedirs(folder, exist_ok=exist_ok)
+    except OSError as error:
+        if isinstance(error, FileExistsError) and not exist_ok:
+            return False
+        raise ConfigError(
+            f"cannot make the experiment folder '{folder}': {error.strerror}; give a folder where you may write, with "
+            "--exp-name"
+        ) from error
+    return True

@@ -13,8 +13,8 @@ from types import TracebackType
 
 from ding_like.errors import DingError, escape_controls
 from ding_like.utils.files import is_full
+from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import EventWriter
-from ding_like.utils.timing import Interval
 
 # Modules log through logging.getLogger(__name__); their records pass here on the way to the console.
 PACKAGE_LOGGER = logging.getLogger("ding_like")

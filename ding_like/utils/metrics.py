@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.types import MetricsWriter, State
 from ding_like.utils.files import is_full
-from ding_like.utils.timing import Interval
+from ding_like.utils.measure import Interval
 
 if TYPE_CHECKING:
     from tensorboardX.event_file_writer import EventsWriter

@@ -5,7 +5,7 @@ The table is the one place that may point upward: the parallel pipeline's classe
 
 from __future__ import annotations
 
-from ding_like.utils.imports import lazy_exports
+from ding_like.utils.registries import lazy_exports
 
 _NAMES = {
     "worker.collector.base": "ISerialCollector create_serial_collector get_serial_collector_cls",

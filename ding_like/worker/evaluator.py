@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ding_like.data.modes import EvalMode
 from ding_like.data.records import EvalResult, mean_metrics
-from ding_like.data.rows import adapt_eval_mode
+from ding_like.data.rows import EvalMode, adapt_eval_mode
 from ding_like.errors import ConfigError, DingError
 from ding_like.types import Array, Config, EnvLike, EnvManager, Info, PolicyLike, Setting, State
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds, Configurable

@@ -19,8 +19,7 @@ import torch
 from easydict import EasyDict
 
 from ding_like.config.tree import deep_merge
-from ding_like.data.modes import LearnMode
-from ding_like.data.rows import adapt_learn_mode, as_batch
+from ding_like.data.rows import LearnMode, adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError, RegistryError, TrainingError
 from ding_like.types import CheckpointPart, Config, Info, PolicyLike, Reducer, Report, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable

@@ -20,8 +20,8 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.pipeline.process import training_process
 from ding_like.types import Array
-from ding_like.utils.imports import install_hint
 from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.registries import install_hint
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import BaseLearner, MetricSerialEvaluator
 from dizoo.image_classification.metric import ClassificationMetric

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from ding_like.data.modes import EvalMode
+from ding_like.data.rows import EvalMode
 
 
 class Lamp(gymnasium.Env):

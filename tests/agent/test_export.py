@@ -15,7 +15,7 @@ import ding_like
 from ding_like.agent import export as export_module
 from ding_like.agent.description import write_description
 from ding_like.agent.export import METADATA, Exported, export
-from ding_like.data.obs import obs_to_columns
+from ding_like.data.batch import obs_to_columns
 from ding_like.entry import cli
 from ding_like.errors import CheckpointError, ConfigError
 from tests.agent.played import ALL, QAC, SMALL, saved_run

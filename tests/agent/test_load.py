@@ -21,7 +21,7 @@ from ding_like.agent.wrappers import FedEnv
 from ding_like.config import read_saved_config
 from ding_like.config.tree import literal
 from ding_like.data.rows import adapt_collect_mode
-from ding_like.data.space_json import space_from_json, space_to_json
+from ding_like.data.spaces import space_from_json, space_to_json
 from ding_like.envs.wrappers.pictures import NoopReset
 from ding_like.errors import CheckpointError, ConfigError, DingError, RegistryError, SchemaError
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
@@ -258,7 +258,7 @@ def test_what_is_no_observation_is_refused_with_what_was_expected(tmp_path: Path
         ({"model": {"type": "evil.py:Model"}}, "not imported here: evil.py"),
         ({"model": {"activation": "import:antigravity.Layer()"}}, "not imported here: antigravity"),
         ({"model": {"type": "subprocess:Popen", "args": ["touch", "ran"]}}, "no class of torch.nn.Module"),
-        ({"type": "ding_like.utils.imports:run_file"}, "no class of Policy"),
+        ({"type": "ding_like.utils.registries:run_file"}, "no class of Policy"),
         ({"type": "evil:ns/Walk-v0"}, "not imported here: evil"),
         ({"type": "./a$b/evil.py:X"}, r"not imported here: ./a\$b/evil.py"),
         ({"import_names": {"evil": 0}}, "not imported here: evil"),

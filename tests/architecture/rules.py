@@ -54,8 +54,8 @@ HOMES = {
     "matplotlib": ("report/", "study/"),
     "click": ("entry/",),
     "optuna": ("study/", "entry/studies.py"),
-    "wandb": ("utils/trackers/",),
-    "mlflow": ("utils/trackers/",),
+    "wandb": ("utils/trackers.py",),
+    "mlflow": ("utils/trackers.py",),
     "rich": ("utils/log.py", "report/", "study/", "entry/"),
     "dizoo": (),
 }
@@ -157,7 +157,7 @@ def _check_layers(path: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
         if package != "ding_like" or not rest or rest[0] not in LEVELS:
             continue
         other = _part(*rest)
-        if part == "__init__" and not at_import and rest[:2] == ["utils", "imports"]:
+        if part == "__init__" and not at_import and rest[:2] == ["utils", "registries"]:
             continue  # what the package offers is named there by strings, and imported on use
         if part == "__init__" or not _may_import(part, other):
             level = "the package's root" if part == "__init__" else f"level {LEVELS[part]}"

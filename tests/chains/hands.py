@@ -1,7 +1,7 @@
 """Files of ding_like that a row passes from `env.step` to the optimizer's step, recorded in a real run.
 
 A *hand* is a file on the Python call stack, from the loop of the process to the call itself, at the moment when a row
-is moved. Value types and helpers (`errors`, `types`, `utils/`, `data/batch.py`, `data/schema.py`) do not count, nor do
+is moved. Value types and helpers (`errors`, `types`, `utils/`, `data/batch.py`) do not count, nor do
 evaluations, whose rows are not learned from.
 
     with record_hands(tmp_path, loops=["pipeline/training_loop.py:_loop"]):
@@ -36,7 +36,7 @@ MOMENTS = (
     "policy/:apply",
 )
 _ROOT = os.path.dirname(ding_like.__file__) + os.sep
-_NO_HANDS = ("errors.py", "types.py", "utils/", "data/batch.py", "data/schema.py")
+_NO_HANDS = ("errors.py", "types.py", "utils/", "data/batch.py")
 _EVALUATION = "worker/evaluator.py"
 
 

@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.rows import RestBatchSource, RowCheck
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema
 from ding_like.data.segment_file import SegmentMeta, WrittenSegment, read_segment, write_segment
 from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.types import Array

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.config import read_config, to_plain
-from ding_like.config.override import parse_value
+from ding_like.config.read import parse_value
 from ding_like.config.tree import Tree, get_path, set_path
 
 FOLDER = Path(__file__).parent / "di_engine"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ding_like.config.di_engine import CLOSEST_POLICIES, POLICY_DEFAULTS, Default
-from ding_like.config.parts import class_defaults
+from ding_like.config.schema import class_defaults
 from ding_like.config.tree import get_path, literal
 from ding_like.utils import registries
 

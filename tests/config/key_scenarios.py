@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from ding_like.config import deep_merge
-from ding_like.config.parts import class_defaults
+from ding_like.config.schema import class_defaults
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import DingError
 from ding_like.utils.registries import REGISTRIES

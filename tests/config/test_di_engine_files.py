@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ding_like.config import compile_config, read_config
-from ding_like.config.legacy import RENAMED_KEYS
+from ding_like.config.di_engine import RENAMED_KEYS
 from ding_like.config.tree import get_path, leaves, set_path
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.cli import main as ding

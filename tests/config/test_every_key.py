@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ding_like.config.legacy import COMMANDER
-from ding_like.config.parts import class_defaults
+from ding_like.config.di_engine import COMMANDER
+from ding_like.config.schema import class_defaults
 from ding_like.config.tree import leaves, set_path
 from ding_like.utils.registries import REGISTRIES
 from tests.config import key_scenarios as scenarios

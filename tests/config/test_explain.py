@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.config.explain import Setting, all_settings
-from ding_like.config.parts import class_defaults
+from ding_like.config.schema import class_defaults
 from ding_like.config.tree import leaves, literal
 from ding_like.entry.cli import main
 from ding_like.policy import get_policy_cls

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ding_like.config import FrozenConfig, compile_config
-from ding_like.config.legacy import LEGACY_KEYS, RENAMED_KEYS
+from ding_like.config.di_engine import LEGACY_KEYS, RENAMED_KEYS
 from ding_like.errors import ConfigError
 from tests.config.conftest import FakePolicy
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ding_like.config import compile_config, read_config, with_objects
-from ding_like.config.objects import object_text
+from ding_like.config.tree import object_text
 from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
 

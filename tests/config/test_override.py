@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ding_like.config import compile_config
-from ding_like.config.override import parse_value
+from ding_like.config.read import parse_value
 from ding_like.errors import ConfigError
 
 

@@ -14,8 +14,7 @@ import pytest
 from ding_like.config import compile_config, read_config
 from ding_like.envs import create_env_manager, get_vec_env_setting
 from ding_like.errors import RegistryError
-from ding_like.utils.imports import hint_of_missing
-from ding_like.utils.registries import POLICY_REGISTRY
+from ding_like.utils.registries import POLICY_REGISTRY, hint_of_missing
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,7 +10,7 @@ import pytest
 from easydict import EasyDict
 
 from ding_like.config import compile_config
-from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM
+from ding_like.config.di_engine import PARALLEL_COLLECTOR, SYSTEM
 from ding_like.config.tree import get_path
 from ding_like.pipeline.parallel.comm_collector import ZerglingParallelCollector
 from ding_like.pipeline.parallel.settings import SYSTEM_TEMPLATE, read_system, serial_parts

@@ -12,10 +12,9 @@ import torch
 from gymnasium import spaces
 
 from ding_like.config import deep_merge, to_plain
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.hybrid_space import HybridSpace
-from ding_like.data.obs import obs_to_columns
+from ding_like.data.batch import TransitionBatch, obs_to_columns
 from ding_like.data.rollout import Rollout
+from ding_like.data.spaces import HybridSpace
 from ding_like.policy import Policy, create_policy, get_policy_cls
 from ding_like.utils.registries import POLICY_REGISTRY
 

@@ -20,7 +20,7 @@ from ding_like.comm.rest.client import SharedFiles
 from ding_like.comm.rest.rows import RestBatchSource, RestRowSink
 from ding_like.comm.rest.worker import RestWeightPublisher, RestWeightReader, TaskHandle, WorkerLink
 from ding_like.comm.tensors import WireDtype
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema
 from ding_like.data.segment_file import read_segment
 from ding_like.pipeline.parallel.coordinator import LockedService
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig

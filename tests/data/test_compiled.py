@@ -7,18 +7,18 @@ import itertools
 import numpy as np
 import pytest
 
-from ding_like.data import compiled
-from ding_like.data.compiled import first_distinct, take_rows
+from ding_like.data import sum_tree
+from ding_like.data.sum_tree import first_distinct, take_rows
 from ding_like.worker.replay_buffer import priorities as priorities_module
 from ding_like.worker.replay_buffer.presets import AdvancedReplayBuffer
 from ding_like.worker.replay_buffer.priorities import Priorities
 
-PART = compiled.compiled_part()
+PART = sum_tree.compiled_part()
 pytestmark = pytest.mark.skipif(PART is None, reason="there was no compiler; numpy alone is tested elsewhere")
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (compiled, priorities_module):
+    for module in (sum_tree, priorities_module):
         monkeypatch.setattr(module, "compiled_part", lambda: None)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema
 from ding_like.errors import SchemaError
 
 COLUMNS = {"obs": np.zeros((3, 4), np.float32), "action": np.zeros(3, np.int64)}

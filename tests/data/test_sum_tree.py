@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.data import compiled, sum_tree
+from ding_like.data import sum_tree
 from ding_like.errors import ConfigError
 
 SumTree: Any = sum_tree.SumTree
@@ -163,7 +163,7 @@ def test_sums_do_not_drift_in_ten_million_updates() -> None:
 
 def test_it_is_said_once_which_part_runs(caplog: pytest.LogCaptureFixture) -> None:
     sum_tree.compiled_part.cache_clear()
-    with caplog.at_level(logging.INFO, logger=compiled.__name__):
+    with caplog.at_level(logging.INFO, logger=sum_tree.__name__):
         sum_tree.SumTree(4)
         sum_tree.SumTree(4)
 

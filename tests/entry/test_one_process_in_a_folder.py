@@ -15,7 +15,7 @@ from ding_like.entry import parallel_pipeline, resume_pipeline, serial_pipeline,
 from ding_like.entry.cli import main
 from ding_like.errors import ConfigError, DingError
 from ding_like.utils import files as files_module
-from ding_like.utils.run_folder import LOCK_FILE, FolderLock
+from ding_like.utils.files import LOCK_FILE, FolderLock
 from tests.pipeline.test_serial import make_configs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")

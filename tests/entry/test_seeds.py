@@ -18,8 +18,7 @@ from ding_like.entry.studies import checked_jobs, resume_seeds, run_seeds
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.record import resume_store
 from ding_like.report.experiment import read_experiment, read_plan
-from ding_like.utils.files import retry
-from ding_like.utils.run_folder import FolderLock
+from ding_like.utils.files import FolderLock, retry
 from tests.entry.typed import status_of
 from tests.pipeline.test_serial import make_configs
 from tests.report.run_folder import write_seeds

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding_like.data.hybrid_space import HybridSpace, hybrid_mask, hybrid_sizes
+from ding_like.data.spaces import HybridSpace, hybrid_mask, hybrid_sizes
 from ding_like.envs import create_env_manager
 from ding_like.envs.check import check_env
 from ding_like.envs.di_engine import DingEnvWrapper

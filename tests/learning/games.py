@@ -20,8 +20,8 @@ import torch
 
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
-from ding_like.data.modes import EvalMode
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import split_mask
+from ding_like.data.rows import EvalMode
 from ding_like.entry import parallel_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.training import load_config
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ding_like.config import compile_config, to_plain
-from ding_like.data.obs import split_mask
+from ding_like.data.batch import split_mask
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy

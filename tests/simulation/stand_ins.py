@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.modes import LearnMode
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema, TransitionBatch
+from ding_like.data.rows import LearnMode
 from ding_like.types import Array
 from ding_like.worker import BaseLearner
 

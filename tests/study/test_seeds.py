@@ -18,7 +18,7 @@ from ding_like.report.run_console import Limits
 from ding_like.study import seeds as seeds_run
 from ding_like.study.child_runs import ChildRuns, MetricsTail, text_hash
 from ding_like.study.seeds import SeedRuns, SeedsStatus, SeedsView
-from ding_like.utils.resume import ResumeStore
+from ding_like.utils.checkpoint import ResumeStore
 from tests.report.run_folder import report
 from tests.support import Clock
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ding_like.config.override import parse_value
+from ding_like.config.read import parse_value
 from ding_like.entry.studies import resume_study
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.pipeline.process import StopSignal
@@ -242,7 +242,7 @@ def test_a_trial_of_several_seeds_is_worth_their_mean() -> None:
 
 _HOLDS = """
 import sys
-from ding_like.utils.run_folder import FolderLock
+from ding_like.utils.files import FolderLock
 with FolderLock("study"):
     print("holds", flush=True)
     sys.stdin.read()

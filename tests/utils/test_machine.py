@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.utils.machine import check_known, coordinator_url, is_loopback, reachable, reachable_url
+from ding_like.utils.processes import check_known, coordinator_url, is_loopback, reachable, reachable_url
 
 
 class NoWayOut(socket.socket):

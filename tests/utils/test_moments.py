@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ding_like.utils.moments import Moments, Observer, merged
+from ding_like.utils.measure import Moments, Observer, merged
 
 
 def split(values: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:

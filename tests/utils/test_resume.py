@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ding_like.errors import CheckpointError
-from ding_like.utils.resume import ResumeStore
+from ding_like.utils.checkpoint import ResumeStore
 
 
 def save(store: ResumeStore, step: int) -> None:

@@ -14,7 +14,7 @@ SCRIPT = """
 import os, random, select, signal, sys
 import numpy as np
 import torch
-from ding_like.utils.resume import ResumeStore
+from ding_like.utils.checkpoint import ResumeStore
 
 torch.set_num_threads(1)
 folder, kills = sys.argv[1], int(sys.argv[2])

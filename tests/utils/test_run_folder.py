@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.utils import run_folder
-from ding_like.utils.run_folder import LOCK_FILE, FolderLock, RunFolder, holder_of, is_held
+from ding_like.utils import files
+from ding_like.utils.files import LOCK_FILE, FolderLock, RunFolder, holder_of, is_held
 
-HOLD = "import sys; from ding_like.utils.run_folder import *; lock = FolderLock(sys.argv[1]); print('held', flush=1)"
+HOLD = "import sys; from ding_like.utils.files import *; lock = FolderLock(sys.argv[1]); print('held', flush=1)"
 ROOT = Path(__file__).parents[2]
 
 
@@ -104,14 +104,14 @@ def test_a_folder_whose_lock_file_was_deleted_is_held(other, tmp_path):
 
 
 def test_a_folder_that_cannot_be_locked_itself_is_held_by_its_file(tmp_path, monkeypatch):
-    real = run_folder.fcntl.flock
+    real = files.fcntl.flock
 
     def flock(descriptor: int, how: int) -> None:  # as NFS answers
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise OSError(errno.EBADF, "Bad file descriptor")
         real(descriptor, how)
 
-    monkeypatch.setattr(run_folder.fcntl, "flock", flock)
+    monkeypatch.setattr(files.fcntl, "flock", flock)
     with FolderLock(tmp_path):
         assert is_held(tmp_path)
         with pytest.raises(ConfigError, match="by a run of this very process"):
@@ -134,7 +134,7 @@ def test_a_free_folder_names_nobody(tmp_path):
 
 
 def test_a_lock_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    real, calls = run_folder.fcntl.flock, []
+    real, calls = files.fcntl.flock, []
 
     def flock(descriptor: int, how: int) -> None:
         if len(calls) == 1:  # the folder is locked; who held the file until now has deleted it
@@ -142,7 +142,7 @@ def test_a_lock_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch
         calls.append(descriptor)
         real(descriptor, how)
 
-    monkeypatch.setattr(run_folder.fcntl, "flock", flock)
+    monkeypatch.setattr(files.fcntl, "flock", flock)
     lock = FolderLock(tmp_path)
 
     assert len(calls) == 3 and (tmp_path / LOCK_FILE).exists()
@@ -162,12 +162,12 @@ class TestWithoutLocks:
         def flock(descriptor: int, how: int) -> None:
             raise OSError(errno.ENOLCK, "No locks available")
 
-        monkeypatch.setattr(run_folder.fcntl, "flock", flock)
+        monkeypatch.setattr(files.fcntl, "flock", flock)
 
     def write(self, folder: Path, **changes: Any) -> None:
         (folder / LOCK_FILE).touch()
         descriptor = os.open(folder / LOCK_FILE, os.O_RDWR)
-        holder = run_folder._this_process(descriptor)._replace(**changes)
+        holder = files._this_process(descriptor)._replace(**changes)
         os.write(descriptor, json.dumps(holder._asdict()).encode())
         os.close(descriptor)
 
@@ -177,7 +177,7 @@ class TestWithoutLocks:
         assert "is on a file system without locks (No locks available)" in caplog.text
 
     def test_a_living_process_of_this_machine_holds_it(self, tmp_path):
-        self.write(tmp_path, pid=os.getppid(), start=run_folder.start_of(os.getppid()))
+        self.write(tmp_path, pid=os.getppid(), start=files.start_of(os.getppid()))
 
         with pytest.raises(ConfigError, match=f"process {os.getppid()} on"):
             FolderLock(tmp_path)
@@ -197,7 +197,7 @@ class TestWithoutLocks:
         FolderLock(tmp_path).close()
 
     def test_a_copied_file_says_nothing(self, tmp_path):
-        self.write(tmp_path, pid=os.getppid(), start=run_folder.start_of(os.getppid()), inode=1)
+        self.write(tmp_path, pid=os.getppid(), start=files.start_of(os.getppid()), inode=1)
 
         FolderLock(tmp_path).close()
 

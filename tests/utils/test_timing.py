@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ding_like.utils import timing
-from ding_like.utils.timing import EasyTimer
+from ding_like.utils import measure as timing
+from ding_like.utils.measure import EasyTimer
 
 
 def test_a_timer_tells_how_long_its_block_took(monkeypatch: pytest.MonkeyPatch) -> None:

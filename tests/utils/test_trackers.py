@@ -12,8 +12,7 @@ import pytest
 from ding_like.config import compile_config
 from ding_like.errors import ConfigError
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.trackers import tracked
-from ding_like.utils.trackers.tracker import Follower, lines_behind, numbers_of, values_of
+from ding_like.utils.trackers import Follower, lines_behind, numbers_of, tracked, values_of
 from tests.support import wait_until
 from tests.utils.tracker_doubles import HangingTracker
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ding_like.utils.trackers.tracker import Report, Status, TrackedRun, TrackerRefusedError
+from ding_like.utils.trackers import Report, Status, TrackedRun, TrackerRefusedError
 
 
 class FileTracker:

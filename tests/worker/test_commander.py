@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ding_like.data.modes import CommandMode
+from ding_like.data.rows import CommandMode
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.league import create_league
 from ding_like.worker import BaseSerialCommander

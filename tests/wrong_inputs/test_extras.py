@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ding_like.utils.imports import pip_line
+from ding_like.utils.registries import pip_line
 from tests.wrong_inputs.bare import Bare, build_wheel, extra_named
 from tests.wrong_inputs.cases import MY_CONFIG, Case
 from tests.wrong_inputs.run import prepare

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ding_like.comm.workers.failures import WorkerTracebackError
 from ding_like.errors import CommError, ConfigError, TrainingError
-from ding_like.utils.imports import pip_line
+from ding_like.utils.registries import pip_line
 
 logger = logging.getLogger(__name__)
 

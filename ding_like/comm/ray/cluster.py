@@ -36,8 +36,7 @@ from ding_like.config.system import AMOUNT, Rule, check_section, settings_of
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Config
 from ding_like.utils.log import one_time_warning
-from ding_like.utils.machine import available_bytes, check_known, num_cores
-from ding_like.utils.processes import make_own_folder, skip_finalisation, sweep
+from ding_like.utils.processes import available_bytes, check_known, make_own_folder, num_cores, skip_finalisation, sweep
 
 _SLACK = 1e-6  # amounts are sums of fractions
 # Memory of a worker's process that it shares with no other: measured on a collector of CartPole, more with larger envs.

@@ -17,8 +17,7 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import CoordinatorService
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, NewSegment
 from ding_like.comm.rest.worker import WorkerLink
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.segment_file import SegmentError, SegmentMeta, remove_segments, write_segment
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array, Json

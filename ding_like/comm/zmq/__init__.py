@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from ding_like.errors import ConfigError
-from ding_like.utils.imports import pip_line
+from ding_like.utils.registries import pip_line
 
 
 def load_zmq() -> ModuleType:

@@ -24,10 +24,10 @@ from ding_like.comm.channels import Version, count_of, is_count, name_of, versio
 from ding_like.comm.keys import SeedKeys
 from ding_like.comm.zmq import load_zmq, own_context
 from ding_like.comm.zmq.sockets import Frame, Poller, Wake, decode, encode, open_socket, port_of, tcp_endpoint
-from ding_like.data.obs import columns_to_obs, obs_to_columns
+from ding_like.data.batch import columns_to_obs, obs_to_columns
 from ding_like.errors import CommError
 from ding_like.types import Array, Obs
-from ding_like.utils.timing import Latency, LatencyMeter
+from ding_like.utils.measure import Latency, LatencyMeter
 
 MAX_NBYTES = 2**28  # of the arrays of a message
 OBS, COLUMNS, STATE = "obs", "columns", "state"

@@ -35,8 +35,7 @@ from ding_like.comm.channels import (
 from ding_like.comm.keys import SeedKeys
 from ding_like.comm.workers.failures import RestartBudget
 from ding_like.comm.zmq.sockets import Frame, Message, Poller, Wake, decode, encode, open_socket, reached_by
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.types import Array, Json
 

@@ -27,8 +27,7 @@ from ding_like.comm.keys import Admission, SeedKeys
 from ding_like.comm.zmq import load_zmq, own_context
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Array, Json
-from ding_like.utils.machine import is_loopback
-from ding_like.utils.processes import make_own_folder
+from ding_like.utils.processes import is_loopback, make_own_folder
 
 MAX_FRAME_NBYTES = 2**32  # a peer that claims a longer frame is cut off before memory is taken for it
 _MAX_PATH = 107  # bytes of a socket's path: the kernel has room for no more

@@ -14,15 +14,14 @@ from typing import Any, ClassVar, SupportsFloat, TypeVar
 
 import numpy as np
 
-from ding_like.data.obs import copy_obs, take_lanes, write_obs
+from ding_like.data.batch import copy_obs, take_lanes, write_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space, check_equal_spaces
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
-from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError
+from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError, describe_error, raised_at
 from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Info, Obs, RewardShaping, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds, Configurable
-from ding_like.utils.imports import describe_error, raised_at
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 

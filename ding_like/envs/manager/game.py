@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ding_like.data.obs import take_lanes
-from ding_like.data.space_json import space_from_json, space_to_json
+from ding_like.data.batch import take_lanes
+from ding_like.data.spaces import space_from_json, space_to_json
 from ding_like.envs.game import Game, GameStep, as_game
 from ding_like.envs.manager.base import ArrayEnvManager, _row, rows_of
 from ding_like.envs.manager.process import WorkerProcess, describe_failure, failure_of, pickle_env_fns, serve, stop_all

@@ -19,7 +19,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
-from ding_like.data.obs import copy_obs, take_lanes, write_obs
+from ding_like.data.batch import copy_obs, take_lanes, write_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.envs.factory import check_command, config_of, env_class, make_lane_env
 from ding_like.envs.gymnasium_env import env_spec
@@ -30,8 +30,7 @@ from ding_like.envs.wrappers.pictures import atari
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array, Config, EnvFn, EnvObs, Info, Obs, Report, Section, State, StepBatch
 from ding_like.utils.bounds import FROM_0, Bounds
-from ding_like.utils.imports import pip_line
-from ding_like.utils.registries import ENV_MANAGER_REGISTRY
+from ding_like.utils.registries import ENV_MANAGER_REGISTRY, pip_line
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)

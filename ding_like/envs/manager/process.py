@@ -30,16 +30,14 @@ import cloudpickle
 import numpy as np
 
 from ding_like import errors
-from ding_like.data.obs import columns_to_obs, obs_to_columns
-from ding_like.data.schema import Field, Schema
-from ding_like.data.space_json import space_from_json, space_to_json
+from ding_like.data.batch import Field, Schema, columns_to_obs, obs_to_columns
+from ding_like.data.spaces import space_from_json, space_to_json
 from ding_like.envs.factory import make_lane_env
 from ding_like.envs.manager.base import close_envs, first_obs_fault, play_again, recreate, reward_fault
 from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
-from ding_like.errors import EnvError
+from ding_like.errors import EnvError, raised_at
 from ding_like.types import Array, EnvAction, EnvFn, Info, Json, Obs, Section, State
-from ding_like.utils.imports import raised_at
 
 _BOOT = "import sys; sys.path[:] = {path!r}; sys.argv = {argv!r}; from {module} import main; main({ends})"
 _LENGTH_BYTES = 4

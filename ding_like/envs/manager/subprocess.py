@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from ding_like.data.obs import take_lanes, write_obs
-from ding_like.data.space_json import space_from_json
+from ding_like.data.batch import take_lanes, write_obs
+from ding_like.data.spaces import space_from_json
 from ding_like.envs.factory import check_command
 from ding_like.envs.manager.base import NO_LANES, ArrayEnvManager, constant, rows_equal
 from ding_like.envs.manager.process import (
@@ -37,7 +37,7 @@ from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
 from ding_like.types import Array, Config, EnvFn, Obs, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
-from ding_like.utils.machine import num_cores
+from ding_like.utils.processes import num_cores
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)

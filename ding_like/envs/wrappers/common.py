@@ -24,7 +24,7 @@ from ding_like.envs.spaces import AnyEnv, Space
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.types import Array, EnvAction, EnvObs, Info, State
 from ding_like.utils.log import one_time_info
-from ding_like.utils.moments import Moments, Observer
+from ding_like.utils.measure import Moments, Observer
 from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
 
 # Gymnasium's own would have evaluations count clipped rewards.

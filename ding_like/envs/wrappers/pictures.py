@@ -26,8 +26,7 @@ from ding_like.envs.wrappers.common import clip_reward, frame_stack
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Info
 from ding_like.utils.files import atomic_write
-from ding_like.utils.imports import pip_line
-from ding_like.utils.registries import ENV_WRAPPER_REGISTRY
+from ding_like.utils.registries import ENV_WRAPPER_REGISTRY, pip_line
 
 
 @ENV_WRAPPER_REGISTRY.register("atari")

@@ -39,6 +39,7 @@ from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.sharing import Share
 from ding_like.types import Config, Json, State
 from ding_like.utils.bounds import Configurable
+from ding_like.utils.checkpoint import ResumeStore, Saved
 from ding_like.utils.processes import (
     describe_status,
     end_processes,
@@ -47,7 +48,6 @@ from ding_like.utils.processes import (
     start_child,
     watch_parent,
 )
-from ding_like.utils.resume import ResumeStore, Saved
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)

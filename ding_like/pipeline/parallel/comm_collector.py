@@ -31,9 +31,9 @@ from ding_like.policy import Policy
 from ding_like.types import Array, Config, EnvManager, Json, Setting, StepBatch
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.measure import Interval
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, PARALLEL_COLLECTOR_REGISTRY
 from ding_like.utils.seeding import make_rng
-from ding_like.utils.timing import Interval
 from ding_like.worker.collector.base import LoopCollector
 from ding_like.worker.collector.loop import RolloutLoop
 

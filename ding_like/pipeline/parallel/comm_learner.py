@@ -27,7 +27,7 @@ from ding_like.comm.rest.worker import (
 )
 from ding_like.comm.tensors import state_of, unflatten_state
 from ding_like.config import FrozenConfig
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema
 from ding_like.data.segment_file import SegmentError, read_segment, segment_file
 from ding_like.errors import CheckpointError, CommError, SchemaError
 from ding_like.pipeline.checks import has_league, required
@@ -40,9 +40,9 @@ from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, Statis
 from ding_like.policy import Policy
 from ding_like.types import Array, Config, EnvManager, Info, Json, State
 from ding_like.utils.bounds import Configurable
+from ding_like.utils.checkpoint import ResumeStore
 from ding_like.utils.files import is_full
 from ding_like.utils.registries import COMM_LEARNER_REGISTRY
-from ding_like.utils.resume import ResumeStore
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner, LearnerHook
 from ding_like.worker.learner import LoadCkptHook

@@ -30,10 +30,10 @@ from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffe
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.pipeline.self_play import make_league
 from ding_like.types import Config, Json
+from ding_like.utils.files import FolderLock, make_folder
 from ding_like.utils.log import build_logger, close_logger
+from ding_like.utils.measure import Interval
 from ding_like.utils.registries import COORDINATOR_REGISTRY
-from ding_like.utils.run_folder import FolderLock, make_folder
-from ding_like.utils.timing import Interval
 from ding_like.worker import create_parallel_commander
 from ding_like.worker.commander import NaiveCommander
 

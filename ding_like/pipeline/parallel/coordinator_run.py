@@ -28,9 +28,9 @@ from ding_like.report.scores import measure
 from ding_like.types import Json
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full, when_there_is_room
+from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.processes import describe_status, end_processes, forget_child, last_line, start_child
-from ding_like.utils.timing import Interval
 
 logger = logging.getLogger(__name__)
 

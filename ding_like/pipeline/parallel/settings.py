@@ -12,7 +12,7 @@ from easydict import EasyDict
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT
 from ding_like.comm.tensors import WireDtype
 from ding_like.config import FrozenConfig, compile_config, deep_merge, to_plain
-from ding_like.config.legacy import PARALLEL_COLLECTOR, SYSTEM, log_without_effect
+from ding_like.config.di_engine import PARALLEL_COLLECTOR, SYSTEM, log_without_effect
 from ding_like.config.report import config_error
 from ding_like.config.system import FROM_1, SECONDS, check_section
 from ding_like.errors import ConfigError

@@ -39,7 +39,7 @@ from ding_like.pipeline.settings import COMMUNICATION, GradSettings, RaySettings
 from ding_like.pipeline.training_loop import MakeRunner, Runner, RunnerLostError
 from ding_like.policy.sharing import check_sharing
 from ding_like.types import Config, Factory, Info, Setting, State
-from ding_like.utils.timing import Interval
+from ding_like.utils.measure import Interval
 
 logger = logging.getLogger(__name__)
 

@@ -28,16 +28,16 @@ from ding_like.comm.workers.processes import ChildProcess, describe_error
 from ding_like.comm.zmq.inference import InferenceClient
 from ding_like.comm.zmq.rows import ZmqRowSink
 from ding_like.config import FrozenConfig
-from ding_like.data.modes import CollectMode
 from ding_like.data.records import as_stats, metric_names
+from ding_like.data.rows import CollectMode
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.pipeline.statistics import CollectorStatistics
 from ding_like.policy.di_engine_view import random_collect_mode
 from ding_like.policy.forward import ActorPart
 from ding_like.types import Config as Section
 from ding_like.types import EnvManager, Factory, Json, Setting
+from ding_like.utils.measure import Interval
 from ding_like.utils.seeding import MAX_SEED, make_rng, set_pkg_seed
-from ding_like.utils.timing import Interval
 from ding_like.worker import SampleSerialCollector, create_serial_collector
 
 if TYPE_CHECKING:

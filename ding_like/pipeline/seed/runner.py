@@ -41,7 +41,7 @@ from ding_like.pipeline.training_loop import Runner, RunnerLostError
 from ding_like.policy import Policy
 from ding_like.policy.forward import ActorPart
 from ding_like.types import Json, Setting, State
-from ding_like.utils.timing import RateLimiter
+from ding_like.utils.measure import RateLimiter
 
 _LOOK_S = 0.2  # between two checks of the workers, and of whether the run is to end
 _LEAVE_S = 0.5  # that a round may still take then

@@ -43,7 +43,7 @@ from ding_like.pipeline.process import prepare_worker
 from ding_like.policy import Policy
 from ding_like.policy.forward import check_acts_remotely
 from ding_like.types import Array, Json
-from ding_like.utils.timing import Interval, LatencyMeter
+from ding_like.utils.measure import Interval, LatencyMeter
 
 _LOOK_S = 0.25  # the longest wait for requests, after which `stop` is looked at
 _STATS_S = 1.0

@@ -12,9 +12,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.modes import CollectMode
 from ding_like.data.records import CollectStats, EpisodeRecord, mean_metrics
-from ding_like.data.rows import adapt_collect_mode
+from ding_like.data.rows import CollectMode, adapt_collect_mode
 from ding_like.errors import ConfigError
 from ding_like.types import Array, Config, EnvManager, PolicyLike, Setting, State
 from ding_like.utils.bounds import FROM_1, Bounds, Configurable
@@ -270,7 +269,7 @@ class BaseSerialCollector(EnvUser, ISerialCollector):
         collect_print_freq=100,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"collect_print_freq": FROM_1}
-    # Keys of a config that change nothing, and why; read by `config/check.py`.
+    # Keys of a config that change nothing, and why; read by `config/schema.py`.
     without_effect: ClassVar[Mapping[str, str]] = {
         "deepcopy_obs": "rows are copied where they are stored",
         "transform_obs": "observations stay arrays until the policy takes them",

@@ -8,11 +8,9 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ding_like.data.batch import EpisodeBatch
-from ding_like.data.modes import CollectMode
-from ding_like.data.obs import take_lanes
+from ding_like.data.batch import EpisodeBatch, take_lanes
 from ding_like.data.records import EpisodeRecord
-from ding_like.data.rows import adapt_collect_mode
+from ding_like.data.rows import CollectMode, adapt_collect_mode
 from ding_like.errors import ConfigError, EnvError
 from ding_like.types import Actor, Array, EnvManager, Obs, Setting, StepBatch
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY

@@ -13,12 +13,10 @@ from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.obs import copy_obs, obs_to_columns, take_lanes, write_obs
+from ding_like.data.batch import Schema, TransitionBatch, can_hold, copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.data.records import ALWAYS, EpisodeMetrics, EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import INFO_COLUMN, timestep_infos
-from ding_like.data.schema import Schema, can_hold
 from ding_like.errors import ConfigError
 from ding_like.types import Actor, Array, Obs, Report, Setting, State, StepBatch
 

@@ -10,10 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding_like.data.batch import EpisodeBatch, TransitionBatch
-from ding_like.data.modes import CollectMode
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rollout import Rollout
-from ding_like.data.rows import INFO_COLUMN, as_batch
+from ding_like.data.rows import INFO_COLUMN, CollectMode, as_batch
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.types import Array, EnvManager, RewardShaping, Setting, State
 from ding_like.utils.log import one_time_warning

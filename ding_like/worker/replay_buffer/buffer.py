@@ -14,18 +14,17 @@ from typing import Any, ClassVar, Generic, NamedTuple
 
 import numpy as np
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.rows import as_batch
-from ding_like.data.schema import Schema
 from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.types import Array, Config, Report, SampleUnit, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
-from ding_like.utils.machine import check_buffer_memory
+from ding_like.utils.measure import Interval
+from ding_like.utils.processes import check_buffer_memory
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
-from ding_like.utils.timing import Interval
 from ding_like.worker.replay_buffer.sampler import Sampler
 from ding_like.worker.replay_buffer.storage import (
     ColumnStorage,

@@ -15,9 +15,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.random import Generator
 
-from ding_like.data.batch import EpisodeBatch, TransitionBatch
+from ding_like.data.batch import EpisodeBatch, Schema, TransitionBatch
 from ding_like.data.rows import as_batch
-from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Config, EnvObs, State
 from ding_like.utils.bounds import FROM_0, Bounds

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding_like.config.tree import deep_merge
-from ding_like.data.batch import EpisodeBatch, SequenceBatch, TransitionBatch
+from ding_like.data.batch import EpisodeBatch, Schema, SequenceBatch, TransitionBatch
 from ding_like.data.rows import as_batch
-from ding_like.data.schema import Schema
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Config, SampleUnit, Section, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, declared

@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ding_like.data.batch import ROW_ID, TransitionBatch
-from ding_like.data.compiled import compiled_part
-from ding_like.data.sum_tree import SumTree, as_leaves
+from ding_like.data.sum_tree import SumTree, as_leaves, compiled_part
 from ding_like.errors import SchemaError
 from ding_like.types import Array, Config, Report
-from ding_like.utils.machine import check_buffer_memory
+from ding_like.utils.processes import check_buffer_memory
 
 NO_ITER = int(np.iinfo(np.int64).max)  # of a row without a learner iteration: it never gets stale
 _EPSILON = (

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.random import Generator
 
 from ding_like.data.batch import ROW_ID, SequenceBatch, TransitionBatch, as_numbers, as_text
-from ding_like.data.compiled import first_distinct
+from ding_like.data.sum_tree import first_distinct
 from ding_like.errors import SchemaError
 from ding_like.types import Array, Config, Report, SampleUnit, State
-from ding_like.utils.timing import Interval
+from ding_like.utils.measure import Interval
 from ding_like.worker.replay_buffer.priorities import (
     NO_ITER,
     Priorities,

@@ -13,12 +13,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.compiled import take_rows
-from ding_like.data.schema import Field, Schema
+from ding_like.data.batch import Field, Schema, TransitionBatch
+from ding_like.data.sum_tree import take_rows
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, State
-from ding_like.utils.machine import check_buffer_memory
+from ding_like.utils.processes import check_buffer_memory
 
 # What a user pushes: a TransitionBatch, episodes, a list, one mapping, or one object of any kind.
 Pushed: TypeAlias = Any

@@ -31,7 +31,7 @@ from ding_like.comm.tensors import pack_rows, pack_state, unpack_rows, unpack_st
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
 from ding_like.utils import log
-from ding_like.utils.machine import num_cores
+from ding_like.utils.processes import num_cores
 from tests.ray_cluster import NUM_CPUS
 from tests.support import wait_until
 

@@ -13,8 +13,7 @@ from gymnasium import Space, spaces
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import RefusedError
 from ding_like.comm.rest.rows import BatchReader, Fetched, Mirror, RestBatchSource, RowCheck
-from ding_like.data.batch import TransitionBatch
-from ding_like.data.schema import Schema
+from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.coordinator import LockedService

@@ -16,7 +16,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError, CommError, TrainingError
 from ding_like.pipeline.learners.synced import Due, SyncedLearners, newest_of_all
 from ding_like.pipeline.statistics import SharedStatistics
-from ding_like.utils.resume import ResumeStore
+from ding_like.utils.checkpoint import ResumeStore
 from tests.pipeline.learners.group_of_threads import ThreadGroup, run_ranks
 
 

@@ -21,7 +21,7 @@ from ding_like.pipeline.envs import fit_policy_config
 from ding_like.pipeline.learners.synced import LearnerAggregator, check_shares
 from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
 from ding_like.policy import create_policy
-from ding_like.utils.resume import ResumeStore
+from ding_like.utils.checkpoint import ResumeStore
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import BaseLearner, create_learner
 from tests.pipeline.parallel.runs import running, working

@@ -11,7 +11,7 @@ import pytest
 from easydict import EasyDict
 
 from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
-from ding_like.config.override import take_overrides
+from ding_like.config.read import take_overrides
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
 from ding_like.pipeline.settings import RaySettings, read_ray

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.modes import CollectMode
+from ding_like.data.rows import CollectMode
 from ding_like.errors import ConfigError
 from ding_like.policy.base import Policy
 from ding_like.worker import SampleSerialCollector, create_serial_collector, get_serial_collector_cls

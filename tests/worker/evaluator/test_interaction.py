@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.data.modes import EvalMode
+from ding_like.data.rows import EvalMode
 from ding_like.errors import ConfigError
 from ding_like.worker import InteractionSerialEvaluator, VectorEvalMonitor, create_serial_evaluator
 from tests.worker.scripted_manager import CountingActor, ScriptedManager

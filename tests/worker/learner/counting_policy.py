@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.data.modes import LearnMode
+from ding_like.data.rows import LearnMode
 
 
 class CountingPolicy:

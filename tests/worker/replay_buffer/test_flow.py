@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.errors import ConfigError
-from ding_like.utils.timing import Interval
+from ding_like.utils.measure import Interval
 from ding_like.worker.replay_buffer.buffer import RateLimiter, UsedDataRemover
 from tests.support import Clock
 

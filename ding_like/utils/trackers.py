@@ -9,7 +9,10 @@ import importlib.util
 import json
 import logging
 import math
+import os
 import queue
+import re
+import secrets
 import threading
 import time
 from collections import Counter
@@ -18,14 +21,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from ding_like.errors import ConfigError
 from ding_like.types import Config, Json
 from ding_like.utils.files import write_text
-from ding_like.utils.imports import pip_line
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.registries import TRACKER_REGISTRY
+from ding_like.utils.registries import TRACKER_REGISTRY, pip_line
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from wandb import Run
 
 logger = logging.getLogger(__name__)
 
@@ -340,3 +346,238 @@ def _plain(value: Json) -> Json:
     if isinstance(value, (list, tuple)):
         return [_plain(inner) for inner in value]
     return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
+
+
+T = TypeVar("T")
+
+_STATUS = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
+_MOST_METRICS, _MOST_PARAMS = 1000, 100  # of one request
+_LONGEST_PARAM = 500  # characters that every server takes
+_NOT_IN_NAMES = re.compile(r"[^\w\-. :/]")
+# A server that does not answer: seconds of a request, and how often it is tried again; MLflow's own are 120 and 7.
+_BOUNDS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "20", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+
+
+@TRACKER_REGISTRY.register("mlflow")
+class MlflowTracker:
+    """Tracker of MLflow: metrics over env steps, the config as parameters, the result, curve and video as artifacts.
+
+    It writes to `uri`: a server, a database (sqlite:///mlflow.db) or a folder.
+    """
+
+    config: ClassVar[dict[str, Any]] = dict(
+        # Server, database or folder of MLflow; None: MLFLOW_TRACKING_URI, else MLflow's own default, or ./mlruns where
+        # its database packages are missing.
+        uri=None,
+        # Name of the experiment that the run belongs to.
+        experiment="ding_like",
+        # Name of the run; None: exp_name.
+        name=None,
+        # Tags of the run: names and values.
+        tags={},
+        # Seconds that the run waits at its end until everything is sent.
+        finish_s=60.0,
+        # Seconds between two batches of metrics.
+        every_s=5.0,
+    )
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"uri": (str,), "name": (str,)}
+    config_free: ClassVar[tuple[str, ...]] = ("tags",)
+    package: ClassVar[str] = "mlflow"
+    extra: ClassVar[str] = "mlflow"
+    _client: MlflowClient  # of `begin`, which is called first
+
+    def __init__(self, settings: Config) -> None:
+        self._settings = settings
+        self._run_id = ""
+        self._env_step = 0
+
+    def begin(self, run: TrackedRun) -> str:
+        for name, value in {**_BOUNDS, "MLFLOW_ALLOW_FILE_STORE": "true"}.items():
+            os.environ.setdefault(name, value)
+        from mlflow import MlflowClient
+
+        cfg = self._settings
+        self._uri = cfg["uri"] or os.environ.get("MLFLOW_TRACKING_URI") or _default_uri()
+        self._client = client = MlflowClient(tracking_uri=self._uri)
+        if run.run_id is not None:
+            client.update_run(run.run_id, status="RUNNING")
+            self._run_id = run.run_id
+            return run.run_id
+        tags = {str(name): str(value) for name, value in cfg["tags"].items()}
+        made = client.create_run(self._experiment_id(), run_name=cfg["name"] or run.name, tags=tags)
+        self._run_id = str(made.info.run_id)
+        self._send_params(run.config)
+        return self._run_id
+
+    def _experiment_id(self) -> str:
+        from mlflow.exceptions import MlflowException
+
+        name, client = str(self._settings["experiment"]), self._client
+        found = client.get_experiment_by_name(name)
+        if found is not None:
+            return str(found.experiment_id)
+        try:
+            return str(client.create_experiment(name))
+        except MlflowException:  # another run made it meanwhile
+            found = client.get_experiment_by_name(name)
+            if found is None:
+                raise
+            return str(found.experiment_id)
+
+    def describe(self) -> str:
+        store = re.sub(r"//[^@/]*@", "//", self._uri or "the default store")  # no password in logs
+        return f"run {self._run_id} of experiment '{self._settings['experiment']}' at {store}"
+
+    def _send_params(self, config: Config) -> None:
+        from mlflow.entities import Param
+
+        params = (Param(_name(key), str(value)[:_LONGEST_PARAM]) for key, value in flattened(config))
+        for part in _parts(params, _MOST_PARAMS):
+            self._client.log_batch(self._run_id, params=part)
+
+    def send(self, reports: Sequence[Report]) -> None:
+        self._send((report["env_step"], values_of(report)) for report in reports)
+
+    def _send(self, values: Iterator[tuple[int, Mapping[str, float]]]) -> None:
+        from mlflow.entities import Metric
+
+        now_ms = int(time.time() * 1000)
+        metrics = []
+        for env_step, numbers in values:
+            self._env_step = max(self._env_step, env_step)
+            step = self._env_step if env_step < 0 else env_step
+            metrics += [Metric(_name(name), value, now_ms, step) for name, value in numbers.items()]
+        for part in _parts(iter(metrics), _MOST_METRICS):
+            self._client.log_batch(self._run_id, metrics=part)
+
+    def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
+        self._send(iter([(int(result.get("env_step", -1)), numbers_of(result))]))
+        for path in files:
+            self._client.log_artifact(self._run_id, str(path))
+        self._client.set_terminated(self._run_id, _STATUS[status])
+
+
+def flattened(config: Config, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (path.to.key, value) of every value of nested sections."""
+    for key, value in config.items():
+        here = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and value:
+            yield from flattened(value, here)
+        else:
+            yield here, value
+
+
+def _default_uri() -> str | None:
+    return None if importlib.util.find_spec("sqlalchemy") is not None else "mlruns"
+
+
+def _name(name: str) -> str:
+    """Return a name with the characters that MLflow takes."""
+    return _NOT_IN_NAMES.sub("_", name)
+
+
+def _parts(items: Iterator[T], size: int) -> Iterator[list[T]]:
+    while part := list(islice(items, size)):
+        yield part
+
+
+_EXIT_CODES = {"finished": 0, "interrupted": 255, "failed": 1}  # 255: how wandb marks a run as killed
+
+
+@TRACKER_REGISTRY.register("wandb")
+class WandbTracker:
+    """Tracker of wandb: curves over env steps, its config, its result, the learning curve and the video.
+
+    Offline its files lie in the run's folder, and `wandb sync` sends them later.
+    """
+
+    config: ClassVar[dict[str, Any]] = dict(
+        # Name of the project that the run belongs to.
+        project="ding_like",
+        # User or team that the project belongs to; None: your own.
+        entity=None,
+        # Name of the run; None: exp_name.
+        name=None,
+        # Name of a group of runs; None: no group.
+        group=None,
+        # Tags of the run, a list of words.
+        tags=[],
+        # "online", or "offline": written to the run's folder, to be sent later.
+        mode="online",
+        # Seconds that the run waits for the service at its start.
+        init_timeout_s=60.0,
+        # Seconds that the run waits at its end until everything is sent.
+        finish_s=60.0,
+        # Seconds between two batches of metrics.
+        every_s=5.0,
+    )
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"entity": (str,), "name": (str,), "group": (str,)}
+    package: ClassVar[str] = "wandb"
+    extra: ClassVar[str] = "wandb"
+    _run: Run  # of `begin`, which is called first
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Sequence[tuple[str, str]]:
+        """Return (key, what is wrong) for every value that wandb cannot use."""
+        if cfg["mode"] not in ("online", "offline"):
+            return [("mode", f"is {cfg['mode']!r}; expected 'online' or 'offline'")]
+        return []
+
+    def __init__(self, settings: Config) -> None:
+        self._settings = settings
+
+    def begin(self, run: TrackedRun) -> str:
+        import wandb
+        from wandb.errors import AuthenticationError, UsageError
+
+        cfg, run_id = self._settings, run.run_id or secrets.token_hex(4)
+        wandb.setup(wandb.Settings(silent=True))  # its messages would go into the run's console
+        try:
+            self._run = wandb.init(
+                project=cfg["project"],
+                entity=cfg["entity"],
+                name=cfg["name"] or run.name,
+                group=cfg["group"],
+                tags=list(cfg["tags"]),
+                mode=cfg["mode"],
+                id=run_id,
+                resume="allow",
+                dir=str(run.folder),
+                config=dict(run.config),
+                allow_val_change=True,
+                settings=wandb.Settings(
+                    silent=True,
+                    console="off",
+                    init_timeout=float(cfg["init_timeout_s"]),
+                    finish_timeout=float(cfg["finish_s"]),
+                ),
+            )
+        except (AuthenticationError, UsageError) as error:
+            raise TrackerRefusedError(f"{error} (or set trackers.wandb.mode=offline)") from error
+        self._run.define_metric("env_step")
+        self._run.define_metric("*", step_metric="env_step")
+        return run_id
+
+    def describe(self) -> str:
+        if self._settings["mode"] == "offline":
+            return f"run {self._run.id}, offline; send it later with  wandb sync {Path(self._run.dir).parent}"
+        return f"run {self._run.id}, {self._run.url}"
+
+    def send(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            steps = {name: report[name] for name in ("env_step", "train_iter") if report[name] >= 0}
+            self._run.log({**values_of(report), **steps})
+
+    def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
+        import wandb
+
+        self._run.summary.update(numbers_of(result))
+        for path in files:
+            if path.suffix == ".png":
+                self._run.log({path.stem: wandb.Image(str(path))})
+            elif path.suffix == ".gif":
+                self._run.log({path.stem: wandb.Video(str(path), format="gif")})
+            else:
+                self._run.save(str(path), base_path=str(path.parent), policy="now")
+        self._run.finish(exit_code=_EXIT_CODES[status])
+        wandb.teardown()  # the service process ends, too
