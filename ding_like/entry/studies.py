@@ -40,9 +40,9 @@ from ding_like.study.plan import PLAN_FILE, Param, StudyPlan, parse_params, read
 from ding_like.study.seeds import Failure, SeedRuns
 from ding_like.types import Section
 from ding_like.utils.files import FolderLock, RunFolder
-from ding_like.utils.imports import pip_line
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.processes import num_cores
+from ding_like.utils.registries import pip_line
 
 if TYPE_CHECKING:
     import optuna

@@ -5,15 +5,327 @@ Nothing is imported from the packages of the classes before: that is how levels 
 
 from __future__ import annotations
 
+import copy
+import difflib
 import importlib
 import importlib.util
 import inspect
+import logging
+import math
+import os
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+import re
+import site
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from ding_like.errors import RegistryError
-from ding_like.utils.imports import describe_error, did_you_mean, hint_of_missing, import_code, split_import_path
+from easydict import EasyDict
+
+from ding_like.errors import ConfigError, DingError, RegistryError, describe_error
+
+
+class Configurable:
+    """Class with the attribute `config`: defaults that are merged with the user's config."""
+
+    config: dict[str, Any] = {}
+
+    @classmethod
+    def default_config(cls) -> EasyDict:
+        """Return a copy of this class's defaults, with `cfg_type` naming the class."""
+        return EasyDict(copy.deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
+
+
+class Bounds(NamedTuple):
+    """Numbers from `low` to `high`, both among them; NaN is never one."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    is_above_low: bool = False  # `low` itself is too low
+    may_be_infinite: bool = False
+    also: tuple[float, ...] = ()  # numbers outside that mean something
+
+    def hold(self, value: object) -> bool:
+        """Return whether a setting may have a value; values that are no numbers are checked elsewhere."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value in self.also:
+            return True
+        if abs(value) == math.inf and not self.may_be_infinite:
+            return False
+        return (self.low < value if self.is_above_low else self.low <= value) and value <= self.high
+
+    @property
+    def types(self) -> tuple[type, ...]:
+        """Types of these numbers: those from 1 on are whole."""
+        return (int,) if self.low == 1 and not self.is_above_low else (int, float)
+
+    def __str__(self) -> str:
+        """Return the range as an error names it."""
+        also = "".join(f"{each:g}, or " for each in self.also)
+        if self.low == -math.inf:
+            return also + ("a number" if self.may_be_infinite else "a finite number")
+        if self.high == math.inf:
+            return also + (f"a number above {self.low:g}" if self.is_above_low else f"{self.low:g} or more")
+        if self.is_above_low:
+            return also + f"a number above {self.low:g} and at most {self.high:g}"
+        return also + f"a number from {self.low:g} to {self.high:g}"
+
+
+FROM_0 = Bounds(0)
+FROM_1 = Bounds(1)
+ABOVE_0 = Bounds(0, is_above_low=True)
+SHARE = Bounds(0, 1)
+SHARE_ABOVE_0 = Bounds(0, 1, is_above_low=True)
+FINITE = Bounds()
+ANY_NUMBER = Bounds(may_be_infinite=True)
+
+
+def declared(cls: type[object], name: str) -> dict[str, Any]:
+    """Return what a class declares by path under a name, `config_bounds` say, with what its base classes declare."""
+    merged: dict[str, Any] = {}
+    for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions
+        own = vars(base).get(name, {})
+        if isinstance(own, Mapping):
+            merged |= own
+    return merged
+
+
+_logger = logging.getLogger(__name__)
+
+# As in setup.py. Names have no hyphen and no underscore: an old pip changes those on one side of the comparison only.
+DISTRIBUTION = "ding-like"
+
+# Modules that are imported only where they are needed -> the extra that brings each.
+EXTRA_OF = {
+    "Box2D": "box2d",
+    "PIL": "viz",
+    "ale_py": "atari",
+    "cv2": "atari",
+    "dm_control": "dmc",
+    "envpool": "envpool",
+    "gunicorn": "server",
+    "gymnasium_robotics": "robotics",
+    "lz4": "ray",
+    "matplotlib": "viz",
+    "minigrid": "minigrid",
+    "mlflow": "mlflow",
+    "mpe2": "mpe",
+    "mujoco": "mujoco",
+    "openskill": "league",
+    "optuna": "tune",
+    "pettingzoo": "pettingzoo",
+    "pygame": "classic",
+    "ray": "ray",
+    "shimmy": "dmc",
+    "wandb": "wandb",
+    "sklearn": "imageclassification",
+    "zmq": "seed",
+}
+
+# "module:Class", "file.py:Class", "module:EnvId-v0"; no "cuda:0", no URL, no "import:..." of config/tree.py.
+_IMPORT_PATH = re.compile(r"(?!import:)((?:[A-Za-z]:[\\/])?[^:]+):(?!\d+$)(\w[\w./-]*)")
+# Files that were run here, by their real path.
+_modules: dict[Path, ModuleType] = {}
+
+
+def lazy_export(
+    package: str, home_of: Mapping[str, str], name: str, *, instead: Mapping[str, str] | None = None
+) -> Any:
+    """Return what `package` exports as `name`, from its home: a module, or "module:name" if its name there differs.
+
+    `instead` are names of DI-engine that do not exist here, with what to
+    use in their place: they raise ImportError, as `from package import name` would hide the text of any other error.
+    Raises AttributeError for a name that is in neither.
+    """
+    if name in home_of:
+        module, _, own_name = home_of[name].partition(":")
+        return getattr(importlib.import_module(module), own_name or name)
+    if instead and name in instead:
+        raise ImportError(f"{package} has no {name}: {instead[name]}", name=package)
+    exported = f"; it exports {', '.join(home_of)}" if home_of else ""
+    raise AttributeError(f"module '{package}' has no attribute '{name}'{exported}")
+
+
+def lazy_exports(
+    package: str, home_of: Mapping[str, str], *, instead: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package that exports by `lazy_export`."""
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home_of})
+
+    return lambda name: lazy_export(package, home_of, name, instead=instead), names
+
+
+def install_hint(error: BaseException) -> str:
+    """Return "; install it with: ..." for the module that an ImportError, or its cause, lacks; else ""."""
+    cause: BaseException | None = error
+    while cause is not None:
+        extra = EXTRA_OF.get((getattr(cause, "name", None) or "").partition(".")[0])
+        if extra is not None:
+            return f"; install it with: {pip_line(extra)}"
+        cause = cause.__cause__ or cause.__context__
+    return ""
+
+
+def pip_line(extra: str, *, options: str = "") -> str:
+    """Return the command that installs an extra; `options` are of pip, such as --force-reinstall."""
+    return f'pip install {options + " " if options else ""}"{DISTRIBUTION}[{extra}]"'
+
+
+def run_file(file: Path) -> ModuleType:
+    """Run a Python file as a module of its own, and append its folder to `sys.path`.
+
+    Raises ConfigError with file and line for what it raises.
+    """
+    module = ModuleType(f"config_file_{file.stem}")
+    module.__file__ = str(file)
+    _add_folder(file.resolve().parent)
+    # Classes that a file defines look for their module by name (dataclasses, pickle, inspect).
+    sys.modules[module.__name__] = module
+    try:
+        with ding_imports(file.name):
+            exec(compile(file.read_bytes(), str(file), "exec"), module.__dict__)
+    except SyntaxError as error:
+        raise ConfigError(f"{file}, line {error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:  # a file may raise anything
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        where = f", line {lines[-1]}" if lines else ""
+        raise ConfigError(f"{file}{where}: {type(error).__name__}: {error}") from error
+    _modules[file.resolve()] = module
+    return module
+
+
+def _add_folder(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def split_import_path(text: str) -> tuple[str, str] | None:
+    """Return (module, name) of an import path, None for any other text."""
+    match = _IMPORT_PATH.fullmatch(text)
+    return None if match is None else (match[1], match[2])
+
+
+def import_code(name: str) -> ModuleType | None:
+    """Import what a name of `import_names` stands for; None for a folder, whose modules can be imported from now on.
+
+    A file that was run in this process, such as a config, is not run again. Raises ImportError, and ConfigError with
+    file and line for other errors of the code.
+    """
+    path = Path(name)
+    if name.endswith(".py"):
+        if not path.is_file():
+            raise ImportError(f"there is no file {path.absolute()}")
+        return _modules.get(path.resolve()) or run_file(path)
+    if path.is_absolute():
+        if not path.is_dir():
+            raise ImportError(f"there is no folder {path}")
+        _add_folder(path)
+        return None
+    try:
+        with ding_imports(name):
+            return importlib.import_module(name)
+    except (ImportError, DingError):
+        raise
+    except SyntaxError as error:
+        at = f"{error.filename}, line {error.lineno}"
+        raise ConfigError(f"module '{name}' cannot be imported: {at}: {error.msg}") from error
+    except Exception as error:  # a module may raise anything
+        raise ConfigError(f"module '{name}' cannot be imported: {describe_error(error)}") from error
+
+
+def is_imported(name: str) -> bool:
+    """Return whether `import_code(name)` would run no code, as it has run in this process already."""
+    path = Path(name)
+    if name.endswith(".py"):
+        return path.resolve() in _modules
+    return name in (sys.path if path.is_absolute() else sys.modules)
+
+
+def hint_of_missing(module: str) -> str:
+    """Return modules of a name like that of a missing one, and the folders where Python looked for it.
+
+    Those are the folders of `sys.path` that hold no installed modules.
+    """
+    installed = {*site.getsitepackages(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    installed |= {str(Path(folder) / "lib-dynload") for folder in list(installed)}
+    searched = dict.fromkeys(os.path.abspath(folder) for folder in sys.path if not folder.endswith(".zip"))
+    folders = [folder for folder in searched if folder not in installed and os.path.isdir(folder)]
+    found = [each for folder in folders for each in _modules_in(Path(folder))]
+    return f"{did_you_mean(module.partition('.')[0], found)} (python looked in {', '.join(folders)})"
+
+
+def _modules_in(folder: Path) -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.suffix == ".py" and entry.stem.isidentifier():
+            yield entry.stem
+        elif entry.name.isidentifier() and (entry / "__init__.py").is_file():
+            yield entry.name
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return "; did you mean 'a' or 'b'?" of the known names that are like one; "" if there are none."""
+    close = difflib.get_close_matches(name, known, n=3)
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+
+
+class _DingImports(MetaPathFinder, Loader):
+    """Finder of `ding.x` in `ding_like.x`, with the names that were imported."""
+
+    def __init__(self) -> None:
+        self.served: list[str] = []
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return a spec of any module of DI-engine, and of no other."""
+        return ModuleSpec(fullname, self, is_package=True) if fullname.split(".")[0] == "ding" else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Let the import system make a module, which `exec_module` replaces by ours."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Replace the module that is imported by ours. Raises ImportError if we have none of that name."""
+        name = module.__name__
+        own = "ding_like" + name.removeprefix("ding")
+        try:
+            sys.modules[name] = importlib.import_module(own)
+        except ModuleNotFoundError as error:
+            if not f"{own}.".startswith(f"{error.name}."):
+                raise
+            text = f"DI-engine's {name} would be {own} here, which does not exist"
+            raise ModuleNotFoundError(text, name=name) from error
+        self.served.append(name)
+
+
+@contextmanager
+def ding_imports(source: str) -> Iterator[None]:
+    """Import `ding_like` for `ding` while the block runs, unless DI-engine is installed; log that `source` imports it.
+
+    Config files and env modules written for DI-engine import its names at the top. Afterwards there is no `ding` again.
+    """
+    if "ding" in sys.modules or importlib.util.find_spec("ding") is not None:
+        yield
+        return
+    finder = _DingImports()
+    # Before the others, which would find ding.x in the folder of ding_like and import it a second time.
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        for name in finder.served:
+            sys.modules.pop(name, None)
+        if finder.served:
+            _logger.info("%s imports %s: it gets ding_like's; import that in its place", source, finder.served[-1])
+
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -34,7 +346,7 @@ class Registry(Generic[T]):
 
     An unknown name is looked for in three places: the modules in `import_names`, the module that `modules` gives for
     it, and the module of that name in the home package (or the home module itself, if home is no package). A name
-    "module:Class" is an import path, and its class need not be registered. Modules may be files: `utils/imports.py`.
+    "module:Class" is an import path, and its class need not be registered. Modules may be files: `utils/registries.py`.
     """
 
     def __init__(self, name: str, home: str, *, modules: Mapping[str, str] | None = None) -> None:
@@ -323,8 +635,8 @@ COMM_COLLECTOR_REGISTRY = _new("comm_collector", _PARALLEL, flask_fs=_COLLECTORS
 WEIGHT_UPDATER_REGISTRY = _new("weight_updater", "comm.weight_updater")
 RANK_COLLECTOR_REGISTRY = _new("rank_collector", "pipeline.ranks", rank="pipeline.ranks")
 COORDINATOR_REGISTRY = _new("coordinator", _PARALLEL, flask_fs=f"{_PARALLEL}.coordinator")
-LEAGUE_REGISTRY = _new("league", "league.league")
-PLAYER_REGISTRY = _new("player", "league.player")
+LEAGUE_REGISTRY = _new("league", "league")
+PLAYER_REGISTRY = _new("player", "league")
 TRACKER_REGISTRY = _new("tracker", "utils.trackers")
 
 # Names of DI-engine and of some of its configs.

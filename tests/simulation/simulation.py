@@ -20,7 +20,7 @@ from ding_like.errors import CheckpointError, CommError
 from ding_like.pipeline.parallel import comm_collector, comm_learner, coordinator
 from ding_like.pipeline.parallel.core import state
 from ding_like.pipeline.parallel.settings import read_system
-from ding_like.utils import files, run_folder
+from ding_like.utils import files
 from tests.simulation import stand_ins
 from tests.simulation.audit import Audit
 from tests.simulation.disk import Connection, Disks
@@ -164,7 +164,7 @@ class Simulation:
         patches.set(files, "open", self.disks.open)
         patches.set(client, "requests", self.network.requests())
         patches.set(client, "_MEMORY", self._folder)
-        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, run_folder.FolderLock):
+        for cls in (coordinator.Coordinator, comm_learner.FlaskFileSystemLearner, files.FolderLock):
             patches.wrap(cls, "__init__", self._keep)
 
     def _keep(self, init: Any) -> Any:
@@ -234,7 +234,7 @@ class Simulation:
         for each in process.kept:
             if isinstance(each, Connection):
                 each.drop()
-            elif isinstance(each, run_folder.FolderLock):
+            elif isinstance(each, files.FolderLock):
                 if hasattr(each, "_descriptors"):
                     each.close()
             else:

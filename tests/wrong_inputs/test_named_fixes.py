@@ -14,15 +14,13 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from ding_like.utils.imports import EXTRA_OF, install_hint, pip_line
 
 from ding_like.config.schema import ENV_TEMPLATE, PARTS, TOP_TEMPLATE, class_defaults
 from ding_like.config.tree import join, leaves
 from ding_like.entry import cli
 from ding_like.pipeline.parallel.settings import SystemConfig
 from ding_like.pipeline.settings import RankSettings, RaySettings, SeedSettings
-from ding_like.utils.bounds import declared
-from ding_like.utils.registries import TRACKER_REGISTRY
+from ding_like.utils.registries import EXTRA_OF, TRACKER_REGISTRY, declared, install_hint, pip_line
 from tests.wrong_inputs.messages import ROOT, Text, calls_of, commands, texts
 
 
