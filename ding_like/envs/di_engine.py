@@ -190,7 +190,9 @@ class BaseEnvManager:
         if others:
             self.array_manager.reset(np.array(others), options=options)
 
-    launch = reset
+    def launch(self, reset_param: ResetParam | None = None) -> None:
+        """Reset every env for the first time."""
+        self.reset(reset_param)
 
     def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
         """Seed the next resets: env i from `seed + i`, or from its own number of a list or dict."""

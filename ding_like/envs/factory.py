@@ -35,7 +35,7 @@ def make_env(cfg: Config) -> AnyEnv:
     """Make one environment.
 
     A registered class and a BaseEnv are given the env config; a class by import path is given `cfg.kwargs`. Hybrid
-    actions are rows: see `envs/hybrid.py`.
+    actions are rows: see `HybridRows`.
     """
     make = env_class(cfg)
     if ":" in cfg.get("type", "gymnasium"):

@@ -225,7 +225,9 @@ def _register(package: str, extra: str, env_id: str) -> None:
             if package == "gymnasium_robotics":
                 _let_robotics_run()
     except ImportError as error:
-        raise EnvError(f"env '{env_id}' needs the package {package}; install it with: {pip_line(extra)}") from error
+        # A package may lack one of its own, such as mujoco: the error names it.
+        missing = error.name or package
+        raise EnvError(f"env '{env_id}' needs the package {missing}; install it with: {pip_line(extra)}") from error
 
 
 def _let_robotics_run() -> None:
