@@ -17,7 +17,7 @@ import pytest
 
 import ding_like
 from ding_like.agent.description import AGENT_FILE, describe_agent, read_description, write_description
-from ding_like.agent.wrappers import FedEnv
+from ding_like.agent.wrappers import FedEnv, describe_wrappers
 from ding_like.config import read_saved_config
 from ding_like.config.tree import literal
 from ding_like.data.rows import adapt_collect_mode
@@ -408,6 +408,15 @@ def test_a_wrapper_is_applied_without_its_env_only_where_that_works(cls: Any, ne
     if cls is Doubled:
         moves = evaluate(run, path)[:EPISODE]
         assert [agent.act(obs) for obs, _ in moves] == [action for _, action in moves]
+
+
+def test_a_wrapper_around_observations_that_are_no_arrays_needs_the_env() -> None:
+    space = gymnasium.spaces.Dict({"mission": gymnasium.spaces.Text(8), "size": gymnasium.spaces.Box(0, 1, (2,))})
+    env = FedEnv(space, gymnasium.spaces.Discrete(2))
+
+    _, (layer,) = describe_wrappers(env, [dict(type="FilterObservation", filter_keys=["size"])])
+
+    assert layer.needs == "env" and layer.why is not None and "which are not sent" in layer.why
 
 
 def test_wrappers_that_need_the_env_are_put_around_it_with_their_statistics(tmp_path: Path) -> None:

@@ -224,3 +224,13 @@ def test_recording_twice_is_refused(tmp_path: Any) -> None:
 
     with pytest.raises(EnvError, match="recorded already"):
         env.enable_save_replay(str(tmp_path))
+
+
+def test_random_actions_repeat_after_a_seed() -> None:
+    env, drawn = DingEnvWrapper(gymnasium.make("Pendulum-v1")), []
+    for seed in (3, 3, 4):
+        env.seed(seed)
+        drawn.append([np.asarray(env.random_action()).tolist() for _ in range(4)])
+    env.close()
+
+    assert drawn[0] == drawn[1] != drawn[2]

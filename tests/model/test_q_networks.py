@@ -54,6 +54,16 @@ def test_default_network_for_vectors_has_two_streams_as_wide_as_the_encoder_outp
     assert linear_shapes(DQN(4, 2)) == [(4, 128), (128, 128), (128, 64), *streams]
 
 
+@pytest.mark.parametrize(("network", "is_dueling"), [(DQN, True), (C51DQN, False), (RainbowDQN, True)])
+def test_by_default_the_head_of_a_network_is_that_of_its_paper(network: Any, is_dueling: bool) -> None:
+    plain, same, other = (
+        [name for name, _ in network([4], 2, **given).named_parameters()]
+        for given in ({}, {"dueling": is_dueling}, {"dueling": not is_dueling})
+    )
+
+    assert plain == same != other
+
+
 def test_without_dueling_and_head_layers_it_is_a_plain_mlp():
     model = DQN([4], 2, [128, 128, 64], dueling=False, head_layer_num=0)
 
