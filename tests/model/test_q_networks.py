@@ -18,7 +18,7 @@ from ding_like.model import DQN, init_orthogonal
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import DiscreteHead, DuelingHead, NoisyLinear, factor_noise
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate, numpy_forward
-from ding_like.model.q_networks import C51DQN, DRQN, QRDQN, RainbowDQN
+from ding_like.model.q_networks import C51DQN, DRQN, IQN, QRDQN, RainbowDQN
 from ding_like.utils.registries import MODEL_REGISTRY
 
 
@@ -54,7 +54,9 @@ def test_default_network_for_vectors_has_two_streams_as_wide_as_the_encoder_outp
     assert linear_shapes(DQN(4, 2)) == [(4, 128), (128, 128), (128, 64), *streams]
 
 
-@pytest.mark.parametrize(("network", "is_dueling"), [(DQN, True), (C51DQN, False), (RainbowDQN, True)])
+@pytest.mark.parametrize(
+    ("network", "is_dueling"), [(DQN, True), (C51DQN, False), (QRDQN, False), (IQN, False), (RainbowDQN, True)]
+)
 def test_by_default_the_head_of_a_network_is_that_of_its_paper(network: Any, is_dueling: bool) -> None:
     plain, same, other = (
         [name for name, _ in network([4], 2, **given).named_parameters()]
