@@ -11,17 +11,9 @@ import numpy as np
 from ding_like.config.tree import deep_merge
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Config, State
+from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds, Configurable
 from ding_like.utils.files import atomic_write
-from ding_like.utils.registries import (
-    FROM_0,
-    FROM_1,
-    LEAGUE_REGISTRY,
-    PLAYER_REGISTRY,
-    SHARE_ABOVE_0,
-    Bounds,
-    Configurable,
-    pip_line,
-)
+from ding_like.utils.registries import LEAGUE_REGISTRY, PLAYER_REGISTRY, pip_line
 from ding_like.utils.seeding import rng_state, set_rng_state
 
 _ELO_START, _ELO_K, _ELO_SCALE = 1000.0, 32.0, 400.0

@@ -18,8 +18,8 @@ from ding_like.config.schema import PARTS, Checker, Schema, build_schema, contra
 from ding_like.config.tree import FrozenConfig, Tree, deep_merge, get_path, literal, set_path, to_plain
 from ding_like.errors import ConfigError
 from ding_like.types import Config
+from ding_like.utils.bounds import FROM_0
 from ding_like.utils.files import RunFolder, fresh_names, make_folder, when_there_is_room
-from ding_like.utils.registries import FROM_0
 
 _logger = logging.getLogger(__name__)
 

@@ -32,7 +32,8 @@ from ding_like.config.tree import (
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.types import Config
 from ding_like.utils import registries
-from ding_like.utils.registries import ABOVE_0, ANY_NUMBER, FROM_0, FROM_1, Bounds, Registry, declared
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FROM_0, FROM_1, Bounds, declared
+from ding_like.utils.registries import Registry
 
 
 class Part(NamedTuple):

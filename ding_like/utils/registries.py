@@ -5,13 +5,11 @@ Nothing is imported from the packages of the classes before: that is how levels 
 
 from __future__ import annotations
 
-import copy
 import difflib
 import importlib
 import importlib.util
 import inspect
 import logging
-import math
 import os
 import pkgutil
 import re
@@ -27,74 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from easydict import EasyDict
-
 from ding_like.errors import ConfigError, DingError, RegistryError, describe_error
-
-
-class Configurable:
-    """Class with the attribute `config`: defaults that are merged with the user's config."""
-
-    config: dict[str, Any] = {}
-
-    @classmethod
-    def default_config(cls) -> EasyDict:
-        """Return a copy of this class's defaults, with `cfg_type` naming the class."""
-        return EasyDict(copy.deepcopy(cls.config), cfg_type=f"{cls.__name__}Dict")
-
-
-class Bounds(NamedTuple):
-    """Numbers from `low` to `high`, both among them; NaN is never one."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    is_above_low: bool = False  # `low` itself is too low
-    may_be_infinite: bool = False
-    also: tuple[float, ...] = ()  # numbers outside that mean something
-
-    def hold(self, value: object) -> bool:
-        """Return whether a setting may have a value; values that are no numbers are checked elsewhere."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value in self.also:
-            return True
-        if abs(value) == math.inf and not self.may_be_infinite:
-            return False
-        return (self.low < value if self.is_above_low else self.low <= value) and value <= self.high
-
-    @property
-    def types(self) -> tuple[type, ...]:
-        """Types of these numbers: those from 1 on are whole."""
-        return (int,) if self.low == 1 and not self.is_above_low else (int, float)
-
-    def __str__(self) -> str:
-        """Return the range as an error names it."""
-        also = "".join(f"{each:g}, or " for each in self.also)
-        if self.low == -math.inf:
-            return also + ("a number" if self.may_be_infinite else "a finite number")
-        if self.high == math.inf:
-            return also + (f"a number above {self.low:g}" if self.is_above_low else f"{self.low:g} or more")
-        if self.is_above_low:
-            return also + f"a number above {self.low:g} and at most {self.high:g}"
-        return also + f"a number from {self.low:g} to {self.high:g}"
-
-
-FROM_0 = Bounds(0)
-FROM_1 = Bounds(1)
-ABOVE_0 = Bounds(0, is_above_low=True)
-SHARE = Bounds(0, 1)
-SHARE_ABOVE_0 = Bounds(0, 1, is_above_low=True)
-FINITE = Bounds()
-ANY_NUMBER = Bounds(may_be_infinite=True)
-
-
-def declared(cls: type[object], name: str) -> dict[str, Any]:
-    """Return what a class declares by path under a name, `config_bounds` say, with what its base classes declare."""
-    merged: dict[str, Any] = {}
-    for base in reversed(getattr(cls, "__mro__", (cls,))):  # a registry may hold functions
-        own = vars(base).get(name, {})
-        if isinstance(own, Mapping):
-            merged |= own
-    return merged
-
 
 _logger = logging.getLogger(__name__)
 

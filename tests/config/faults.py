@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ding_like.config.tree import get_path
-from ding_like.utils.registries import declared
+from ding_like.utils.bounds import declared
 
 
 def faults(cls: Any, cfg: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from ding_like.config import compile_config
 from ding_like.config.schema import ENV_BOUNDS, ENV_TEMPLATE, PARTS, TOP_BOUNDS, TOP_TEMPLATE, class_defaults
 from ding_like.config.tree import leaves
 from ding_like.errors import ConfigError
-from ding_like.utils.registries import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, declared
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, declared
 from ding_like.worker.replay_buffer.presets import PresetBuffer
 
 

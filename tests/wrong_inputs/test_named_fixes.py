@@ -20,7 +20,8 @@ from ding_like.config.tree import join, leaves
 from ding_like.entry import cli
 from ding_like.pipeline.parallel.settings import SystemConfig
 from ding_like.pipeline.settings import RankSettings, RaySettings, SeedSettings
-from ding_like.utils.registries import EXTRA_OF, TRACKER_REGISTRY, declared, install_hint, pip_line
+from ding_like.utils.bounds import declared
+from ding_like.utils.registries import EXTRA_OF, TRACKER_REGISTRY, install_hint, pip_line
 from tests.wrong_inputs.messages import ROOT, Text, calls_of, commands, texts
 
 
