@@ -1,4 +1,4 @@
-"""Space of hybrid actions: a discrete choice with its parameters, in one row of numbers."""
+"""Spaces as JSON, and the space of hybrid actions: a discrete choice with its parameters, in one row of numbers."""
 
 from __future__ import annotations
 
