@@ -8,7 +8,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple
 
@@ -18,7 +19,7 @@ from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.data.segment_file import is_column_file, load_columns, save_columns
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
-from ding_like.types import Array, Config, Report, SampleUnit, State
+from ding_like.types import Config, Report, SampleUnit, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.log import build_logger, close_logger
@@ -36,6 +37,7 @@ from ding_like.worker.replay_buffer.storage import (
     Rows,
     StorageT,
     StreamStorage,
+    arrays_of,
     rows_of_dump,
 )
 
@@ -43,6 +45,7 @@ _LEFT_AFTER_WINDOW = 0.01
 _SLACK = 0.1  # rows: those of a request have not faded yet, and would not pass exactly at a limit
 
 
+@dataclass
 class RateLimiter:
     """Limit on the number of pushed rows per sampled row: from `min_ratio` to `max_ratio`.
 
@@ -50,19 +53,17 @@ class RateLimiter:
     Counts fade to 1 % in `window_s`: only the recent past matters. Before the first sample everything may pass.
     """
 
-    def __init__(
-        self, min_ratio: float, max_ratio: float, window_s: float, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        if not 0 <= min_ratio <= max_ratio:
-            raise ConfigError(
-                f"push_sample_rate_limit has min {min_ratio} and max {max_ratio}, expected 0 <= min <= max."
-            )
-        if not window_s > 0:
-            raise ConfigError(f"thruput_controller.window_seconds is {window_s}, expected more than 0.")
-        self._min_ratio = min_ratio
-        self._max_ratio = max_ratio
-        self._window_s = window_s
-        self._clock = clock
+    min_ratio: float
+    max_ratio: float
+    window_s: float
+    clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+
+    def __post_init__(self) -> None:
+        low, high = self.min_ratio, self.max_ratio
+        if not 0 <= low <= high:
+            raise ConfigError(f"push_sample_rate_limit has min {low} and max {high}, expected 0 <= min <= max.")
+        if not self.window_s > 0:
+            raise ConfigError(f"thruput_controller.window_seconds is {self.window_s}, expected more than 0.")
         self.clear()
 
     @classmethod
@@ -79,7 +80,7 @@ class RateLimiter:
         together than one push and one sample would stop both for good.
         """
         self._fade()
-        is_below = self._pushed + rows <= self._max_ratio * self._sampled + _SLACK
+        is_below = self._pushed + rows <= self.max_ratio * self._sampled + _SLACK
         return self._sampled == 0 or is_below or not self._is_enough_for(self._last_size)
 
     def may_sample(self, rows: int = 1) -> bool:
@@ -89,7 +90,7 @@ class RateLimiter:
         return self._sampled == 0 or self._is_enough_for(rows)
 
     def _is_enough_for(self, rows: int) -> bool:
-        return self._pushed + _SLACK >= self._min_ratio * (self._sampled + rows)
+        return self._pushed + _SLACK >= self.min_ratio * (self._sampled + rows)
 
     def add(self, *, pushed: int = 0, sampled: int = 0) -> None:
         """Count rows."""
@@ -100,7 +101,7 @@ class RateLimiter:
     def clear(self) -> None:
         """Reset the counts."""
         self._pushed = self._sampled = 0.0
-        self._since = self._clock()
+        self._since = self.clock()
         self._last_size = 1  # of the samples that were asked for
 
     def state_dict(self) -> State:
@@ -116,43 +117,23 @@ class RateLimiter:
     def __str__(self) -> str:
         return (
             f"lately {self._pushed:.1f} rows pushed for {self._sampled:.1f} sampled, "
-            f"the ratio shall be from {self._min_ratio:g} to {self._max_ratio:g}"
+            f"the ratio shall be from {self.min_ratio:g} to {self.max_ratio:g}"
         )
 
     def _fade(self) -> None:
-        now = self._clock()
-        left = _LEFT_AFTER_WINDOW ** ((now - self._since) / self._window_s)
+        now = self.clock()
+        left = _LEFT_AFTER_WINDOW ** ((now - self._since) / self.window_s)
         self._since = now
         self._pushed *= left
         self._sampled *= left
 
 
-class ThroughputMeter:
-    """Sums of rows over windows of at least `seconds`."""
-
-    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._interval = Interval(seconds, clock=clock)
-        self._sums = {"pushed_in": 0.0, "sampled_out": 0.0, "removed": 0.0}
-
-    def add(self, **rows: int) -> dict[str, float] | None:
-        """Count `pushed_in`, `sampled_out` or `removed` rows; return sums and length of the window once it is over."""
-        for name, number in rows.items():
-            self._sums[name] += number
-        passed_s = self._interval.pass_s()
-        if not passed_s:
-            return None
-        sums = {**self._sums, "window_s": passed_s}
-        self._sums = dict.fromkeys(self._sums, 0.0)
-        return sums
-
-
 class UsedDataRemover:
     """Files of the rows of a buffer, which are deleted when their rows are overwritten or cleared."""
 
-    def __init__(self, capacity: int, logger: logging.Logger) -> None:
-        self._capacity = capacity
+    def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
-        self._paths: deque[str] = deque()  # of the rows in the buffer, oldest first
+        self.paths: deque[str] = deque()  # of the rows in the buffer, oldest first
 
     @staticmethod
     def paths_of(data: Rows) -> list[str]:
@@ -165,28 +146,16 @@ class UsedDataRemover:
                 )
         return [item["data_id"] for item in data]
 
-    def add(self, paths: Iterable[str]) -> None:
-        """Add the files of rows that were pushed, and delete those of rows that they overwrote."""
-        self._paths.extend(paths)
-        while len(self._paths) > self._capacity:
-            self._delete(self._paths.popleft())
-
-    def clear(self) -> None:
-        """Delete the files of all rows."""
-        while self._paths:
-            self._delete(self._paths.popleft())
-
-    def forget(self) -> None:
-        """Stop tracking all files, without deleting them."""
-        self._paths.clear()
-
-    def _delete(self, path: str) -> None:
-        try:
-            os.remove(path)
-        except FileNotFoundError:
-            pass  # it was deleted by another process
-        except OSError as error:
-            self._logger.warning("used data %s cannot be deleted: %s", path, error)
+    def delete(self, *, all_but: int = 0) -> None:
+        """Delete the files of all rows but the newest."""
+        while len(self.paths) > all_but:
+            path = self.paths.popleft()
+            try:
+                os.remove(path)
+            except FileNotFoundError:
+                pass  # it was deleted by another process
+            except OSError as error:
+                self._logger.warning("used data %s cannot be deleted: %s", path, error)
 
 
 class IBuffer(Configurable, ABC):
@@ -259,12 +228,13 @@ class Store(ABC, Generic[StorageT]):
         self.capacity = capacity
         self.storage: StorageT | None = None
 
-    @abstractmethod
     def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
         """Return what was pushed as one item for each place. Raises SchemaError for what can never fit.
 
         `as_objects` keeps what would stack to columns as it is.
         """
+        batch = None if as_objects or self._has_objects else as_batch(data)
+        return self._objects(data) if batch is None else batch
 
     @abstractmethod
     def make(self, rows: Rows) -> StorageT:
@@ -285,8 +255,7 @@ class Store(ABC, Generic[StorageT]):
 
     def dump(self) -> Dump:
         """Return all data in fresh memory."""
-        data = [] if self.storage is None else self.storage.dump()
-        return dict(data.columns) if isinstance(data, TransitionBatch) else list(data)
+        return [] if self.storage is None else self.storage.dump()
 
     def parts_of(self, dump: Dump) -> Iterator[Pushed]:
         """Yield the data to push, in order, to restore a dump."""
@@ -306,12 +275,16 @@ class Store(ABC, Generic[StorageT]):
     def end_load(self, state: State) -> None:
         """Restore what `state_dict` returned; the data are back already."""
 
-    def _objects(self, data: Pushed, kept: Schema | None) -> list[Any]:
-        """Return data that does not stack as a list. Raises SchemaError where columns are `kept`."""
+    @property
+    def _has_objects(self) -> bool:
+        return self.storage is not None and self.storage.schema is None
+
+    def _objects(self, data: Pushed) -> list[Any]:
+        """Return data that does not stack as a list. Raises SchemaError where columns are kept."""
         rows: list[Any] = data if isinstance(data, list) else [data]
-        if rows and kept is not None:
+        if rows and self.storage is not None and self.storage.schema is not None:
             raise SchemaError(
-                f"the buffer holds columns ({', '.join(kept)}) and was pushed {type(rows[0]).__name__} "
+                f"the buffer holds columns ({', '.join(self.storage.schema)}) and was pushed {type(rows[0]).__name__} "
                 "data that does not stack to such. Give all rows equal keys and shapes, or clear the buffer first."
             )
         return data.to_list() if isinstance(data, TransitionBatch) else rows
@@ -324,34 +297,21 @@ class RowStore(Store[RingStorage]):
         super().__init__(capacity)
         self._frame_stack = frame_stack
 
-    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
-        storage = self.storage
-        is_of_objects = isinstance(storage, ObjectStorage)
-        if not as_objects and not is_of_objects:
-            batch = as_batch(data)
-            if batch is not None:
-                return batch
-        return self._objects(data, storage.schema if isinstance(storage, ColumnStorage) else None)
-
     def make(self, rows: Rows) -> RingStorage:
         if not isinstance(rows, TransitionBatch):
             return ObjectStorage(self.capacity)
-        schema = _schema_of(rows)
+        schema = Schema.of(arrays_of(rows))
         if self._frame_stack > 0:
             return FrameStorage(self.capacity, schema, self._frame_stack)
         return ColumnStorage(self.capacity, schema)
 
-    def dump(self) -> Dump:
-        return dict(self.storage.dump_frames()) if isinstance(self.storage, FrameStorage) else super().dump()
-
     def parts_of(self, dump: Dump) -> Iterator[Pushed]:
-        frames = rows_of_dump(dump) if isinstance(dump, dict) else None
-        if frames is not None:
-            yield from frames
+        if isinstance(dump, dict):
+            yield from rows_of_dump(dump)
             return
-        if isinstance(dump, list) and dump and self.storage is None:
-            self.storage = self.make(dump)  # what was objects stays so, even if it stacks
-        yield from super().parts_of(dump)
+        if dump and self.storage is None:
+            self.storage = ObjectStorage(self.capacity)  # what was objects stays so, even if it stacks
+        yield dump
 
     def end_load(self, state: State) -> None:
         """Bring each row back to its place, where a sampler identifies rows by it."""
@@ -360,7 +320,7 @@ class RowStore(Store[RingStorage]):
             return
         first_place = state["first_place"] % storage.capacity
         if (storage.next_row - storage.count) % storage.capacity != first_place:
-            rows = storage.dump()
+            rows = storage.gather(storage.all_places())
             storage.next_row, storage.count = first_place, 0
             storage.append(rows)
 
@@ -379,21 +339,18 @@ class StreamStore(Store[StreamStorage]):
         self._may_widen = num_streams is None
         self._needed = tuple(needed)
 
-    def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
-        batch = None if as_objects else as_batch(data)
-        return self._objects(data, None if self.storage is None else self.storage.schema) if batch is None else batch
-
     def make(self, rows: Rows) -> StreamStorage:
         if not isinstance(rows, TransitionBatch):
             raise SchemaError(
                 "a sequence buffer keeps rows that stack to columns; give all rows equal keys and shapes, or use "
                 "type='episode' for ragged data."
             )
-        schema = _schema_of(rows)
+        columns = arrays_of(rows)
+        schema = Schema.of(columns)
         missing = [name for name in self._needed if name not in schema]
         if missing:
             raise SchemaError(f"initial_columns {', '.join(missing)} are not among the rows' {', '.join(schema)}.")
-        num_streams = self._num_streams or int(StreamStorage.streams_of(_arrays(rows)).max()) + 1
+        num_streams = self._num_streams or int(StreamStorage.streams_of(columns).max()) + 1
         return StreamStorage(self.capacity, schema, num_streams, may_widen=self._may_widen)
 
     def cut(self) -> None:
@@ -410,14 +367,6 @@ class StreamStore(Store[StreamStorage]):
     def end_load(self, state: State) -> None:
         if self.storage is not None and "serials" in state:
             self.storage.load_state_dict(state)
-
-
-def _arrays(rows: TransitionBatch) -> Mapping[str, Array]:
-    return {name: np.asarray(column) for name, column in rows.columns.items()}  # they may be tensors
-
-
-def _schema_of(rows: TransitionBatch) -> Schema:
-    return Schema.of(_arrays(rows))
 
 
 class ReplayBuffer(IBuffer):
@@ -451,8 +400,9 @@ class ReplayBuffer(IBuffer):
         self._rng = make_rng(0, instance_name) if rng is None else rng
         self._push_count = 0
         self._lock = threading.Lock()
-        self._remover = UsedDataRemover(store.capacity, self._logger) if tracks_used_data else None
-        self._meter = ThroughputMeter(report_every_s)
+        self._remover = UsedDataRemover(self._logger) if tracks_used_data else None
+        self._reports = Interval(report_every_s)
+        self._sums = dict.fromkeys(("pushed_in", "sampled_out", "removed"), 0.0)
         self._refusals, self._drops = (Interval(report_every_s, starts_due=True) for _ in range(2))
         self._env_step = 0
         self._train_iter = 0
@@ -484,9 +434,7 @@ class ReplayBuffer(IBuffer):
                 return
             num_rows, removed = self._append(data)
         self._env_step = cur_collector_envstep
-        sums = self._meter.add(pushed_in=num_rows, removed=removed)
-        if sums is not None:
-            self._report(sums)
+        self._count(pushed_in=num_rows, removed=removed)
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -521,9 +469,7 @@ class ReplayBuffer(IBuffer):
         self._train_iter = train_iter
         if averages is not None:
             self._log_values("sampled rows: ", averages)
-        sums = self._meter.add(sampled_out=size)
-        if sums is not None:
-            self._report(sums)
+        self._count(sampled_out=size)
         return data
 
     def update(self, info: Report) -> None:
@@ -553,7 +499,7 @@ class ReplayBuffer(IBuffer):
                 self._push_count = 0
             self._forget()
             if self._remover is not None:
-                self._remover.clear()
+                self._remover.delete()
 
     def count(self) -> int:
         """Return how much data there is to sample from."""
@@ -618,15 +564,14 @@ class ReplayBuffer(IBuffer):
             self._store.begin_load(_state_dict)
             self._forget()
             if self._remover is not None:
-                self._remover.forget()
+                self._remover.paths.clear()
             self._append_dump(_state_dict["data"])
             self._push_count = _state_dict["push_count"]
             self._store.end_load(_state_dict)
             self._sampler.load_state_dict(self._store.storage, _state_dict)
             if self._limiter is not None:
                 self._limiter.clear()
-                # None where the saved buffer had no limits: rates start over.
-                if _state_dict.get("limiter") is not None:
+                if _state_dict["limiter"] is not None:  # None: the saved buffer had no limits, and rates start over
                     self._limiter.load_state_dict(_state_dict["limiter"])
 
     @property
@@ -655,7 +600,8 @@ class ReplayBuffer(IBuffer):
         if self._limiter is not None:
             self._limiter.add(pushed=num_rows)
         if remover is not None:
-            remover.add(paths)
+            remover.paths.extend(paths)
+            remover.delete(all_but=store.capacity)
         return num_rows, before + num_rows - storage.count
 
     def _forget(self) -> None:
@@ -679,9 +625,14 @@ class ReplayBuffer(IBuffer):
         if self._refusals.pass_s():
             self._logger.info("no sample of %d rows: there are %d to draw from", size, available)
 
-    def _report(self, sums: dict[str, float]) -> None:
-        """Write a window's sums to the log and to TensorBoard."""
-        self._log_values("", {**sums, "current_have": self.count()})
+    def _count(self, **rows: int) -> None:
+        """Count `pushed_in`, `sampled_out` or `removed` rows, and write the sums of a window once it is over."""
+        for name, number in rows.items():
+            self._sums[name] += number
+        passed_s = self._reports.pass_s()
+        if passed_s:
+            sums, self._sums = self._sums, dict.fromkeys(self._sums, 0.0)
+            self._log_values("", {**sums, "window_s": passed_s, "current_have": self.count()})
 
     def _log_values(self, title: str, values: Mapping[str, float]) -> None:
         # Not to metrics.jsonl: a resumed run must repeat that line by line, and these depend on the clock.

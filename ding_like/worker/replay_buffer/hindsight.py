@@ -23,8 +23,8 @@ from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker.replay_buffer.buffer import Parts, StreamStore
 from ding_like.worker.replay_buffer.presets import PresetBuffer, raise_fault, refuse_frame_stack
-from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform, places_of_ages
-from ding_like.worker.replay_buffer.storage import STREAM, Pushed, Rows, StreamStorage
+from ding_like.worker.replay_buffer.sampler import Sampler, draw_uniform
+from ding_like.worker.replay_buffer.storage import STREAM, Pushed, Rows, StreamStorage, arrays_of
 
 STRATEGIES = ("future", "final", "episode")
 _NO_GOAL = -1
@@ -277,7 +277,7 @@ class HindsightStore(StreamStore):
         """Return an empty storage. Raises SchemaError for rows that are no single transitions."""
         if not isinstance(rows, TransitionBatch):
             raise SchemaError("buffer 'her' keeps rows that stack to columns: give all rows equal keys and shapes.")
-        columns = {name: np.asarray(column) for name, column in rows.columns.items()}
+        columns = arrays_of(rows)
         missing = [name for name in ("reward", "terminated") if name not in columns]
         if missing or columns["reward"].ndim != 1 or "discount" in columns:
             what = f"without {', '.join(missing)}" if missing else "of several steps"
@@ -295,7 +295,7 @@ class HindsightStore(StreamStore):
         if not isinstance(rows, TransitionBatch):
             self.make(rows)  # raises an error that names the fault
         assert isinstance(rows, TransitionBatch)
-        columns = {name: np.asarray(column) for name, column in rows.columns.items()}
+        columns = arrays_of(rows)
         if not self._is_loading:
             columns.pop(STREAM, None)  # of another buffer's file
         lanes = StreamStorage.streams_of(columns)
@@ -389,7 +389,7 @@ class HindsightSampler(Sampler[StreamStorage]):
         self, storage: StreamStorage, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         """Return places [2, B]: of rows, and of those whose achieved goals the first rows get; -1 for the others."""
-        among = None if ages is None else places_of_ages(storage, ages)
+        among = None if ages is None else storage.places_of_ages(ages)
         num_rows = storage.count if among is None else len(among)
         if not size or not num_rows or (size > num_rows and not replace):
             return num_rows if size else np.zeros((2, 0), np.int64)

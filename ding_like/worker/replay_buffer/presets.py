@@ -22,7 +22,6 @@ from ding_like.worker.replay_buffer.buffer import (
     RateLimiter,
     ReplayBuffer,
     RowStore,
-    Store,
     StreamStore,
 )
 from ding_like.worker.replay_buffer.priorities import Priorities
@@ -34,7 +33,7 @@ from ding_like.worker.replay_buffer.sampler import (
     WindowSampler,
     WindowShape,
 )
-from ding_like.worker.replay_buffer.storage import Dump, ObjectStorage, Pushed, RingStorage, Rows
+from ding_like.worker.replay_buffer.storage import Dump, ObjectStorage, Pushed, RingStorage, Rows, arrays_of
 
 
 class PresetBuffer(ReplayBuffer):
@@ -365,38 +364,28 @@ class PrioritisedSequenceReplayBuffer(WindowBuffer, AdvancedReplayBuffer):
 _PREFIX, _OFFSETS = "column/", "offsets"  # how a saved buffer names its parts
 
 
-class EpisodeStorage(RingStorage):
+class EpisodeStorage(ObjectStorage):
     """Ring of episodes of any length, each in columns of its own."""
+
+    schema: Schema
 
     def __init__(self, capacity: int, schema: Schema) -> None:
         super().__init__(capacity)
         self.schema = schema
-        self._episodes: list[TransitionBatch | None] = [None] * capacity
-        self._num_rows = 0
 
     @property
     def num_bytes(self) -> int:
-        return self._num_rows * self.schema.row_bytes
+        return sum(len(episode) for episode in self._objects if episode is not None) * self.schema.row_bytes
 
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of all episodes."""
-        return self._num_rows
-
-    def gather(self, rows: Array) -> EpisodeBatch:
+    def gather(self, rows: Array) -> EpisodeBatch:  # type: ignore[override]  # one batch in place of a list of objects
         """Return episodes end to end, in fresh memory."""
-        chosen = [self._episode(row) for row in rows.tolist()]
+        chosen = [self._objects[row] for row in rows.tolist()]
         offsets = np.append(0, np.cumsum([len(episode) for episode in chosen])).astype(np.int64)
         columns = {
             name: np.concatenate([episode[name] for episode in chosen]) if chosen else empty
             for name, empty in self.schema.allocate(0).items()
         }
         return EpisodeBatch(TransitionBatch(columns), offsets)
-
-    def _episode(self, row: int) -> TransitionBatch:
-        episode = self._episodes[row]
-        assert episode is not None, "only places of stored episodes are asked for"
-        return episode
 
     def _accept(self, data: Rows) -> list[TransitionBatch]:
         accepted = []
@@ -406,45 +395,33 @@ class EpisodeStorage(RingStorage):
             accepted.append(TransitionBatch(columns))
         return accepted
 
-    def _write(self, source: list[TransitionBatch], places: slice, part: slice | None) -> None:
-        new = source if part is None else source[part]
-        old = self._episodes[places]
-        self._num_rows += sum(map(len, new)) - sum(len(episode) for episode in old if episode is not None)
-        self._episodes[places] = new
+    def dump(self) -> Dump:
+        episodes = self.gather(self.all_places())
+        columns = {f"{_PREFIX}{name}": column for name, column in episodes.batch.columns.items()}
+        return {_OFFSETS: episodes.offsets, **columns}
 
 
-class EpisodeStore(Store[RingStorage]):
+class EpisodeStore(RowStore):
     """Store of whole episodes: in columns of their own, or as objects where their rows do not stack."""
 
     def as_rows(self, data: Pushed, *, as_objects: bool) -> Rows:
-        storage, episodes = self.storage, _episodes_of(data)
+        episodes = _episodes_of(data)
         stacked = [as_batch(episode) for episode in episodes]
-        if as_objects or isinstance(storage, ObjectStorage) or any(episode is None for episode in stacked):
-            return self._objects(list(episodes), storage.schema if isinstance(storage, EpisodeStorage) else None)
+        if as_objects or self._has_objects or any(episode is None for episode in stacked):
+            return self._objects(list(episodes))
         return stacked
 
     def make(self, rows: Rows) -> RingStorage:
         if not isinstance(rows[0], TransitionBatch):
             return ObjectStorage(self.capacity)
-        columns = {name: np.asarray(column) for name, column in rows[0].columns.items()}
-        return EpisodeStorage(self.capacity, Schema.of(columns))
-
-    def dump(self) -> Dump:
-        if not isinstance(self.storage, EpisodeStorage):
-            return super().dump()
-        episodes = self.storage.dump()
-        assert isinstance(episodes, EpisodeBatch), "an episode storage gives episodes"
-        columns = {f"{_PREFIX}{name}": column for name, column in episodes.batch.columns.items()}
-        return {_OFFSETS: episodes.offsets, **columns}
+        return EpisodeStorage(self.capacity, Schema.of(arrays_of(rows[0])))
 
     def parts_of(self, dump: Dump) -> Iterator[Pushed]:
         if isinstance(dump, dict):
             columns = {name[len(_PREFIX) :]: column for name, column in dump.items() if name != _OFFSETS}
             yield EpisodeBatch(TransitionBatch(columns), dump[_OFFSETS])
-            return
-        if dump and self.storage is None:
-            self.storage = ObjectStorage(self.capacity)  # what was objects stays so, even if it stacks
-        yield dump
+        else:
+            yield from super().parts_of(dump)
 
 
 class EpisodeSampler(UniformSampler):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias
 
@@ -126,20 +126,16 @@ def draw_uniform(rng: Generator, ages: range, size: int, *, replace: bool) -> Ar
     """Return `size` of `ages`, each as likely as any other and, without `replace`, none twice; int64[size]."""
     num_ages = len(ages)
     if replace:
-        picks = _draw(rng, num_ages, size)
+        # Half the time of `integers`; the 53 bits of a double favour none of 1e9 rows by more than 1e-7.
+        draws = rng.random(size)
+        draws *= num_ages
+        picks = draws.astype(np.int64)
     elif size * size > num_ages:
         picks = rng.choice(num_ages, size, replace=False)
     else:
         picks = _draw_distinct(rng, num_ages, size)
     is_whole = ages.start == 0 and ages.step == 1
     return picks if is_whole else ages.start + picks * ages.step
-
-
-def _draw(rng: Generator, num_ages: int, size: int) -> Array:
-    # Half the time of `integers`; the 53 bits of a double favour none of 1e9 rows by more than 1e-7.
-    places = rng.random(size)
-    places *= num_ages
-    return places.astype(np.int64)
 
 
 def _draw_distinct(rng: Generator, num_ages: int, size: int) -> Array:
@@ -194,13 +190,8 @@ class ByPriority(Sampler[StorageT]):
             if self._strays.pass_s():
                 text = "a prioritised buffer keeps dicts: %d of %d pushed items are none (%r, say) and were left out."
                 logger.warning(text, len(items) - len(kept), len(items), stray)
-        return _without_own(kept), (given_priorities(kept), collect_iters_of(kept))
-
-    def _with_numbers(self, info: Report) -> Mapping[str, Any]:
-        """Return an update whose ids are numbers."""
-        ids = info.get(ROW_ID)
-        numbers = as_numbers(ids, self.buffer_name)
-        return info if numbers is ids else {**info, ROW_ID: numbers}
+        plain = [{key: value for key, value in row.items() if key not in _OWN_COLUMNS} for row in kept]
+        return plain, (given_priorities(kept), collect_iters_of(kept))
 
     def count(self, storage: StorageT) -> int:
         return self.priorities.num_live
@@ -212,12 +203,40 @@ class ByPriority(Sampler[StorageT]):
         self, storage: StorageT, size: int, *, train_iter: int, ages: slice | None, replace: bool, rng: Generator
     ) -> Array | int:
         if size:
-            self.priorities.expire(train_iter)
-        return self.priorities.draw(size, rng, None if ages is None else self._of_ages(storage, ages))
+            self.expire(train_iter)
+        return self.priorities.draw(size, rng, None if ages is None else storage.places_of_ages(ages))
+
+    def update(self, storage: StorageT | None, info: Report) -> bool:
+        given = info.get(ROW_ID)
+        numbers = as_numbers(given, self.buffer_name)
+        info = info if numbers is given else {**info, ROW_ID: numbers}
+        places, ids, priorities = checked_update(info, 0 if storage is None else storage.capacity)
+        if storage is not None and len(places):
+            still = (self._ids_at(storage, places) == ids) & self.priorities.is_live(places)
+            self.priorities.update(places[still], priorities[still])
+        return True
 
     @abstractmethod
-    def _of_ages(self, storage: StorageT, ages: slice) -> Array:
-        """Return the places of the rows of these ages."""
+    def _ids_at(self, storage: StorageT, places: Array) -> Array:
+        """Return the ids of the data at places [B]."""
+
+    def clear(self) -> None:
+        self.priorities.clear()
+
+    def state_dict(self, storage: StorageT | None) -> State:
+        now = self.priorities
+        return {"next_id": self._next_id, "max_priority": now.max_priority, "beta": now.beta}
+
+    def load_state_dict(self, storage: StorageT | None, state: State) -> None:
+        self._next_id, self.priorities.beta = state["next_id"], state["beta"]
+        if storage is not None:
+            self.clear()
+            self._load_places(storage, state)
+        self.priorities.max_priority = state["max_priority"]
+
+    @abstractmethod
+    def _load_places(self, storage: StorageT, state: State) -> None:
+        """Restore what a state says of the data, which are back in a storage."""
 
 
 class PrioritisedSampler(ByPriority[RingStorage]):
@@ -226,25 +245,18 @@ class PrioritisedSampler(ByPriority[RingStorage]):
     def added(self, storage: RingStorage, num_rows: int, own: _Own) -> None:
         given, since = own
         self._next_id += num_rows
-        kept = min(num_rows, storage.capacity)
-        since = None if since is None else since[-kept:]
         if given is None:
-            for places, part in _newest(storage, kept):
+            for places, part in storage.newest(num_rows):
                 self.priorities.write_new(places, None if since is None else since[part])
             return
         given = self.priorities.filled(given)
         self.priorities.raise_largest(given)
-        self._write(
-            storage, given[-kept:], np.full(kept, NO_ITER) if since is None else since, np.zeros(kept, np.int64)
-        )
+        self._write(storage, given, np.full(num_rows, NO_ITER) if since is None else since, np.zeros(num_rows, int))
 
     def _write(self, storage: RingStorage, priorities: Array, since: Array, use: Array) -> None:
         """Store the columns of the newest rows of the storage, oldest first."""
-        for places, part in _newest(storage, len(priorities)):
+        for places, part in storage.newest(len(priorities)):
             self.priorities.write(places, priorities[part], since[part], use[part])
-
-    def _of_ages(self, storage: RingStorage, ages: slice) -> Array:
-        return storage.rows(np.arange(storage.count)[ages]) % storage.capacity
 
     def gather(self, storage: RingStorage, places: Array, train_iter: int) -> Rows:
         """Return rows with `replay_unique_id`, `replay_buffer_idx`, `priority`, `weight` (DI-engine's `IS`), and more.
@@ -260,18 +272,13 @@ class PrioritisedSampler(ByPriority[RingStorage]):
         where: dict[str, int] = {"next_id": self._next_id, "next_row": 0 if storage is None else storage.next_row}
         if storage is not None and self.priorities.update_current(info, **where):
             return True
-        places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
-        if storage is not None and len(places):
-            is_there = ids_of(places, storage.capacity, **where) == ids
-            still = is_there & self.priorities.is_live(places)
-            self.priorities.update(places[still], priorities[still])
-        return True
+        return super().update(storage, info)
 
-    def clear(self) -> None:
-        self.priorities.clear()
+    def _ids_at(self, storage: RingStorage, places: Array) -> Array:
+        return ids_of(places, storage.capacity, next_id=self._next_id, next_row=storage.next_row)
 
     def dump(self, storage: RingStorage, data: Dump) -> Dump:
-        priorities = self.priorities.priority[_by_age(storage)]
+        priorities = self.priorities.priority[storage.all_places()]
         if isinstance(data, dict):
             return {**data, "priority": priorities}
         rows: list[Any] = _join(data, {"priority": priorities}, self.buffer_name)
@@ -285,52 +292,24 @@ class PrioritisedSampler(ByPriority[RingStorage]):
 
     def restore(self, storage: RingStorage, own: OwnPart) -> None:
         """Give the newest rows the priorities that they were saved with: 0 if they had left, NaN for none."""
-        given, now = np.asarray(own, np.float32)[-storage.capacity :], self.priorities
-        for places, part in _newest(storage, len(given)):
+        given, now = np.asarray(own, np.float32), self.priorities
+        for places, part in storage.newest(len(given)):
             exact = np.where(np.isnan(given[part]), now.priority[places], given[part])
             now.write(places, exact, now.collect_iter[places].copy(), now.use[places].copy())
         now.raise_largest(now.priority)
 
     def state_dict(self, storage: RingStorage | None) -> State:
-        now = self.priorities
-        rows = np.arange(0) if storage is None else _by_age(storage)
+        rows = _NOWHERE if storage is None else storage.all_places()
         return {
-            "use": now.use[rows],
-            "collect_iter": now.collect_iter[rows],
+            **super().state_dict(storage),
+            "use": self.priorities.use[rows],
+            "collect_iter": self.priorities.collect_iter[rows],
             "first_place": 0 if storage is None else (storage.next_row - storage.count) % storage.capacity,
-            "next_id": self._next_id,
-            "max_priority": now.max_priority,
-            "beta": now.beta,
         }
 
-    def load_state_dict(self, storage: RingStorage | None, state: State) -> None:
-        self._next_id, self.priorities.beta = state["next_id"], state["beta"]
-        if storage is not None:
-            _, given = self.split_dump(state["data"])
-            kept = storage.count
-            self.priorities.clear()
-            own = (np.asarray(given, np.float32), state["collect_iter"], state["use"])
-            self._write(storage, *(column[-kept:] for column in own))
-        self.priorities.max_priority = state["max_priority"]
-
-
-def _by_age(storage: RingStorage) -> Array:
-    """Return the places of all rows, oldest first."""
-    return storage.rows(np.arange(storage.count))
-
-
-def _newest(storage: RingStorage, size: int) -> Iterator[tuple[slice, slice]]:
-    """Yield where the newest `size` rows lie: (places, which of the rows), in one or two parts."""
-    start = (storage.next_row - size) % storage.capacity
-    first = min(size, storage.capacity - start)
-    yield slice(start, start + first), slice(0, first)
-    if first < size:
-        yield slice(0, size - first), slice(first, size)
-
-
-def _without_own(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return dicts without the buffer's own columns."""
-    return [{key: value for key, value in row.items() if key not in _OWN_COLUMNS} for row in rows]
+    def _load_places(self, storage: RingStorage, state: State) -> None:
+        _, given = self.split_dump(state["data"])
+        self._write(storage, np.asarray(given, np.float32), state["collect_iter"], state["use"])
 
 
 def _join(data: Rows, own: dict[str, Array], buffer_name: str) -> Any:
@@ -395,7 +374,7 @@ class WindowSampler(Sampler[StreamStorage]):
             found = self._draw_by_trial(storage, size, rng, replace=replace)
             if found is not None:
                 return found
-        places = storage.all_places() if ages is None else places_of_ages(storage, ages)
+        places = storage.all_places() if ages is None else storage.places_of_ages(ages)
         places = places[self.shape.begins(storage, places)]
         if len(places) < (1 if replace else size):
             return len(places)
@@ -471,9 +450,6 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self._set_columns(new, kept)
         self.priorities.max_priority = largest
 
-    def _of_ages(self, storage: StreamStorage, ages: slice) -> Array:
-        return places_of_ages(storage, ages)
-
     def gather(self, storage: StreamStorage, places: Array, train_iter: int) -> SequenceBatch:
         """Return windows whose `per_window` has what prioritised rows have as columns: [B] each."""
         own = self.priorities.describe(places, train_iter, next_id=0, next_row=0)
@@ -482,34 +458,22 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
         self.averages = self.priorities.count_sample(places, own)
         return data
 
-    def update(self, storage: StreamStorage | None, info: Report) -> bool:
-        places, ids, priorities = checked_update(self._with_numbers(info), 0 if storage is None else storage.capacity)
-        still = (self._ids[places] == ids) & self.priorities.is_live(places)
-        self.priorities.update(places[still], priorities[still])
-        return True
+    def _ids_at(self, storage: StreamStorage, places: Array) -> Array:
+        return self._ids[places]
 
     def clear(self) -> None:
-        self.priorities.clear()
+        super().clear()
         self._ids.fill(-1)
         self._given.fill(np.nan)
         self._since.fill(NO_ITER)
 
     def state_dict(self, storage: StreamStorage | None) -> State:
-        places = np.arange(0) if storage is None else storage.all_places()
-        return {
-            "windows": [column[places] for column in self._columns()],
-            "next_id": self._next_id,
-            "max_priority": self.priorities.max_priority,
-            "beta": self.priorities.beta,
-        }
+        places = _NOWHERE if storage is None else storage.all_places()
+        return {**super().state_dict(storage), "windows": [column[places] for column in self._columns()]}
 
-    def load_state_dict(self, storage: StreamStorage | None, state: State) -> None:
-        self._next_id, self.priorities.beta = state["next_id"], state["beta"]
-        if storage is not None:
-            self.clear()
-            stays = storage.found_room(storage.streams_of(state["data"]))
-            self._set_columns(storage.all_places(), [column[stays] for column in state["windows"]])
-        self.priorities.max_priority = state["max_priority"]
+    def _load_places(self, storage: StreamStorage, state: State) -> None:
+        stays = storage.found_room(storage.streams_of(state["data"]))
+        self._set_columns(storage.all_places(), [column[stays] for column in state["windows"]])
 
     def _columns(self) -> tuple[Array, ...]:
         """Return the columns of all places."""
@@ -519,13 +483,6 @@ class PrioritisedWindowSampler(ByPriority[StreamStorage]):
     def _set_columns(self, places: Array, columns: Sequence[Array]) -> None:
         priority, collect_iter, use, self._ids[places], self._given[places], self._since[places] = columns
         self.priorities.write(places, priority, collect_iter, use)
-
-
-def places_of_ages(storage: StreamStorage, ages: slice) -> Array:
-    """Return the places of the rows of these ages in their streams."""
-    start, stop, step = ages.indices(int(storage.counts.max(initial=0)))
-    age = storage.ages()
-    return storage.all_places()[(age >= start) & (age < stop) & ((age - start) % step == 0)]
 
 
 def _distinct(places: Array) -> Array:

@@ -37,12 +37,17 @@ class Storage(Protocol):
     count: int
 
     @property
+    def schema(self) -> Schema | None: ...
+
+    @property
     def num_bytes(self) -> int: ...
 
     # Any: each kind takes data of its own.
     def append(self, data: Pushed) -> None: ...
 
-    def dump(self) -> Any: ...
+    def places_of_ages(self, ages: slice) -> Array: ...
+
+    def dump(self) -> Dump: ...
 
 
 StorageT = TypeVar("StorageT", bound=Storage)
@@ -52,6 +57,11 @@ _MIXED = ("if", "uf", "fi", "fu")  # kinds of a stored and a new column that one
 STREAM = "stream"  # a column of a store that decides itself which rows follow each other
 _STREAM_COLUMNS = (STREAM, "lane", "env_id")
 _END_COLUMNS = ("done", "terminated", "truncated")
+
+
+def arrays_of(rows: TransitionBatch) -> dict[str, Array]:
+    """Return the columns of rows, which may be tensors, as arrays."""
+    return {name: np.asarray(column) for name, column in rows.columns.items()}
 
 
 def _holds(dtype: np.dtype[Any], values: Array) -> bool:
@@ -64,7 +74,9 @@ def _holds(dtype: np.dtype[Any], values: Array) -> bool:
 
 
 class RingStorage(ABC):
-    """Ring of `capacity` places for rows; new ones overwrite the oldest."""
+    """Ring of `capacity` places for rows; new ones overwrite the oldest. Without a `schema` they are objects."""
+
+    schema: Schema | None = None
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -86,23 +98,35 @@ class RingStorage(ABC):
         """
         source = self._accept(data)
         size, start = len(data), self.next_row
-        if start + size <= self.capacity:
-            self._write(source, slice(start, start + size), None)
-        else:
-            self._write_around(source, size)
         self.next_row = (start + size) % self.capacity
         self.count = min(self.count + size, self.capacity)
+        if start + size <= self.capacity:
+            self._write(source, slice(start, start + size), None)
+            return
+        for places, part in self.newest(size):
+            self._write(source, places, part)
 
-    def _write_around(self, source: Any, size: int) -> None:
-        skipped = max(size - self.capacity, 0)
-        start = (self.next_row + skipped) % self.capacity
-        first = min(size - skipped, self.capacity - start)
-        self._write(source, slice(start, start + first), slice(skipped, skipped + first))
-        self._write(source, slice(0, size - skipped - first), slice(skipped + first, size))
+    def newest(self, size: int) -> Iterator[tuple[slice, slice]]:
+        """Yield where the newest `size` rows lie that are left: (places, which of the rows), in one or two parts."""
+        kept = min(size, self.capacity)
+        start = (self.next_row - kept) % self.capacity
+        first = min(kept, self.capacity - start)
+        yield slice(start, start + first), slice(size - kept, size - kept + first)
+        if first < kept:
+            yield slice(0, kept - first), slice(size - kept + first, size)
 
-    def dump(self) -> Rows:
-        """Return all data, oldest first, in fresh memory."""
-        return self.gather(self.rows(np.arange(self.count)))
+    def all_places(self) -> Array:
+        """Return the places of all rows, oldest first."""
+        return self.rows(np.arange(self.count))
+
+    def places_of_ages(self, ages: slice) -> Array:
+        """Return the places of the rows of these ages."""
+        return self.all_places()[ages] % self.capacity
+
+    def dump(self) -> Dump:
+        """Return all data, oldest first, in fresh memory: columns by name, or objects."""
+        data = self.gather(self.all_places())
+        return dict(data.columns) if isinstance(data, TransitionBatch) else list(data)
 
     @property
     @abstractmethod
@@ -129,6 +153,8 @@ class ColumnStorage(RingStorage):
     both exactly, or stays as it is.
     """
 
+    schema: Schema
+
     def __init__(self, capacity: int, schema: Schema) -> None:
         super().__init__(capacity)
         check_buffer_memory(capacity, schema.row_bytes)
@@ -153,7 +179,7 @@ class ColumnStorage(RingStorage):
         if fits:
             return columns
         # A tensor, or an equal dtype that is another object, is fine after all.
-        fitted, schema = self._fit({name: np.asarray(column) for name, column in columns.items()})
+        fitted, schema = self._fit(arrays_of(data))
         schema.check(fitted, where="the buffer", widens=True)
         self._widen(schema)
         return fitted
@@ -212,10 +238,8 @@ class ObjectStorage(RingStorage):
 
 
 def _size_bytes(value: Any) -> int:
-    if isinstance(value, Mapping):
-        return sum(_size_bytes(inner) for inner in value.values())
-    if isinstance(value, (list, tuple)):
-        return sum(_size_bytes(inner) for inner in value)
+    if isinstance(value, (Mapping, list, tuple)):
+        return sum(map(_size_bytes, value.values() if isinstance(value, Mapping) else value))
     return int(getattr(value, "nbytes", 8))
 
 
@@ -270,7 +294,7 @@ class StreamStorage:
 
         Raises SchemaError, and changes nothing, if they do not fit what is stored.
         """
-        columns = {name: np.asarray(column) for name, column in rows.columns.items()}
+        columns = arrays_of(rows)
         self.schema.check(columns, where="the buffer")
         streams = self.streams_of(columns)
         self.moved = None
@@ -317,8 +341,8 @@ class StreamStorage:
         """Make more streams and so smaller rings; the newest rows of each stay."""
         rows, serial, is_cut, before = self.dump(), self.serial[self.all_places()], self.is_cut, self.all_places()
         self._allocate(num_streams)
-        self.append(rows)
-        streams = self.streams_of(rows.columns)
+        self.append(TransitionBatch(rows))
+        streams = self.streams_of(rows)
         self.load_serials(serial, streams)
         self.is_cut[: len(is_cut)] = is_cut
         self.moved = (before[self.found_room(streams)], self.all_places())
@@ -367,9 +391,11 @@ class StreamStorage:
         number = np.arange(int(taken.sum())) - np.repeat(taken.cumsum() - taken, taken)
         return self.places_of(np.repeat(self._ends - taken, taken) + number)
 
-    def ages(self) -> Array:
-        """Return the age of all rows in their streams (0: the oldest), in the order of `all_places`."""
-        return np.arange(self.count) - np.repeat(self.counts.cumsum() - self.counts, self.counts)
+    def places_of_ages(self, ages: slice) -> Array:
+        """Return the places of the rows of these ages in their streams, where the oldest has age 0."""
+        start, stop, step = ages.indices(int(self.counts.max(initial=0)))
+        age = np.arange(self.count) - np.repeat(self._ends - self.counts, self.counts)
+        return self.all_places()[(age >= start) & (age < stop) & ((age - start) % step == 0)]
 
     def windows(self, first: Array, length: int) -> Array:
         """Return the places [B, T] of the windows that begin at places [B]."""
@@ -423,9 +449,9 @@ class StreamStorage:
         """Return one column at places of any shape [...], in fresh memory [..., ...]."""
         return self._columns[name].take(places, 0)
 
-    def dump(self) -> TransitionBatch:
+    def dump(self) -> dict[str, Array]:
         """Return all rows stream by stream, oldest first, in fresh memory."""
-        return TransitionBatch(self.gather(self.all_places()))
+        return self.gather(self.all_places())
 
     def load_serials(self, serial: Array, streams: Array) -> None:
         """Restore `serial` of all rows that were dumped [N], of which the newest of each stream are here."""
@@ -452,13 +478,11 @@ class StreamStorage:
         """Restore what `state_dict` returned; the rows, `state["data"]`, were appended to an empty storage."""
         self.load_serials(state["serials"], self.streams_of(state["data"]))
         self.is_cut[:] = state["is_cut"]
-        if state.get("ring_size") == self.ring_size:  # absent from states saved before there were priorities
-            self._turn(state["next"])
-
-    def _turn(self, next_rows: Array) -> None:
-        """Turn each ring until the next row of stream s lies at `next_rows[s]`."""
+        if state["ring_size"] != self.ring_size:
+            return
+        # Turn each ring until its next row lies where it lay.
         before = self.all_places()
-        self._next = np.array(next_rows, np.int64)
+        self._next = np.array(state["next"], np.int64)
         self._set_counts(self.counts)
         after = self.all_places()
         for own in self._columns.values():
@@ -501,23 +525,22 @@ class FrameRing:
 
         `oldest` is the number of the oldest frame that a row still needs.
         """
-        num_rows = len(stacks)
-        oldest = min(oldest, self.num_stored - self._reach)  # new rows may point to what `_recent` gives
-        flat = np.ascontiguousarray(stacks).reshape(num_rows * 2 * self.stack, *self._shape)
+        oldest = max(min(oldest, self.num_stored - self._reach), 0)  # new rows may point to recent frames
+        flat = np.ascontiguousarray(stacks).reshape(len(stacks) * 2 * self.stack, *self._shape)
         prints = self._fingerprints(flat)
-        known_prints, known_numbers = self._recent()
+        is_recent = self._last_numbers.ravel() >= max(self.num_stored - self._reach, 0)
+        known_prints, known = self._last_prints.ravel()[is_recent], self._last_numbers.ravel()[is_recent]
         _, first, inverse = np.unique(np.concatenate([known_prints, prints]), return_index=True, return_inverse=True)
-        source = first[inverse[len(known_prints) :]]  # where each frame was first seen
-        is_known = source < len(known_prints)
-        source_in_batch = np.where(is_known, 0, source - len(known_prints))
-        self._tell_apart(flat, source, is_known, source_in_batch, known_numbers)
-        is_new = ~is_known & (source_in_batch == np.arange(len(flat)))
-        numbers_of_new = self.num_stored + np.cumsum(is_new) - 1
-        numbers = np.where(is_known, known_numbers[np.where(is_known, source, 0)] if len(known_numbers) else 0, 0)
-        numbers = np.where(is_known, numbers, numbers_of_new[source_in_batch])
-        self._write(flat[is_new], oldest)
-        numbers = numbers.reshape(num_rows, 2 * self.stack)
-        self._remember(streams, prints.reshape(num_rows, -1), numbers)
+        own = len(known) + np.arange(len(flat))  # which of the known frames and these, one after the other, each is
+        source = self._told_apart(flat, first[inverse[len(known) :]], own, known)
+        is_new = source == own
+        numbers = np.append(known, self.num_stored + np.cumsum(is_new) - 1)[source].reshape(len(stacks), -1)
+        new = flat[is_new]
+        if self.num_stored + len(new) - oldest > len(self.frames):
+            self._grow(self.num_stored + len(new) - oldest, oldest)
+        self.frames[(self.num_stored + np.arange(len(new))) % len(self.frames)] = new
+        self.num_stored += len(new)
+        self._remember(streams, prints.reshape(len(stacks), -1), numbers)
         return numbers
 
     def _fingerprints(self, flat: Array) -> Array:
@@ -528,39 +551,22 @@ class FrameRing:
         prints: Array = np.ascontiguousarray(data).view(np.uint64) @ self._factors
         return prints
 
-    def _recent(self) -> tuple[Array, Array]:
-        """Return fingerprints and numbers of the frames that new rows may continue."""
-        young = self._last_numbers.ravel() >= max(self.num_stored - self._reach, 0)
-        return self._last_prints.ravel()[young], self._last_numbers.ravel()[young]
-
     @property
     def _reach(self) -> int:
         """How old, in frames, a frame may be that a new row points to; older ones are stored again."""
         return 4 * self.stack * max(len(self._last_numbers), 1)
 
-    def _tell_apart(
-        self, flat: Array, source: Array, is_known: Array, source_in_batch: Array, known_numbers: Array
-    ) -> None:
-        """Make frames new, in place, whose fingerprint is that of another frame that looks different."""
-        same = np.ones(len(flat), bool)
-        known = np.flatnonzero(is_known)
-        if len(known):
-            there = self.frames[known_numbers[source[known]] % len(self.frames)]
-            same[known] = (flat[known] == there).reshape(len(known), -1).all(axis=1)
-        inside = np.flatnonzero(~is_known & (source_in_batch != np.arange(len(flat))))
-        if len(inside):
-            same[inside] = (flat[inside] == flat[source_in_batch[inside]]).reshape(len(inside), -1).all(axis=1)
-        differ = np.flatnonzero(~same)
-        is_known[differ] = False
-        source_in_batch[differ] = differ
-
-    def _write(self, new: Array, oldest: int) -> None:
-        oldest = max(oldest, 0)
-        if self.num_stored + len(new) - oldest > len(self.frames):
-            self._grow(self.num_stored + len(new) - oldest, oldest)
-        places = (self.num_stored + np.arange(len(new))) % len(self.frames)
-        self.frames[places] = new
-        self.num_stored += len(new)
+    def _told_apart(self, flat: Array, source: Array, own: Array, known: Array) -> Array:
+        """Return the source of each frame: itself where that with its fingerprint looks different."""
+        stored = np.flatnonzero(source < len(known))
+        given = np.flatnonzero((source >= len(known)) & (source != own))
+        is_other = np.zeros(len(flat), bool)
+        for frames, originals in (
+            (stored, self.frames[known[source[stored]] % len(self.frames)]),
+            (given, flat[source[given] - len(known)]),
+        ):
+            is_other[frames] = (flat[frames] != originals).any(axis=tuple(range(1, flat.ndim)))
+        return np.where(is_other, own, source)
 
     def _grow(self, needed: int, oldest: int) -> None:
         """Make room: rows share fewer frames than they do in one env's stream."""
@@ -631,7 +637,7 @@ class FrameStorage(ColumnStorage):
     def append(self, data: Rows) -> None:
         """Copy rows in; of more than `capacity`, only the last stay. Raises SchemaError if they do not fit."""
         assert isinstance(data, TransitionBatch), "frames come in columns"
-        columns, schema = self._fit({name: np.asarray(column) for name, column in data.columns.items()})
+        columns, schema = self._fit(arrays_of(data))
         kept = {name: field for name, field in schema.items() if name in self._full_schema}
         full = Schema({**self._full_schema, **kept})
         full.check(columns, where="the buffer")
@@ -667,9 +673,9 @@ class FrameStorage(ColumnStorage):
             columns[name], columns[_NEXT + name] = ring.gather_pairs(columns.pop(_numbers_of(name)))
         return TransitionBatch.of_length(len(rows), {name: columns[name] for name in self._full_schema})
 
-    def dump_frames(self) -> dict[str, Array]:
+    def dump(self) -> dict[str, Array]:
         """Return rows, oldest first, and the frames they need, each once, in fresh memory."""
-        rows = self.rows(np.arange(self.count))
+        rows = self.all_places()
         columns = {name: column.take(rows, 0) for name, column in self._columns.items()}
         for name, ring in self._rings.items():
             numbers, inverse = np.unique(columns[_numbers_of(name)], return_inverse=True)
@@ -678,13 +684,12 @@ class FrameStorage(ColumnStorage):
         return columns
 
 
-def rows_of_dump(dump: Mapping[str, Array], *, chunk: int = 1024) -> Iterator[TransitionBatch] | None:
-    """Yield the rows that `dump_frames` returned, with their stacks, in chunks; None for a dump of another kind."""
+def rows_of_dump(dump: Mapping[str, Array], *, chunk: int = 1024) -> Iterator[TransitionBatch]:
+    """Yield the rows of dumped columns; those of a `FrameStorage` with their stacks, in chunks."""
     stacked = [name.removeprefix(_FRAMES) for name in dump if name.startswith(_FRAMES)]
-    return _rows_of(dump, stacked, chunk) if stacked else None
-
-
-def _rows_of(dump: Mapping[str, Array], stacked: Sequence[str], chunk: int) -> Iterator[TransitionBatch]:
+    if not stacked:
+        yield TransitionBatch(dump)
+        return
     plain = [name for name in dump if not name.startswith(_FRAMES) and name not in map(_numbers_of, stacked)]
     count = len(dump[_numbers_of(stacked[0])])
     for start in range(0, count, chunk):

@@ -161,17 +161,3 @@ def test_pipelines_sample_windows_of_the_length_in_the_config(tmp_path: Path) ->
     check_windows(one, 6)
     assert np.array_equal(one["obs"], two["obs"]) and np.array_equal(one.initial["hidden"], one["obs"][:, 0])
     assert np.array_equal(one["mask"], two["mask"]) and not one["mask"][:, 0].any()
-
-
-def test_a_saved_sequence_buffer_of_before_there_were_priorities_loads(tmp_path: Path) -> None:
-    cfg = dict(type="sequence", replay_buffer_size=30)
-    first, second = (create_buffer(cfg, exp_name=str(tmp_path / name)) for name in "ab")
-    first.push(Lanes(2).rows(40), 0)
-    state = first.state_dict()
-    for name in ("ring_size", "next", "limiter"):
-        del state[name]
-
-    second.load_state_dict(state)
-
-    one, two = (each.sample(4, 3, 0) for each in (first, second))  # type: ignore[call-arg]  # DI-engine's signature
-    assert one is not None and np.array_equal(one["obs"], two["obs"])

@@ -107,18 +107,18 @@ def test_interval_passes_once_in_its_seconds(starts_due: bool) -> None:
 
 
 def test_a_file_that_is_gone_already_is_no_fault(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    remover = UsedDataRemover(10, logger)
-    remover.add([str(tmp_path / "gone")])
+    remover = UsedDataRemover(logger)
+    remover.paths.append(str(tmp_path / "gone"))
 
-    remover.clear()
+    remover.delete()
 
     assert not caplog.records
 
 
 def test_a_file_that_cannot_be_deleted_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    remover = UsedDataRemover(10, logger)
-    remover.add([str(tmp_path)])
+    remover = UsedDataRemover(logger)
+    remover.paths.append(str(tmp_path))
 
-    remover.clear()
+    remover.delete()
 
     assert str(tmp_path) in caplog.text

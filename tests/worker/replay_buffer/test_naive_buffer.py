@@ -11,9 +11,9 @@ import torch
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.utils.checkpoint import save_state
+from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
 from ding_like.worker import IBuffer, NaiveReplayBuffer, create_buffer, get_buffer_cls
-from ding_like.worker.replay_buffer.buffer import ThroughputMeter
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_objects_survive_a_file_as_objects(make: Any, tmp_path: Path) -> None:
 def test_throughput_is_reported_once_a_window(make: Any, tmp_path: Path) -> None:
     sink = MetricsSink(tmp_path / "exp")
     buffer, now = make(4, tb_logger=sink), [0.0]
-    buffer._meter = ThroughputMeter(60, clock=lambda: now[0])
+    buffer._reports = Interval(60, clock=lambda: now[0])
     buffer.push(rows(1, 2, 3), 8)
     buffer.sample(2, 1)
 
