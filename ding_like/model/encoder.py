@@ -59,8 +59,7 @@ class FCEncoder(nn.Module):
         check_obs_shape(x.shape, self.obs_shape)
         first = self.main[0]
         assert isinstance(first, nn.Linear), "build_mlp begins with a linear layer"
-        features: Tensor = self.main(x.flatten(1).to(first.weight.dtype))
-        return features
+        return cast(Tensor, self.main(x.flatten(1).to(first.weight.dtype)))
 
 
 class ConvEncoder(nn.Module):
@@ -125,8 +124,7 @@ class ConvEncoder(nn.Module):
         pixels = x.to(memory_format=self._memory_format).to(first.weight.dtype, memory_format=self._memory_format)
         if x.dtype == torch.uint8:
             pixels.mul_(1 / 255)
-        features: Tensor = self.dense(self.conv(pixels).flatten(1))
-        return features
+        return cast(Tensor, self.dense(self.conv(pixels).flatten(1)))
 
 
 class FlatPart(nn.Module):
@@ -226,8 +224,7 @@ class MixedEncoder(nn.Module):
 
     def forward(self, x: Tensor | Mapping[str, Tensor]) -> Tensor:
         """Encode {key: [B, ...]}, or [B, K] whole numbers; SchemaError for other keys or shapes."""
-        features: Tensor = self.main(self.features(x))
-        return features
+        return cast(Tensor, self.main(self.features(x)))
 
 
 def is_one_hot(obs_shape: ObsShape) -> bool:

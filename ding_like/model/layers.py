@@ -17,7 +17,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -243,8 +243,7 @@ class DuelingHead(nn.Module):
         """Return the output under noise, the value's and then the advantages'; see `DiscreteHead`."""
         own = (None, None) if noise is None else noise.tensor_split([self.value.noise_size], dim=-1)
         value, advantage = self.value(x, own[0]), self.advantage(x, own[1])
-        q: Tensor = value + (advantage - advantage.mean(dim=1, keepdim=True))
-        return q
+        return cast(Tensor, value + (advantage - advantage.mean(dim=1, keepdim=True)))
 
 
 CellType = Literal["lstm", "norm_lstm", "gru"]

@@ -7,7 +7,7 @@ and its backward pass two. Results equal autograd's but for the order of additio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeAlias, TypeGuard
+from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -118,8 +118,7 @@ class Linear:
 
     def backward(self, grad: Array) -> Array:
         self.write_gradients(grad)
-        back: Array = grad.dot(self._weight)
-        return back
+        return cast(Array, grad.dot(self._weight))
 
 
 class _Noisy:
@@ -169,8 +168,7 @@ class _Noisy:
         else:
             np.multiply(self._weight_grad, self._weight_eps, out=self._weight_sigma_grad)
             np.multiply(self._bias_grad, self._noise[self._out], out=self._bias_sigma_grad)
-        back: Array = grad.dot(self._used)
-        return back
+        return cast(Array, grad.dot(self._used))
 
 
 class _Relu:
@@ -407,8 +405,7 @@ class _Expected:
         mixed = features[:, None] * embedded
         rows, number, width = mixed.shape
         values = run(self._head, mixed.reshape(-1, width)).reshape(rows, number, -1)
-        expected: Array = np.matmul(weights[:, None], values)[:, 0]
-        return expected
+        return cast(Array, np.matmul(weights[:, None], values)[:, 0])
 
 
 def _expected_of_iqn(model: IQN) -> _Expected:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import pi
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -92,8 +92,7 @@ class QNetwork(nn.Module):
 
     def points(self, x: ObsTensor) -> Tensor:
         """Return the head's output, [B, A] or [B, A, N], of observations [B, O...], a tensor or a dict of them."""
-        points: Tensor = self.head(self.encoder(x))
-        return points
+        return cast(Tensor, self.head(self.encoder(x)))
 
 
 def one_action(action_shape: int | Sequence[int], *, model: str) -> int:
@@ -126,6 +125,7 @@ class C51DQN(QNetwork):
     """
 
     support: Tensor
+    distributional = True  # False: no distributions, but values
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class C51DQN(QNetwork):
         dueling: bool = False,
         **settings: Any,
     ) -> None:
-        self.num_points = n_atom
+        self.num_points = n_atom if self.distributional else None
         super().__init__(*args, dueling=dueling, **settings)
         self.v_min, self.v_max, self.n_atom = float(v_min), float(v_max), n_atom
         self.register_buffer("support", torch.linspace(self.v_min, self.v_max, n_atom), persistent=False)
@@ -187,33 +187,20 @@ class UnderNoise:
 
 
 @MODEL_REGISTRY.register("rainbowdqn")
-class RainbowDQN(QNetwork):
-    """Network of Rainbow (Hessel et al. 2018): a dueling, distributional head of noisy layers.
+class RainbowDQN(C51DQN):
+    """Network of Rainbow (Hessel et al. 2018): that of C51 with a dueling head of noisy layers.
 
-    There are `n_atom` possible returns from `v_min` to `v_max`. `dueling`, `noise` (in the head's layers) and
+    `dueling`, `noise` (in the head's layers) and
     `distributional` (False: expected returns alone) can each be switched off.
     """
 
-    support: Tensor
-
     def __init__(
-        self,
-        *args: Any,
-        distributional: bool = True,
-        noise: bool = True,
-        v_min: float = -10.0,
-        v_max: float = 10.0,
-        n_atom: int = 51,
-        **settings: Any,
+        self, *args: Any, distributional: bool = True, noise: bool = True, dueling: bool = True, **settings: Any
     ) -> None:
-        self.num_points = n_atom if distributional else None
-        self.linear = NoisyLinear if noise else nn.Linear
-        super().__init__(*args, **settings)
         self.distributional = distributional
-        self.v_min, self.v_max, self.n_atom = float(v_min), float(v_max), n_atom
+        self.linear = NoisyLinear if noise else nn.Linear
+        super().__init__(*args, dueling=dueling, **settings)
         self.noise_size = self.head.noise_size
-        if distributional:
-            self.register_buffer("support", torch.linspace(self.v_min, self.v_max, n_atom), persistent=False)
 
     def under(self, noise: Tensor | None) -> UnderNoise:
         """Return this network with its noise, one for all rows [P] or one for each [B, P]; None: its means."""
@@ -227,8 +214,7 @@ class RainbowDQN(QNetwork):
         """
         features = self.encoder(x)
         check_noise(noise, features.shape[0], self.noise_size)
-        output: Tensor = self.head(features, noise if self.noise_size else None)
-        return output
+        return cast(Tensor, self.head(features, noise if self.noise_size else None))
 
     def q(self, x: ObsTensor, noise: Tensor | None = None) -> Tensor:
         """Return the action values [B, A] of observations [B, O...], a tensor or a dict of them."""
@@ -449,8 +435,7 @@ class Mixer(nn.Module):
         # Weights that are not negative make it monotonic: what is best for each agent is best for all.
         first = self.first_weight(state).abs().view(-1, self._num_agents, self._embed)
         hidden = F.elu(torch.bmm(values.unsqueeze(1), first).squeeze(1) + self.first_bias(state))
-        mixed: Tensor = (hidden * self.last_weight(state).abs()).sum(1) + self.last_bias(state).squeeze(1)
-        return mixed
+        return cast(Tensor, (hidden * self.last_weight(state).abs()).sum(1) + self.last_bias(state).squeeze(1))
 
 
 @MODEL_REGISTRY.register("qmix")
@@ -494,15 +479,13 @@ class QMIX(nn.Module):
             )
         own = obs["agents"].to(self.head.weight.dtype)
         names = torch.eye(self.num_agents, dtype=own.dtype, device=own.device).expand(own.shape[0], -1, -1)
-        values: Tensor = self.head(self.agent(torch.cat([own, names], dim=-1)))
-        return values
+        return cast(Tensor, self.head(self.agent(torch.cat([own, names], dim=-1))))
 
     def mix(self, values: Tensor, obs: Mapping[str, Tensor]) -> Tensor:
         """Return Q_tot [B] of one value per agent [B, N]."""
         if self.mixer is None:
             return values.sum(1)
-        mixed: Tensor = self.mixer(values, obs["state"].to(values.dtype))
-        return mixed
+        return cast(Tensor, self.mixer(values, obs["state"].to(values.dtype)))
 
     def forward(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return {'logit': action values [B, N, A]}."""

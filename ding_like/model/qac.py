@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -96,8 +96,7 @@ class QAC(nn.Module):
 
     def forward(self, obs: ObsTensor) -> Tensor:
         """Return what the actor gives."""
-        output: Tensor = self.actor(obs)
-        return output
+        return cast(Tensor, self.actor(obs))
 
 
 @MODEL_REGISTRY.register("continuous_qac")
@@ -258,8 +257,7 @@ class HybridCritic(nn.Module):
         """
         features = self.encoder(obs).to(parameters.dtype)
         if not self.multi_pass:
-            values: Tensor = self.q(torch.cat([features, parameters], dim=1))
-            return values
+            return cast(Tensor, self.q(torch.cat([features, parameters], dim=1)))
         num_choices = len(self.mask)
         own = parameters.unsqueeze(1) * self.mask.to(parameters.dtype)  # [B, K, P]
         seen = torch.cat([features.unsqueeze(1).expand(-1, num_choices, -1), own], dim=2)

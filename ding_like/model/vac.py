@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -171,10 +171,9 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type)  # Any: of each keyword its own
+        convolutions: dict[str, Any] = dict(kernel_size=encoder_kernel_size, stride=encoder_stride)
         encoders = [
-            build_encoder(
-                obs_shape, encoder_hidden_size_list, kernel_size=encoder_kernel_size, stride=encoder_stride, **layers
-            )
+            build_encoder(obs_shape, encoder_hidden_size_list, **convolutions, **layers)
             for _ in range(1 if share_encoder else 2)
         ]
         self.share_encoder = share_encoder
@@ -226,8 +225,7 @@ class VAC(ActorCritic):
 
     def actor(self, x: ObsTensor) -> Tensor:
         """Return what the action distribution is made of, [B, P], for observations [B, O...]."""
-        output: Tensor = self.actor_head((self.encoder if self.share_encoder else self.actor_encoder)(x))
-        return output
+        return cast(Tensor, self.actor_head((self.encoder if self.share_encoder else self.actor_encoder)(x)))
 
     def critic(self, x: ObsTensor) -> Tensor:
         """Return the values [B] of observations [B, O...]."""
@@ -265,18 +263,10 @@ class PG(VAC):
         head_layer_num: int = 1,
         **settings: Any,  # of each keyword its own
     ) -> None:
-        super().__init__(
-            obs_shape,
-            action_shape,
-            action_space=action_space,
-            share_encoder=False,
-            encoder_hidden_size_list=encoder_hidden_size_list,
-            actor_head_hidden_size=head_hidden_size,
-            actor_head_layer_num=head_layer_num,
-            critic_head_hidden_size=head_hidden_size,
-            critic_head_layer_num=head_layer_num,
-            **settings,
-        )
+        settings.update(action_space=action_space, encoder_hidden_size_list=encoder_hidden_size_list)
+        settings.update(actor_head_hidden_size=head_hidden_size, critic_head_hidden_size=head_hidden_size)
+        settings.update(actor_head_layer_num=head_layer_num, critic_head_layer_num=head_layer_num)
+        super().__init__(obs_shape, action_shape, share_encoder=False, **settings)
 
 
 @MODEL_REGISTRY.register("ppg")

@@ -153,6 +153,8 @@ class Policy:
     # Key -> the values that it may have, and key -> why it has no effect here; those of base classes are included.
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.nonfinite": ("skip", "raise")}
     config_unused: ClassVar[Mapping[str, str]] = {}
+    # Key -> (a value, the keys that have no effect where it has that one); those of base classes are included.
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {}
     config_free: tuple[str, ...] = ("model",)
     # Types of keys whose default is None and that have no bounds; those of base classes are included.
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {
@@ -199,6 +201,9 @@ class Policy:
                 yield path, f"must be {', '.join(first)} or {last}, got {value!r}"
         for path, why in declared(cls, "config_unused").items():
             yield from cls._no_effect(cfg, (path,), why)
+        for path, (value, idle) in declared(cls, "config_idle").items():
+            if get_path(cfg, path) == value:
+                yield from cls._no_effect(cfg, idle, f"{path} is {value!r}")
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         if cfg["on_policy"] != cls.default_config().on_policy:
@@ -331,14 +336,24 @@ class Policy:
         """Return what `grad` reads and an update moves beside the networks, by the name it is saved and sent under."""
         return {}
 
+    def _saved(self) -> dict[str, Any]:
+        """Return what else is saved and has `state_dict` and `load_state_dict`, optimizers say, by name."""
+        return {}
+
     def _state_dict_learn(self) -> State:
-        return {"model": self._model.state_dict(), **{name: each.state for name, each in self._moving().items()}}
+        moving = {name: each.state for name, each in self._moving().items()}
+        saved = {name: each.state_dict() for name, each in self._saved().items()}
+        return {"model": self._model.state_dict(), **moving, **saved}
 
     def _load_state_dict_learn(self, state: State) -> None:
         self._load_model(state["model"])
-        for name, each in self._moving().items():
-            if name in state:  # weights alone, a pre-trained model say, come without
-                each.load(state[name])
+        # Weights alone, a pre-trained model say, come without the rest, and begin with fresh optimizers.
+        for name, moving in self._moving().items():
+            if name in state:
+                moving.load(state[name])
+        for name, each in self._saved().items():
+            if name in state:
+                each.load_state_dict(state[name])
 
     def _get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {}
@@ -501,8 +516,7 @@ class Policy:
         rates = {str(i): optimizer.learning_rate for i, optimizer in enumerate(self._optimizers())}
         modules = {name: module.state_dict() for name, module in self._grad_modules().items()}
         moving = {name: each.state for name, each in self._moving().items()}
-        state: State = copied({**modules, "numbers": {**moving, "learning_rates": rates}})
-        return state
+        return cast(State, copied({**modules, "numbers": {**moving, "learning_rates": rates}}))
 
     def load_grad_state(self, state: State) -> None:
         """Load what another policy's `grad_state` returned: `grad` computes what it would compute there.
@@ -676,5 +690,4 @@ def create_policy(cfg: Config, **kwargs: Any) -> Policy:
 
 def get_policy_cls(cfg: Config) -> type[Policy]:
     """Return the class that `cfg.type` names; raises RegistryError for an unknown name."""
-    cls: type[Policy] = POLICY_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
-    return cls
+    return cast(type[Policy], POLICY_REGISTRY.get(cfg["type"], cfg.get("import_names", ())))

@@ -24,7 +24,7 @@ and targets move with each step of the actor.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -87,17 +87,17 @@ class DDPGPolicy(OffPolicyActorCritic):
         "learn.noise_range.max": FINITE,
         "collect.noise_sigma": FROM_0,
     }
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+        "learn.noise": (False, ("learn.noise_sigma", "learn.noise_range.min", "learn.noise_range.max")),
+    }
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        learn = cfg["learn"]
-        if not learn["noise"]:
-            paths = ("learn.noise_sigma", "learn.noise_range.min", "learn.noise_range.max")
-            yield from cls._no_effect(cfg, paths, "learn.noise is False")
-        if learn["noise_range"]["min"] > learn["noise_range"]["max"]:
-            yield "learn.noise_range", f"min must not be above max, got {dict(learn['noise_range'])}"
+        limits = cfg["learn"]["noise_range"]
+        if limits["min"] > limits["max"]:
+            yield "learn.noise_range", f"min must not be above max, got {dict(limits)}"
 
     def _init_learn(self) -> None:
         super()._init_learn()
@@ -131,8 +131,7 @@ class DDPGPolicy(OffPolicyActorCritic):
         if not learn.noise:
             return action
         noise = (learn.noise_sigma * self._normal_like(action)).clamp_(learn.noise_range.min, learn.noise_range.max)
-        smoothed: Tensor = (action + noise).clamp_(-1.0, 1.0)
-        return smoothed
+        return cast(Tensor, (action + noise).clamp_(-1.0, 1.0))
 
     def _is_turn_of(self, freq: int) -> bool:
         """Tell whether the update under way is one of every `freq`."""

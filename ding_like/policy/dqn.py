@@ -57,8 +57,8 @@ class DQNPolicy(ValueBasedPolicy):
     # Any: tensors, in a dict or not; what the family predicts.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
         """Return the value [B, ...] of next observations: the best legal action's, by the target network."""
-        values = self._target.tensor(next_obs)
-        judge = self._online.tensor(next_obs) if self._cfg.double else values
+        values = self._target.tensor(next_obs, self._weight_noise())
+        judge = self._online.tensor(next_obs, self._weight_noise()) if self._cfg.double else values
         return self._family.of_best(values, self._family.expected(judge), mask)
 
 

@@ -213,8 +213,7 @@ class NetworkForward:
             return self._fast(obs, noise)
         import torch
 
-        output: Array = self.tensor(obs, None if noise is None else torch.from_numpy(noise)).cpu().numpy()
-        return output
+        return self.tensor(obs, None if noise is None else torch.from_numpy(noise)).cpu().numpy()
 
     def tensor(self, obs: Obs | Tensor | dict[str, Tensor], noise: Tensor | None = None) -> Tensor:
         """Return the output [R, ...] on the network's device."""

@@ -116,8 +116,6 @@ class IMPALAPolicy(OnPolicyActorCritic):
 
     def __init__(self, cfg: Config, model: nn.Module | None = None, enable_field: Sequence[str] | None = None) -> None:
         super().__init__(cfg, model, enable_field)
-        own = self._cfg.learn.discount_factor
-        self._gamma = float(self._cfg.discount_factor if own is None else own)
         self._unroll_len = self.env_steps_per_row(self._cfg)
         self._shape = SequenceShape(self._unroll_len)
 

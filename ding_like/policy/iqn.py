@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -58,7 +58,7 @@ from ding_like.rl_utils.value_family import (
     quantile_huber_by_hand,
     weighted_mean,
 )
-from ding_like.types import Array, Config, Info, State
+from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -269,8 +269,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
 
     # Any: a network of two parts, `values` and `proposal`.
     def _value_network(self, model: Any) -> nn.Module:
-        values: nn.Module = model.values
-        return values
+        return cast(nn.Module, model.values)
 
     # Any: tensors, in a dict or not.
     def _target_quantiles(self, next_obs: Any) -> Quantiles:
@@ -360,10 +359,5 @@ class FQFPolicy(ImplicitQuantilePolicy):
     def _monitor_vars_learn(self) -> list[str]:
         return [*super()._monitor_vars_learn(), "fraction_slope", "fraction_entropy"]
 
-    def _state_dict_learn(self) -> State:
-        return {**super()._state_dict_learn(), "fraction_optimizer": self._fraction_optimizer.state_dict()}
-
-    def _load_state_dict_learn(self, state: State) -> None:
-        super()._load_state_dict_learn(state)
-        if "fraction_optimizer" in state:
-            self._fraction_optimizer.load_state_dict(state["fraction_optimizer"])
+    def _saved(self) -> dict[str, Any]:
+        return {**super()._saved(), "fraction_optimizer": self._fraction_optimizer}

@@ -161,8 +161,7 @@ class OffPolicyActorCritic(Policy):
         """Return the absolute TD error [B], the mean of the critics' [N, B]; None without priorities."""
         if not self._cfg.priority:
             return None
-        priority: Array = error.detach().abs().mean(dim=0).cpu().numpy()
-        return priority
+        return error.detach().abs().mean(dim=0).cpu().numpy()
 
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (network.optimizer for network in self._networks().values())

@@ -26,7 +26,7 @@ from ding_like.rl_utils.distributions import ActionFamily, Hybrid, allowed_logit
 from ding_like.rl_utils.exploration import Schedule, constant, linear_schedule
 from ding_like.rl_utils.policy_gradient import normalise
 from ding_like.rl_utils.returns import gae
-from ding_like.types import Array, Config, Obs, State
+from ding_like.types import Array, Config, Obs
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.log import one_time_warning
 
@@ -92,6 +92,11 @@ class OnPolicyActorCritic(Policy):
         "collect.gae_lambda": SHARE,
     }
     config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+        "learn.schedule.env_steps": (None, ("learn.schedule.lr_end",)),
+        "learn.optimizer.type": ("rmsprop", ("learn.adam_eps",)),
+        "action_space": ("discrete", ("action_low", "action_high", "action_bound")),
+    }
     config_alternatives = (
         *Policy.config_alternatives,
         ("learn.grad_clip_norm", "learn.grad_clip_value"),
@@ -114,15 +119,8 @@ class OnPolicyActorCritic(Policy):
             yield from cls._no_effect(
                 cfg, ("learn.update_per_collect",), "all rows are learned from once, or epoch_per_collect times"
             )
-        if learn["schedule"]["env_steps"] is None:
-            ends = (f"learn.schedule.{name}" for name in learn["schedule"] if name != "env_steps")
-            yield from cls._no_effect(cfg, ends, "learn.schedule.env_steps is not set")
         if collect["discount_factor"] is not None and collect["discount_factor"] != cfg["discount_factor"]:
             yield from cls._no_effect(cfg, ("discount_factor",), "collect.discount_factor is set too")
-        if learn["optimizer"]["type"] == "rmsprop":
-            yield from cls._no_effect(cfg, ("learn.adam_eps",), "learn.optimizer.type is 'rmsprop'")
-        if cfg["action_space"] == "discrete":
-            yield from cls._no_effect(cfg, ("action_low", "action_high", "action_bound"), "actions are discrete")
         if cfg["random_collect_size"]:
             yield NoEffect(
                 "random_collect_size",
@@ -132,8 +130,8 @@ class OnPolicyActorCritic(Policy):
 
     def __init__(self, cfg: Config, model: nn.Module | None = None, enable_field: Sequence[str] | None = None) -> None:
         super().__init__(cfg, model, enable_field)
-        if self._cfg.collect.discount_factor is not None:
-            self._gamma = float(self._cfg.collect.discount_factor)
+        own = self._cfg.learn.get("discount_factor", self._cfg.collect.discount_factor)
+        self._gamma = float(self._cfg.discount_factor if own is None else own)
 
     model_name = "vac"
 
@@ -339,13 +337,8 @@ class OnPolicyActorCritic(Policy):
     def _moving(self) -> dict[str, Moving]:
         return {"progress": self._progress}
 
-    def _state_dict_learn(self) -> State:
-        return {**super()._state_dict_learn(), "optimizer": self._optimizer.state_dict()}
-
-    def _load_state_dict_learn(self, state: State) -> None:
-        super()._load_state_dict_learn(state)
-        if "optimizer" in state:
-            self._optimizer.load_state_dict(state["optimizer"])
+    def _saved(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer}
 
 
 def _bound(side: Any, shape: Any) -> Array | None:

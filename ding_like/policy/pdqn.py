@@ -14,7 +14,7 @@ gradients that mean nothing; `model.multi_pass=True` gives each choice a pass th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -28,7 +28,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
 from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.types import Array, Config, Info
+from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -74,13 +74,9 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     }
     action_spaces = ("HybridSpace",)
 
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        if not cfg["collect"]["noise"]:
-            yield from cls._no_effect(cfg, ("collect.noise_sigma",), "collect.noise is False")
-
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+        "collect.noise": (False, ("collect.noise_sigma",))
+    }
     model_name = "pdqn"
 
     # ---- acting

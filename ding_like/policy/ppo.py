@@ -89,6 +89,9 @@ class PPOPolicy(OnPolicyActorCritic):
         "learn.backend": ("auto", "autograd"),
         "learn.adv_norm": (True, False, "batch"),
     }
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+        "learn.schedule.env_steps": (None, ("learn.schedule.lr_end", "learn.schedule.clip_end")),
+    }
     action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box", "HybridSpace")
     config_types = {"learn.adv_norm": (bool, str)}
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -150,5 +150,4 @@ class PPORecurrentPolicy(PPOPolicy):
 
 def _seen(columns: Mapping[str, Array], prefix: str) -> Obs:
     """Return rows' observations as the network takes them."""
-    obs: Obs = split_mask(columns_to_obs(prefix, columns))[0]
-    return obs
+    return cast(Obs, split_mask(columns_to_obs(prefix, columns))[0])

@@ -14,7 +14,7 @@ nothing, where the paper gives them a recurrent network.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -71,8 +71,7 @@ class QMIXPolicy(DQNPolicy):
     # Any: tensors, in a dict.
     def _next_value(self, next_obs: Any, mask: Any) -> Tensor:
         """Return Q_tot' [B] where every agent takes its best legal action: by the online network with `double`."""
-        total: Tensor = self._target_model.mix(super()._next_value(next_obs, mask), next_obs)
-        return total
+        return cast(Tensor, self._target_model.mix(super()._next_value(next_obs, mask), next_obs))
 
     def _chosen(self, rows: TransitionBatch) -> tuple[Tensor, Tensor]:
         """Return Q_tot [B] of the actions that the agents took, twice: it is what to log as well."""

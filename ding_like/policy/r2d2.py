@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -148,8 +148,7 @@ class R2D2Policy(ValueBasedPolicy):
         """
         run, burn_in = self._model.run, self._shape.burn_in
         if not burn_in:
-            values: Tensor = run(obs, state)[0]
-            return values
+            return cast(Tensor, run(obs, state)[0])
         warm_up = map_obs(lambda part: part[:, :burn_in], obs)
         with torch.no_grad():
             first, warm = run(warm_up, state)

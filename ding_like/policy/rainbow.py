@@ -19,19 +19,14 @@ around it is `policy/value_based.py`.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-from torch import Tensor, nn
-
-from ding_like.model.layers import factor_noise
-from ding_like.model.numpy_networks import NumpyGrad
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.value_family import CategoricalValue, ScalarValue, ValueFamily
-from ding_like.types import Array, Config
+from ding_like.types import Config
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -66,53 +61,8 @@ class RainbowPolicy(DQNPolicy):
 
     @cached_property
     def _family(self) -> ValueFamily[Any]:  # Any: whatever a family makes predictions of
-        is_distributional, *_ = attributes_of(
-            self._model, "distributional", "noise_size", "under", policy=self._cfg.type
-        )
+        names = ("distributional", "noise_size", "under")
+        is_distributional, *_ = attributes_of(self._model, *names, policy=self._cfg.type)
         if not is_distributional:
             return ScalarValue(self._cfg.learn.loss)
         return CategoricalValue(*attributes_of(self._model, "v_min", "v_max", "n_atom", policy=self._cfg.type))
-
-    # Any: tensors, in a dict or not; what the family predicts.
-    def _next_value(self, next_obs: Any, mask: Any) -> Any:
-        """Return the value [B, ...] of next observations: the best legal action's, by the target network."""
-        values = self._target.tensor(next_obs, self._draw())
-        judge = self._online.tensor(next_obs, self._draw()) if self._cfg.double else values
-        return self._family.of_best(values, self._family.expected(judge), mask)
-
-    # Any: as above.
-    def _predict(self, obs: Any) -> Any:
-        return _predicted(self._family, self._model, obs, self._draw())
-
-    def _predict_by_hand(self, model: NumpyGrad, obs: Array) -> Array:
-        noise = self._draw()
-        return model.forward(obs, None if noise is None else noise.numpy())
-
-    @property
-    def _draws(self) -> bool:
-        return bool(self._model.noise_size)
-
-    def _draw(self) -> Tensor | None:
-        """Return noise [P] for one use of a network, which all learners draw alike; None if it takes none."""
-        return None if self._noise is None else factor_noise(self._noise.normal(self._model.noise_size))
-
-    def _predictions(self, model: nn.Module) -> NetworkForward:
-        return NetworkForward(partial(_predicted, self._family, model), self._numpy_twin(model), self._device)
-
-    # ---- acting
-
-    def _make_actor(self, *, explores: bool) -> ForwardActor:
-        twin = self._numpy_twin(self._model)
-        family: Any = self._family  # it is a ByHand where there is a twin
-        then = None if twin is None else family.expected_by_hand
-        values = NetworkForward(partial(_expected, self._family, self._model), twin, self._device, then=then)
-        return ForwardActor(values, EpsilonGreedy(), noise_size=self._model.noise_size if explores else 0)
-
-
-# Any: observations as the model takes them, what the family predicts.
-def _predicted(family: ValueFamily[Any], model: Any, obs: Any, noise: Tensor | None = None) -> Any:
-    return family.predict(model.under(noise), obs)
-
-
-def _expected(family: ValueFamily[Any], model: Any, obs: Any, noise: Tensor | None = None) -> Tensor:
-    return family.expected(_predicted(family, model, obs, noise))

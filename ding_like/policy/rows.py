@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -116,8 +116,7 @@ class SequenceShape:
         beyond = length - self.length  # of the first window
         if_open = np.where(beyond < 0, 0, 1 + beyond // self.num_steps)
         if_ended = np.where(beyond <= 0, 1, 1 - (-beyond // self.num_steps))
-        count: Array = np.where(ended, if_ended, if_open) * (length > 0)
-        return count
+        return np.where(ended, if_ended, if_open) * (length > 0)
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many rows stretches of these lengths [S] make, some `ended` [S]: see `Policy.num_ready`."""
@@ -276,5 +275,4 @@ class SequencesWithLogProb:
         choices = np.split(legal[:, :-1].reshape(*steps, -1), np.cumsum(self.sizes)[:-1], axis=2)
         # Beyond an episode nothing is legal.
         counts = np.stack([np.maximum(np.count_nonzero(choice, axis=2), 1) for choice in choices])
-        log_prob: Array = -np.log(counts).sum(axis=0).astype(np.float32)
-        return log_prob
+        return cast(Array, -np.log(counts).sum(axis=0).astype(np.float32))

@@ -28,8 +28,8 @@ drawing uniformly. Actions that a mask forbids have probability 0 and are in no 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,10 +37,10 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
+from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows, TrainedNetwork
 from ding_like.rl_utils.distributions import Categorical, squashed_gaussian
 from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value
-from ding_like.types import Array, Config, Info, State
+from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -78,13 +78,9 @@ class SoftActorCritic(OffPolicyActorCritic):
         "learn.target_entropy": FINITE,
     }
 
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        if not cfg["learn"]["auto_alpha"]:
-            paths = ("learn.learning_rate_alpha", "learn.log_space", "learn.target_entropy")
-            yield from cls._no_effect(cfg, paths, "learn.auto_alpha is False")
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+        "learn.auto_alpha": (False, ("learn.learning_rate_alpha", "learn.log_space", "learn.target_entropy")),
+    }
 
     def _init_learn(self) -> None:
         super()._init_learn()
@@ -96,6 +92,47 @@ class SoftActorCritic(OffPolicyActorCritic):
         temperature = nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
         self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
 
+    # ---- what the kinds of action differ in. Any: observations, a tensor or a dict of them
+
+    def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:
+        """Return the soft values [B] of next observations, by the critics' targets."""
+        raise NotImplementedError
+
+    def _chosen(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Return (values [N, B] of rows' actions, the values [N, B, A] of all actions where the critic gives them)."""
+        raise NotImplementedError
+
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+        """Fill the actor's gradient; return (its loss, -log of probability or entropy [B], the default target of it).
+
+        `values` are what `_chosen` gave.
+        """
+        raise NotImplementedError
+
+    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
+        """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
+        rows = self._rows(batch)
+        alpha = self._temperature.network.log_alpha.detach().exp()
+        with torch.no_grad():
+            next_value = self._next_value(rows.next_obs, alpha)
+            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+        q, values = self._chosen(rows)
+        error = q - target
+        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
+        actor_loss, entropy, default_target = self._improve(rows, values, alpha)
+        info = {
+            "total_loss": critic_loss + actor_loss,
+            "critic_loss": critic_loss,
+            "actor_loss": actor_loss,
+            "q_value": q.detach(),
+            "target_q_value": target,
+            "entropy": entropy,
+            "alpha": alpha,
+        }
+        if self._cfg.learn.auto_alpha:
+            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(-entropy, default_target))
+        return info, self._priority(error)
+
     def _alpha_loss(self, log_prob: Tensor, default_target: Tensor | float) -> Tensor:
         """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target.
 
@@ -103,8 +140,7 @@ class SoftActorCritic(OffPolicyActorCritic):
         """
         learn, log_alpha = self._cfg.learn, self._temperature.network.log_alpha
         target_entropy = default_target if learn.target_entropy is None else learn.target_entropy
-        loss: Tensor = -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean()
-        return loss
+        return cast(Tensor, -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean())
 
     def apply(self) -> None:
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
@@ -125,13 +161,8 @@ class SoftActorCritic(OffPolicyActorCritic):
         values = ["alpha", "entropy", "q_value", "target_q_value"]
         return ["total_loss", "critic_loss", "actor_loss", "alpha_loss", *values]
 
-    def _state_dict_learn(self) -> State:
-        return {**super()._state_dict_learn(), "log_alpha": self._temperature.network.state_dict()}
-
-    def _load_state_dict_learn(self, state: State) -> None:
-        super()._load_state_dict_learn(state)
-        if "log_alpha" in state:
-            self._temperature.network.load_state_dict(state["log_alpha"])
+    def _saved(self) -> dict[str, Any]:
+        return {"log_alpha": self._temperature.network}
 
 
 @POLICY_REGISTRY.register("sac")
@@ -156,34 +187,19 @@ class SACPolicy(SoftActorCritic):
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         return self._actor_that(SquashedGaussian(self._action_range(), is_random=explores))
 
-    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
-        """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
-        rows = self._rows(batch)
-        alpha = self._temperature.network.log_alpha.detach().exp()
-        with torch.no_grad():
-            next_action, next_log_prob = self._draw(rows.next_obs)
-            next_q = self._critic.target(rows.next_obs, next_action).amin(dim=0)
-            next_value = next_q - alpha * next_log_prob
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
-        q = self._critic.network(rows.obs, rows.action)
-        error = q - target
-        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
+    # Any: observations, a tensor or a dict of them.
+    def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:
+        action, log_prob = self._draw(next_obs)
+        return cast(Tensor, self._critic.target(next_obs, action).amin(dim=0) - alpha * log_prob)
 
+    def _chosen(self, rows: Rows) -> tuple[Tensor, None]:
+        return self._critic.network(rows.obs, rows.action), None
+
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
         action, log_prob = self._draw(rows.obs)
         value = self._critic.network(rows.obs, action).amin(dim=0)
-        actor_loss = self._actor.backward((alpha * log_prob - value).mean())
-        info = {
-            "total_loss": critic_loss + actor_loss,
-            "critic_loss": critic_loss,
-            "actor_loss": actor_loss,
-            "q_value": q.detach(),
-            "target_q_value": target,
-            "entropy": -log_prob.detach(),
-            "alpha": alpha,
-        }
-        if self._cfg.learn.auto_alpha:
-            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(log_prob.detach(), -action.shape[1]))
-        return info, self._priority(error)
+        loss = self._actor.backward((alpha * log_prob - value).mean())
+        return loss, -log_prob.detach(), -action.shape[1]
 
     def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
         """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""
@@ -214,34 +230,16 @@ class DiscreteSACPolicy(SoftActorCritic):
         # No log probabilities: rows made at random have none, and the losses take their own.
         return self._actor_that(OfFamily(Categorical(), is_greedy=not explores, with_log_prob=False))
 
-    def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
-        """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
-        rows = self._rows(batch)
-        alpha = self._temperature.network.log_alpha.detach().exp()
-        with torch.no_grad():
-            next_value = self._next_value(rows.next_obs, alpha)
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
-        obs, mask = split_mask(rows.obs)
-        values = self._critic.network(obs)  # [N, B, A]
-        q = values.gather(2, rows.action.expand(len(values), -1).unsqueeze(2)).squeeze(2)
-        error = q - target
-        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
+    def _chosen(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        values = self._critic.network(split_mask(rows.obs)[0])
+        return values.gather(2, rows.action.expand(len(values), -1).unsqueeze(2)).squeeze(2), values
 
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+        assert values is not None, "they come from `_chosen`"
+        obs, mask = split_mask(rows.obs)
         log_pi = log_softmax(self._actor.network(obs), mask)
-        actor_loss = self._actor.backward(-soft_value(log_pi, values.detach().amin(dim=0), alpha=alpha).mean())
-        entropy = entropy_of(log_pi.detach())
-        info = {
-            "total_loss": critic_loss + actor_loss,
-            "critic_loss": critic_loss,
-            "actor_loss": actor_loss,
-            "q_value": q.detach(),
-            "target_q_value": target,
-            "entropy": entropy,
-            "alpha": alpha,
-        }
-        if self._cfg.learn.auto_alpha:
-            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(-entropy, _target_entropy(log_pi, mask)))
-        return info, self._priority(error)
+        loss = self._actor.backward(-soft_value(log_pi, values.detach().amin(dim=0), alpha=alpha).mean())
+        return loss, entropy_of(log_pi.detach()), _target_entropy(log_pi, mask)
 
     # Any: a tensor or a dict of them.
     def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch, columns_to, split_mask
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
-from ding_like.model.layers import ObsTensor
+from ding_like.model.layers import ObsTensor, factor_noise
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
@@ -151,16 +151,21 @@ class ValueBasedPolicy(EpsilonPolicy):
     # Any: observations as the model takes them; what the family predicts.
     def _predict(self, obs: ObsTensor) -> Any:
         """Return what the network predicts of rows' observations, with a gradient."""
-        return self._family.predict(self._model, obs)
+        return _predicted(self._family, self._model, obs, self._weight_noise())
 
     def _predict_by_hand(self, model: NumpyGrad, obs: Array) -> Array:
         """Do what `_predict` does, in numpy."""
-        return model.forward(obs)
+        noise = self._weight_noise()
+        return model.forward(obs, None if noise is None else noise.numpy())
 
     @property
     def _draws(self) -> bool:
         """Tell whether `grad` draws random numbers; they come from `self._noise` then, which is None otherwise."""
-        return False
+        return bool(getattr(self._model, "noise_size", 0))
+
+    def _weight_noise(self) -> Tensor | None:
+        """Return noise [P] for one use of a noisy network, which all learners draw alike; None: it takes none."""
+        return None if self._noise is None else factor_noise(self._noise.normal(self._model.noise_size))
 
     # ---- acting
 
@@ -171,7 +176,9 @@ class ValueBasedPolicy(EpsilonPolicy):
         # Any: it is a ByHand where there is a twin.
         family: Any = self._family
         then = None if twin is None else family.expected_by_hand
-        return ForwardActor(NetworkForward(expected, twin, self._device, then=then), EpsilonGreedy())
+        noise_size = getattr(self._model, "noise_size", 0) if explores else 0
+        values = NetworkForward(expected, twin, self._device, then=then)
+        return ForwardActor(values, EpsilonGreedy(), noise_size=noise_size)
 
     def _numpy_twin(self, model: nn.Module) -> nn.Module | None:
         """Return the model if what its family predicts is what the model gives, which numpy may compute then."""
@@ -200,7 +207,7 @@ class ValueBasedPolicy(EpsilonPolicy):
         return model
 
     def _predictions(self, model: nn.Module) -> NetworkForward:
-        return NetworkForward(partial(self._family.predict, model), self._numpy_twin(model), self._device)
+        return NetworkForward(partial(_predicted, self._family, model), self._numpy_twin(model), self._device)
 
     # Any: what `_fill_by_hand` takes, which an algorithm may bring with it.
     def _numpy_gradient(self) -> Any:
@@ -257,8 +264,7 @@ class ValueBasedPolicy(EpsilonPolicy):
         """Do what `_td_target` does, in numpy; an algorithm's own methods are given tensors all the same."""
         with torch.no_grad():
             if not self._has_plain_target:
-                own: Array = self._td_target(rows.to(self._device)).numpy()
-                return own
+                return cast(Array, self._td_target(rows.to(self._device)).numpy())
             obs = self._obs(rows, "next_obs")
             obs = columns_to("cpu", obs) if isinstance(obs, dict) else torch.from_numpy(obs)
             next_value = self._next_value(*split_mask(obs)).numpy()
@@ -286,23 +292,19 @@ class ValueBasedPolicy(EpsilonPolicy):
     def _moving(self) -> dict[str, Moving]:
         return {} if self._noise is None else {"generator": self._noise}
 
+    def _saved(self) -> dict[str, Any]:
+        return {"optimizer": self._optimizer}
+
     def _monitor_vars_learn(self) -> list[str]:
         return ["cur_lr", "total_loss", "q_value", "target_q_value"]
 
     def _state_dict_learn(self) -> State:
-        return {
-            **super()._state_dict_learn(),
-            "target_model": self._target_model.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "num_updates": self._num_updates,
-        }
+        target = self._target_model.state_dict()
+        return {**super()._state_dict_learn(), "target_model": target, "num_updates": self._num_updates}
 
     def _load_state_dict_learn(self, state: State) -> None:
         super()._load_state_dict_learn(state)
         self._target_model.load_state_dict(state.get("target_model", state["model"]))
-        # A checkpoint of weights alone (a pre-trained model) starts with a fresh optimizer.
-        if "optimizer" in state:
-            self._optimizer.load_state_dict(state["optimizer"])
         self._num_updates = state.get("num_updates", 0)
 
 
@@ -317,6 +319,10 @@ def attributes_of(model: nn.Module, *names: str, policy: str) -> list[Any]:  # A
     return [getattr(model, name) for name in names]
 
 
-# Any: observations as the model takes them.
-def _expected(family: ValueFamily[Any], model: nn.Module, obs: ObsTensor) -> Tensor:
-    return family.expected(family.predict(model, obs))
+# Any: a model that takes noise only where there is some, and what its family predicts.
+def _predicted(family: ValueFamily[Any], model: Any, obs: ObsTensor, noise: Tensor | None = None) -> Any:
+    return family.predict(model if noise is None else model.under(noise), obs)
+
+
+def _expected(family: ValueFamily[Any], model: Any, obs: ObsTensor, noise: Tensor | None = None) -> Tensor:
+    return family.expected(_predicted(family, model, obs, noise))

@@ -62,6 +62,15 @@ class ActionFamily(Protocol):
         """Do what `log_prob_and_entropy` does in numpy."""
 
 
+def log_softmax_by_hand(logits: Array) -> tuple[Array, Array]:
+    """Return (log probabilities [B, A], probabilities [B, A]) of logits [B, A]."""
+    shifted = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+    probs = np.exp(shifted)
+    total = np.add.reduce(probs, axis=1, keepdims=True)
+    probs /= total
+    return shifted - np.log(total), probs
+
+
 class Categorical:
     """Choice of one of A actions; `output` is logits [R, A], an action is [R] int64."""
 
@@ -91,11 +100,7 @@ class Categorical:
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
         rows = np.arange(len(output))
-        shifted = output - np.maximum.reduce(output, axis=1, keepdims=True)
-        probs = np.exp(shifted)
-        total = np.add.reduce(probs, axis=1, keepdims=True)
-        probs /= total
-        log_probs = shifted - np.log(total)
+        log_probs, probs = log_softmax_by_hand(output)
         entropy = -np.add.reduce(probs * log_probs, axis=1)
 
         def backward(by_log_prob: Array, by_entropy: float) -> Array:
@@ -104,7 +109,7 @@ class Categorical:
             grad[rows, action] += by_log_prob
             if by_entropy:
                 grad -= by_entropy * probs * (log_probs + entropy[:, None])
-            return cast(Array, grad)
+            return grad
 
         return ByHand(log_probs[rows, action], entropy, backward)
 
@@ -243,8 +248,7 @@ class Gaussian:
         """Return what the env takes for `action_raw` [R, A], float32."""
         inside = np.tanh(raw) if self._squash else raw
         # Clipped in both cases: rounding may leave a bound by an ulp.
-        action: Array = np.clip(self._centre + self._half * inside, self._low, self._high)
-        return action
+        return cast(Array, np.clip(self._centre + self._half * inside, self._low, self._high))
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         mu, log_sigma = output.chunk(2, dim=1)
@@ -258,10 +262,7 @@ class Gaussian:
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
         # Squashing changes nothing: KL is the same under any one-to-one map of what is drawn.
-        (mu, log_sigma), (other_mu, other_log_sigma) = output.chunk(2, dim=1), other.chunk(2, dim=1)
-        log_ratio = log_sigma - other_log_sigma
-        distance = (mu - other_mu) * (-other_log_sigma).exp()
-        return (0.5 * ((2.0 * log_ratio).exp() + distance * distance - 1.0) - log_ratio).sum(dim=1)
+        return _kl_of_normals(*output.chunk(2, dim=1), *other.chunk(2, dim=1)).sum(dim=1)
 
     def by_hand(self, output: Array, action: Array) -> ByHand:
         mu, log_sigma = output[:, : self._size], output[:, self._size :]
@@ -317,10 +318,16 @@ def allowed_logits(output: Tensor, mask: Tensor | None) -> Tensor:
     return output if mask is None else output.masked_fill(mask.reshape(output.shape) == 0, FORBIDDEN)
 
 
+def _kl_of_normals(mu: Tensor, log_sigma: Tensor, other_mu: Tensor, other_log_sigma: Tensor) -> Tensor:
+    """Return KL(p, q) [B, A] of each of two normal distributions."""
+    log_ratio = log_sigma - other_log_sigma
+    distance = (mu - other_mu) * (-other_log_sigma).exp()
+    return 0.5 * ((2.0 * log_ratio).exp() + distance * distance - 1.0) - log_ratio
+
+
 def _log_slope(raw: Array) -> Array:
     """Return log(1 - tanh(u)^2) [R, A] as 2 (log 2 - u - softplus(-2 u)): never log 0."""
-    log_slope: Array = 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw))
-    return log_slope
+    return cast(Array, 2.0 * (math.log(2.0) - raw - np.logaddexp(0.0, -2.0 * raw)))
 
 
 def _log_slope_of(raw: Tensor) -> Tensor:
@@ -413,9 +420,7 @@ class Hybrid:
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
         (logit, mu, log_sigma), (other_logit, other_mu, other_log_sigma) = self._parts(output), self._parts(other)
-        log_ratio = log_sigma - other_log_sigma
-        distance = (mu - other_mu) * (-other_log_sigma).exp()
-        each = 0.5 * ((2.0 * log_ratio).exp() + distance * distance - 1.0) - log_ratio
+        each = _kl_of_normals(mu, log_sigma, other_mu, other_log_sigma)
         expected_use = logit.softmax(dim=1) @ self._mask_like(output)
         return Categorical().kl(logit, other_logit) + (expected_use * each).sum(dim=1)
 
@@ -426,8 +431,7 @@ class Hybrid:
         per_sigma, used = np.exp(-log_sigma), self._mask[choice]
         noise = (raw - mu) * per_sigma
         log_prob = of_choice.log_prob + np.add.reduce(used * self._log_prob_of_each(noise, log_sigma, raw), axis=1)
-        probs = np.exp(logit - np.maximum.reduce(logit, axis=1, keepdims=True))
-        probs /= np.add.reduce(probs, axis=1, keepdims=True)
+        probs = log_softmax_by_hand(logit)[1]
         expected_use = probs @ self._mask
         entropy_of_each = log_sigma + np.float32(_ENTROPY_OF_ONE)
         of_parameters = np.add.reduce(expected_use * entropy_of_each, axis=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -62,13 +62,11 @@ def greedy_action(values: Array, action_mask: Array | None = None) -> Array:
     Raises EnvError where it allows no action.
     """
     if action_mask is None:
-        best: Array = values.argmax(axis=-1)
-        return best
+        return cast(Array, values.argmax(axis=-1))
     legal = action_mask.reshape(values.shape) != 0
     check_some_legal(legal)
     # A legal value of minus infinity still beats what is forbidden.
-    best = np.where(legal, np.maximum(values, np.finfo(values.dtype).min), -np.inf).argmax(axis=-1)
-    return best
+    return cast(Array, np.where(legal, np.maximum(values, np.finfo(values.dtype).min), -np.inf).argmax(axis=-1))
 
 
 def check_some_legal(legal: Array) -> None:
@@ -98,8 +96,7 @@ def epsilon_greedy(
         random_action = (draws[1] * num_actions).astype(np.int64)
     else:
         random_action = _pick_legal(action_mask, draws[1])
-    action: Array = np.where(draws[0] < eps, random_action, greedy)
-    return action
+    return np.where(draws[0] < eps, random_action, greedy)
 
 
 def _pick_legal(action_mask: Array, draw: Array) -> Array:
@@ -107,8 +104,7 @@ def _pick_legal(action_mask: Array, draw: Array) -> Array:
     rank = np.cumsum(action_mask != 0, axis=1)  # [R, A]: legal actions up to and including this one
     num_legal = rank[:, -1]
     check_some_legal(rank)
-    chosen: Array = (rank > np.floor(draw * num_legal)[:, None]).argmax(axis=1)
-    return chosen
+    return cast(Array, (rank > np.floor(draw * num_legal)[:, None]).argmax(axis=1))
 
 
 def gaussian_noise(rows: int, size: int, *, sigma: float | Array, rng: np.random.Generator) -> Array:
@@ -127,8 +123,7 @@ def factorised_noise(rows: int, size: int, *, rng: np.random.Generator) -> Array
     Source: Fortunato et al. 2018, section 3.
     """
     eps = rng.standard_normal((rows, size), dtype=np.float32)
-    noise: Array = np.copysign(np.sqrt(np.abs(eps)), eps)
-    return noise
+    return np.copysign(np.sqrt(np.abs(eps)), eps)
 
 
 class ActionRange:

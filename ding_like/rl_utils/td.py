@@ -24,27 +24,17 @@ def nstep_td_target(reward: Tensor, next_value: Tensor, *, discount: Tensor | fl
     return reward + discount * next_value.masked_fill(terminated, 0.0)
 
 
-def double_q_value(next_q_online: Tensor, next_q_target: Tensor) -> Tensor:
-    """Return what the target network [..., A] says of the online network's best action [..., A], as [...].
-
-    Source: van Hasselt et al. 2016, eq. 4.
-    """
-    best = next_q_online.argmax(dim=-1, keepdim=True)
-    return next_q_target.gather(-1, best).squeeze(-1)
-
-
 def legal_value(judge: Tensor, values: Tensor, mask: Tensor | Array | None) -> Tensor:
     """Return what `values` [..., A] say, as [...], of the legal action that is best by `judge` [..., A].
 
     `mask` marks the legal actions (not 0); it has the shape of the values, or the same numbers in a row for each of the
     first axis. Where it allows none, as after the end of an episode, the value is 0: nothing can follow. With `judge`
-    equal to `values` this is Q-learning, with the online network's it is `double_q_value`.
+    equal to `values` this is Q-learning, with the online network's it is double Q-learning (van Hasselt et al. 2016,
+    eq. 4).
     """
-    if mask is None:
-        return double_q_value(judge, values)
     action, nothing_legal = best_action(judge, mask)
-    assert nothing_legal is not None, "there is a mask"
-    return values.gather(-1, action.unsqueeze(-1)).squeeze(-1).masked_fill(nothing_legal, 0.0)
+    chosen = values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    return chosen if nothing_legal is None else chosen.masked_fill(nothing_legal, 0.0)
 
 
 def best_action(judge: Tensor, mask: Tensor | Array | None) -> tuple[Tensor, Tensor | None]:

@@ -14,7 +14,9 @@ reinforcement learning".
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from torch import Tensor
 from torch.nn.functional import huber_loss, mse_loss
 
 from ding_like.errors import ConfigError, SchemaError
+from ding_like.rl_utils.distributions import log_softmax_by_hand
 from ding_like.rl_utils.td import best_action, legal_value, nstep_td_target
 from ding_like.types import Array
 
@@ -114,8 +117,7 @@ class ScalarValue:
         self._loss, self._delta = loss, delta
 
     def predict(self, model: Any, obs: Any) -> Tensor:
-        q: Tensor = model.q(obs)
-        return q
+        return cast(Tensor, model.q(obs))
 
     def expected(self, prediction: Tensor) -> Tensor:
         return prediction
@@ -137,16 +139,13 @@ class ScalarValue:
         return nstep_td_target(reward, next_value, discount=discount, terminated=terminated)
 
     def backup_by_hand(self, reward: Array, next_value: Array, *, discount: Array | float, terminated: Array) -> Array:
-        target: Array = reward + discount * np.where(terminated, _ZERO, next_value)
-        return target
+        return cast(Array, reward + discount * np.where(terminated, _ZERO, next_value))
 
     def loss(self, chosen: Tensor, target: Tensor) -> RowLoss:
         check_shape("target", target, chosen.shape)
         target = target.detach()
-        if self._loss == "huber":
-            each = huber_loss(chosen, target, reduction="none", delta=self._delta)
-        else:
-            each = mse_loss(chosen, target, reduction="none")
+        compare = partial(huber_loss, delta=self._delta) if self._loss == "huber" else mse_loss
+        each = compare(chosen, target, reduction="none")
         return RowLoss(each, (chosen.detach() - target).abs())
 
     def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
@@ -217,15 +216,50 @@ class RescaledValue(ScalarValue):
     """
 
     def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
-        return value_rescale(
-            super().backup(reward, value_unscale(next_value), discount=discount, terminated=terminated)
-        )
+        following = value_unscale(next_value)
+        return value_rescale(super().backup(reward, following, discount=discount, terminated=terminated))
 
 
 _TINY = np.finfo(np.float32).tiny
 
 
-class CategoricalValue:
+class DistributionValue:
+    """What distributions that N numbers [B, A, N] describe have in common."""
+
+    # Of each the family's own: `backup`, and the three below.
+    backup: Callable[..., Tensor]
+
+    def _as_target(self, chosen: Tensor) -> Tensor:
+        """Return the distributions [B, N] of predictions of one action, as targets are said."""
+        return chosen
+
+    def _compare(self, chosen: Array, target: Array) -> tuple[Array, Array, Array]:
+        """Return (loss [B], priority [B], the slope of the loss by `chosen` [B, N]); `chosen` may be written over."""
+        raise NotImplementedError
+
+    def of_action(self, prediction: Tensor, action: Tensor) -> Tensor:
+        return points_of_action(prediction, action)
+
+    def of_best(self, prediction: Tensor, judge: Tensor, mask: Tensor | Array | None) -> Tensor:
+        action, nothing_legal = best_action(judge, mask)
+        best = self._as_target(points_of_action(prediction, action))
+        if nothing_legal is None:
+            return best
+        end = torch.ones_like(nothing_legal[:1])
+        nothing = self.backup(best.new_zeros(1), best[:1], discount=0.0, terminated=end)
+        return torch.where(nothing_legal.unsqueeze(-1), nothing, best)
+
+    def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
+        rows = np.arange(len(output))
+        with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
+            each, priority, slope = self._compare(output[rows, action], target)
+        grad = np.zeros(output.shape, output.dtype)
+        grad[rows, action] = slope * (1.0 / len(output) if weight is None else (weight / len(output))[:, None])
+        mean = np.add.reduce(each if weight is None else each * weight) / len(output)
+        return LossByHand(float(mean), grad, priority.astype(output.dtype, copy=False))
+
+
+class CategoricalValue(DistributionValue):
     """Probabilities of `n_atom` returns, evenly spaced from `v_min` to `v_max`: C51.
 
         z_i = v_min + i (v_max - v_min) / (n_atom - 1)          the atoms
@@ -254,8 +288,7 @@ class CategoricalValue:
         self._atoms_and_ones = np.stack([self._atoms.numpy(), np.ones(n_atom, np.float32)], axis=1)
 
     def predict(self, model: Any, obs: Any) -> Tensor:
-        logits: Tensor = model.logits(obs)
-        return logits
+        return cast(Tensor, model.logits(obs))
 
     def expected(self, prediction: Tensor) -> Tensor:
         return prediction.softmax(-1) @ self._atoms_like(prediction)
@@ -266,20 +299,10 @@ class CategoricalValue:
     def expected_by_hand(self, output: Array) -> Array:
         share = np.exp(output - np.maximum.reduce(output, axis=-1, keepdims=True))
         sums = share.dot(self._atoms_and_ones)
-        expected: Array = sums[..., 0] / sums[..., 1]
-        return expected
+        return cast(Array, sums[..., 0] / sums[..., 1])
 
-    def of_action(self, prediction: Tensor, action: Tensor) -> Tensor:
-        return points_of_action(prediction, action)
-
-    def of_best(self, prediction: Tensor, judge: Tensor, mask: Tensor | Array | None) -> Tensor:
-        action, nothing_legal = best_action(judge, mask)
-        best = points_of_action(prediction, action).softmax(-1)
-        if nothing_legal is None:
-            return best
-        end = torch.ones_like(nothing_legal[:1])
-        nothing = self.backup(best.new_zeros(1), best[:1], discount=0.0, terminated=end)
-        return torch.where(nothing_legal.unsqueeze(-1), nothing, best)
+    def _as_target(self, chosen: Tensor) -> Tensor:
+        return chosen.softmax(-1)
 
     def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
         # After an end all atoms land on R, so that any probabilities will do there, if they are some: the prediction
@@ -313,15 +336,13 @@ class CategoricalValue:
         divergence = each.detach() + torch.xlogy(target, target).sum(-1)
         return RowLoss(each, divergence.clamp_min(0.0))  # below 0 by rounding alone
 
-    def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
-        rows = np.arange(len(output))
-        with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
-            each, priority, slope = cross_entropy(output[rows, action], target)
-        scale = np.float32(1.0 / len(output)) if weight is None else (weight / len(output))[:, None]
-        grad = np.zeros(output.shape, output.dtype)
-        grad[rows, action] = slope * scale
-        mean = np.add.reduce(each if weight is None else each * weight) / len(output)
-        return LossByHand(float(mean), grad, priority)
+    def _compare(self, chosen: Array, target: Array) -> tuple[Array, Array, Array]:
+        log_p, share = log_softmax_by_hand(chosen)
+        each = -np.add.reduce(target * log_p, axis=1)
+        # A share of 0 adds nothing to the entropy; the smallest number keeps its logarithm finite.
+        divergence = each + np.add.reduce(target * np.log(np.maximum(target, _TINY)), axis=1)
+        # As the m_i add up to 1, the slope by a logit is p_i - m_i.
+        return each, np.maximum(divergence, 0.0), share - target
 
     def _atoms_like(self, like: Tensor) -> Tensor:
         if (self._atoms.dtype, self._atoms.device) != (like.dtype, like.device):
@@ -329,27 +350,7 @@ class CategoricalValue:
         return self._atoms
 
 
-def cross_entropy(logits: Array, target: Array) -> tuple[Array, Array, Array]:
-    """Return (cross entropy [B], KL divergence [B], slope of the first by the logits [B, N]).
-
-    `target` [B, N] are probabilities. The logits are written over.
-    """
-    log_p = logits
-    log_p -= np.maximum.reduce(logits, axis=1, keepdims=True)
-    share = np.exp(log_p)
-    total = np.add.reduce(share, axis=1, keepdims=True)
-    log_p -= np.log(total)
-    each = -np.add.reduce(target * log_p, axis=1)
-    # A share of 0 adds nothing to the entropy; the smallest number keeps its logarithm finite.
-    divergence = each + np.add.reduce(target * np.log(np.maximum(target, _TINY)), axis=1)
-    # As the m_i add up to 1, the slope by a logit is p_i - m_i.
-    return each, np.maximum(divergence, 0.0), share / total - target
-
-
-_ZERO = np.float32(0.0)
-
-
-class QuantileValue:
+class QuantileValue(DistributionValue):
     """`num_quantiles` quantiles theta_i of returns, those in the middle of as many equal shares: QR-DQN.
 
         tau_i = (i + 1/2) / N                                   their fractions, i from 0
@@ -371,8 +372,7 @@ class QuantileValue:
         self._tau = (np.arange(num_quantiles) + 0.5) / num_quantiles
 
     def predict(self, model: Any, obs: Any) -> Tensor:
-        quantiles: Tensor = model.quantiles(obs)
-        return quantiles
+        return cast(Tensor, model.quantiles(obs))
 
     def expected(self, prediction: Tensor) -> Tensor:
         return prediction.mean(-1)
@@ -381,16 +381,7 @@ class QuantileValue:
         return target.mean(-1)
 
     def expected_by_hand(self, output: Array) -> Array:
-        expected: Array = np.add.reduce(output, axis=-1) / output.shape[-1]
-        return expected
-
-    def of_action(self, prediction: Tensor, action: Tensor) -> Tensor:
-        return points_of_action(prediction, action)
-
-    def of_best(self, prediction: Tensor, judge: Tensor, mask: Tensor | Array | None) -> Tensor:
-        action, nothing_legal = best_action(judge, mask)
-        best = points_of_action(prediction, action)
-        return best if nothing_legal is None else best.masked_fill(nothing_legal.unsqueeze(-1), 0.0)
+        return cast(Array, np.add.reduce(output, axis=-1) / output.shape[-1])
 
     def backup(self, reward: Tensor, next_value: Tensor, *, discount: Tensor | float, terminated: Tensor) -> Tensor:
         if isinstance(discount, Tensor):
@@ -400,8 +391,7 @@ class QuantileValue:
     def backup_by_hand(self, reward: Array, next_value: Array, *, discount: Array | float, terminated: Array) -> Array:
         if isinstance(discount, np.ndarray):
             discount = discount[:, None]
-        target: Array = reward[:, None] + discount * np.where(terminated[:, None], _ZERO, next_value)
-        return target
+        return cast(Array, reward[:, None] + discount * np.where(terminated[:, None], _ZERO, next_value))
 
     def loss(self, chosen: Tensor, target: Tensor) -> RowLoss:
         check_shape("target", target, chosen.shape)
@@ -410,15 +400,9 @@ class QuantileValue:
         each = asymmetric_huber(error, tau, kappa=self._kappa).mean(2).sum(1)
         return RowLoss(each, each.detach())
 
-    def loss_by_hand(self, output: Array, action: Array, target: Array, *, weight: Array | None) -> LossByHand:
-        rows = np.arange(len(output))
-        with np.errstate(all="ignore"):  # values that are not finite are the optimizer's to find
-            each, slope = quantile_huber(output[rows, action], target, tau=self._tau, kappa=self._kappa)
-        scale = 1.0 / len(output) if weight is None else (weight / len(output))[:, None]
-        grad = np.zeros(output.shape, output.dtype)
-        grad[rows, action] = slope * scale
-        mean = np.add.reduce(each if weight is None else each * weight) / len(output)
-        return LossByHand(float(mean), grad, each.astype(output.dtype))
+    def _compare(self, chosen: Array, target: Array) -> tuple[Array, Array, Array]:
+        each, slope = quantile_huber(chosen, target, tau=self._tau, kappa=self._kappa)
+        return each, each, slope
 
 
 def asymmetric_huber(error: Tensor, tau: Tensor, *, kappa: float) -> Tensor:
@@ -549,9 +533,8 @@ class ImplicitQuantiles:
     def of_best(self, prediction: Quantiles, judge: Tensor, mask: Tensor | Array | None) -> Quantiles:
         action, nothing_legal = best_action(judge, mask)
         best = self.of_action(prediction, action)
-        if nothing_legal is None:
-            return best
-        return best._replace(values=best.values.masked_fill(nothing_legal.unsqueeze(1), 0.0))
+        nothing = None if nothing_legal is None else nothing_legal.unsqueeze(1)
+        return best if nothing is None else best._replace(values=best.values.masked_fill(nothing, 0.0))
 
     def backup(
         self, reward: Tensor, next_value: Quantiles, *, discount: Tensor | float, terminated: Tensor

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.distributions import Categorical
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.rl_utils.td import double_q_value, entropy_of, log_softmax, nstep_td_target, soft_value
+from ding_like.rl_utils.td import entropy_of, legal_value, log_softmax, nstep_td_target, soft_value
 from ding_like.rl_utils.value_family import (
     RescaledValue,
     RowLoss,
@@ -116,10 +116,10 @@ def test_target_bootstraps_unless_terminated():
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 9), st.integers(1, 5))
-def test_double_q_value_reads_the_target_network_at_the_online_choice(seed, num_rows, num_actions):
+def test_double_q_learning_reads_the_target_network_at_the_online_choice(seed, num_rows, num_actions):
     online, target = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, num_rows, num_actions)))
 
-    result = double_q_value(online, target)
+    result = legal_value(online, target, None)
 
     expected = [target[i][online[i].tolist().index(max(online[i].tolist()))].item() for i in range(num_rows)]
     assert result.tolist() == expected
