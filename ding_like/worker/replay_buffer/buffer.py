@@ -398,7 +398,8 @@ class ReplayBuffer(IBuffer):
         self._add_scalar = getattr(tb_logger, "add_scalar", None)
         self._logger, _ = build_logger(Path(exp_name, "log", instance_name), instance_name)
         self._rng = make_rng(0, instance_name) if rng is None else rng
-        self._push_count = 0
+        # Number of data pushed since the start, or the last `clear` that resets it; loaded data count.
+        self.push_count = 0
         self._lock = threading.Lock()
         self._remover = UsedDataRemover(self._logger) if tracks_used_data else None
         self._reports = Interval(report_every_s)
@@ -428,7 +429,8 @@ class ReplayBuffer(IBuffer):
         Raises SchemaError, and changes nothing, if it does not fit what is stored, or has an invalid priority.
         """
         with self._lock:
-            if self._limiter is not None and not self._limiter.may_push(_num_rows(data)):
+            asked = len(data) if isinstance(data, (list, TransitionBatch)) else 1
+            if self._limiter is not None and not self._limiter.may_push(asked):
                 if self._drops.pass_s():
                     self._logger.info("pushed data is dropped: %s", self._limiter)
                 return
@@ -496,7 +498,7 @@ class ReplayBuffer(IBuffer):
         with self._lock:
             self._store.storage = None
             if self.clear_resets_push_count:
-                self._push_count = 0
+                self.push_count = 0
             self._forget()
             if self._remover is not None:
                 self._remover.delete()
@@ -547,7 +549,7 @@ class ReplayBuffer(IBuffer):
         with self._lock:
             return {
                 "data": self._dump(),
-                "push_count": self._push_count,
+                "push_count": self.push_count,
                 "rng": rng_state(self._rng),
                 **self._store.state_dict(),
                 **self._sampler.state_dict(self._store.storage),
@@ -566,7 +568,7 @@ class ReplayBuffer(IBuffer):
             if self._remover is not None:
                 self._remover.paths.clear()
             self._append_dump(_state_dict["data"])
-            self._push_count = _state_dict["push_count"]
+            self.push_count = _state_dict["push_count"]
             self._store.end_load(_state_dict)
             self._sampler.load_state_dict(self._store.storage, _state_dict)
             if self._limiter is not None:
@@ -578,11 +580,6 @@ class ReplayBuffer(IBuffer):
     def replay_buffer_size(self) -> int:
         """Capacity, in data."""
         return self._store.capacity
-
-    @property
-    def push_count(self) -> int:
-        """Number of data pushed since the start, or the last `clear` that resets it; loaded data count."""
-        return self._push_count
 
     def _append(self, data: Pushed) -> tuple[int, int]:
         """Copy data in and return (how many rows, how many they overwrote); the caller holds the lock."""
@@ -596,7 +593,7 @@ class ReplayBuffer(IBuffer):
         before = store.count
         storage = store.append(rows)
         sampler.added(storage, num_rows, own)
-        self._push_count += num_rows
+        self.push_count += num_rows
         if self._limiter is not None:
             self._limiter.add(pushed=num_rows)
         if remover is not None:
@@ -641,11 +638,6 @@ class ReplayBuffer(IBuffer):
             for name, value in values.items():
                 self._add_scalar(f"{self._instance_name}_iter/{name}", value, self._train_iter)
                 self._add_scalar(f"{self._instance_name}_step/{name}", value, self._env_step)
-
-
-def _num_rows(data: Pushed) -> int:
-    """Return how many rows are pushed."""
-    return len(data) if isinstance(data, (list, TransitionBatch)) else 1
 
 
 class Parts(NamedTuple):

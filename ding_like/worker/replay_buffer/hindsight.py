@@ -118,7 +118,7 @@ class GoalRules:
             env.close()
 
     def _check(self) -> None:
-        """Raise ConfigError unless the env's own steps have the rewards that its function gives, all at once."""
+        """Raise ConfigError unless the env's own steps have the rewards and ends of its functions, all at once."""
         achieved, desired, rewards, ended = self._played()
         # Goals that were reached, too: few are by chance.
         both, wanted = np.concatenate([achieved, achieved]), np.concatenate([desired, achieved])
@@ -134,20 +134,16 @@ class GoalRules:
                 f"where compute_reward gives {computed[wrong[0]]:g}. Take out the env.wrappers that change rewards or "
                 "goals, or mend compute_reward."
             )
-        self._check_ends(achieved, desired, ended)
-
-    def _check_ends(self, achieved: Array, desired: Array, ended: Array) -> None:
-        """Raise ConfigError where `compute_terminated` disagrees with the ends of steps, bool [N]."""
-        computed = self.terminated(achieved, desired)
-        if computed is None and ended.any():
+        computed_ends = self.terminated(achieved, desired)
+        if computed_ends is None and ended.any():
             raise ConfigError(
                 f"replay_buffer.type 'her' gives rows other goals, but {self._env} terminates episodes and does not "
                 "say by which goals: give it compute_terminated(achieved_goal, desired_goal, info) "
                 "(docs/algorithms/her.md)."
             )
-        if computed is not None and (computed & ~ended).any():
+        if computed_ends is not None and (computed_ends & ~ended).any():
             raise ConfigError(
-                f"{int((computed & ~ended).sum())} of {len(ended)} steps of {self._env} went on where its "
+                f"{int((computed_ends & ~ended).sum())} of {len(ended)} steps of {self._env} went on where its "
                 "compute_terminated says that they end: make both agree."
             )
 
@@ -230,21 +226,15 @@ def _places(env: Env) -> tuple[GoalPlace, GoalPlace]:
             if len(achieved.shape) == 1:
                 return GoalPlace("achieved_goal"), GoalPlace("desired_goal")
     elif isinstance(space, spaces.Box) and len(space.shape) == 1:
-        size = _goal_size(env, space.shape[0])
-        if 0 < 2 * size <= space.shape[0]:
-            return GoalPlace(None, slice(0, size)), GoalPlace(None, slice(space.shape[0] - size, None))
+        length, owner = space.shape[0], _owner_of(env, "goal_size")
+        size = (0 if length % 2 else length // 2) if owner is None else int(owner.goal_size)
+        if 0 < 2 * size <= length:
+            return GoalPlace(None, slice(0, size)), GoalPlace(None, slice(length - size, None))
     raise ConfigError(
         f"replay_buffer.type 'her' finds no goals in the observation {space} of {env}: expected a Dict with vectors "
         "'achieved_goal' and 'desired_goal' of one length, or one vector that begins with the achieved and ends with "
         "the desired goal, each of the env's `goal_size` numbers (default: half of it)."
     )
-
-
-def _goal_size(env: Env, obs_size: int) -> int:
-    owner = _owner_of(env, "goal_size")
-    if owner is not None:
-        return int(owner.goal_size)
-    return obs_size // 2 if obs_size % 2 == 0 else 0
 
 
 class HindsightStore(StreamStore):
@@ -450,22 +440,16 @@ class HindsightReplayBuffer(PresetBuffer):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"k": FROM_0}
     needs_env: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        cfg: Config,
-        tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
-        exp_name: str = "default_experiment",
-        instance_name: str = "buffer",
-        *,
-        make_env: Callable[[], Env] | None = None,
-        rng: Generator | None = None,
-    ) -> None:
-        """Make the buffer and the env that computes rewards. Raises ConfigError for an env without goals."""
+    def __init__(self, cfg: Config, *args: Any, make_env: Callable[[], Env] | None = None, **kwargs: Any) -> None:
+        """Make the buffer and the env that computes rewards; the other arguments are those of every buffer by config.
+
+        Raises ConfigError for an env without goals.
+        """
         self._rules: GoalRules | None = None
         k = self._full(cfg)["k"]
         if k and make_env is None:
             raise ConfigError("buffer 'her' computes rewards by an env's compute_reward: give make_env=, or set k=0.")
-        super().__init__(cfg, tb_logger, exp_name, instance_name, rng=rng)
+        super().__init__(cfg, *args, **kwargs)
         if k and make_env is not None:
             assert isinstance(self._sampler, HindsightSampler), "make_parts gives one"
             self._rules = self._sampler.rules = GoalRules(make_env)

@@ -9,21 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ding_like.config.tree import deep_merge
+from ding_like.config.tree import deep_merge, get_path
 from ding_like.data.batch import EpisodeBatch, Schema, SequenceBatch, TransitionBatch
 from ding_like.data.rows import as_batch
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Config, SampleUnit, Section, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, declared
 from ding_like.utils.registries import BUFFER_REGISTRY
-from ding_like.worker.replay_buffer.buffer import (
-    IBuffer,
-    Parts,
-    RateLimiter,
-    ReplayBuffer,
-    RowStore,
-    StreamStore,
-)
+from ding_like.worker.replay_buffer.buffer import IBuffer, Parts, RateLimiter, ReplayBuffer, RowStore, StreamStore
 from ding_like.worker.replay_buffer.priorities import Priorities
 from ding_like.worker.replay_buffer.sampler import (
     ByPriority,
@@ -68,14 +61,8 @@ class PresetBuffer(ReplayBuffer):
         rng: np.random.Generator | None = None,
     ) -> None:
         cfg = self._full(cfg)
-        super().__init__(
-            *self.make_parts(cfg),
-            rng=rng,
-            tb_logger=tb_logger,
-            exp_name=exp_name,
-            instance_name=instance_name,
-            **common_settings(cfg),
-        )
+        parts, common = self.make_parts(cfg), common_settings(cfg)
+        super().__init__(*parts, rng=rng, tb_logger=tb_logger, exp_name=exp_name, instance_name=instance_name, **common)
 
     @classmethod
     def _full(cls, cfg: Config) -> Section:
@@ -85,11 +72,7 @@ class PresetBuffer(ReplayBuffer):
         """
         full = deep_merge({**PresetBuffer.config, **cls.config}, cfg)
         for path, bounds in declared(cls, "config_bounds").items():
-            value: Any = full
-            for key in path.split("."):
-                value = value.get(key)
-                if value is None:  # a key of another buffer's config
-                    break
+            value = get_path(full, path)  # None: a key of another buffer's config
             if not bounds.hold(value):
                 raise ConfigError(f"replay_buffer.{path} is {value}; give {bounds}.")
         return full
@@ -282,17 +265,11 @@ class WindowBuffer(PresetBuffer):
             )
 
     @staticmethod
-    def _new_store(cfg: Config) -> StreamStore:
+    def _store_and_shape(cfg: Config) -> tuple[StreamStore, WindowShape]:
         refuse_frame_stack(cfg, what="a sequence", instead=", or push single frames: a window of them is a stack")
-        return StreamStore(
-            int(cfg["replay_buffer_size"]), num_streams=cfg["num_streams"], needed=tuple(cfg["initial_columns"])
-        )
-
-    @staticmethod
-    def _window_shape(cfg: Config) -> WindowShape:
-        return WindowShape(
-            int(cfg["sequence_length"]), bool(cfg["padding"]), int(cfg["burn_in"]), tuple(cfg["initial_columns"])
-        )
+        initial = tuple(cfg["initial_columns"])
+        store = StreamStore(int(cfg["replay_buffer_size"]), num_streams=cfg["num_streams"], needed=initial)
+        return store, WindowShape(int(cfg["sequence_length"]), bool(cfg["padding"]), int(cfg["burn_in"]), initial)
 
 
 @BUFFER_REGISTRY.register("sequence")
@@ -307,7 +284,8 @@ class SequenceReplayBuffer(WindowBuffer, NaiveReplayBuffer):
 
     @classmethod
     def make_parts(cls, cfg: Config) -> Parts:
-        return Parts(cls._new_store(cfg), WindowSampler(cls._window_shape(cfg)))
+        store, shape = cls._store_and_shape(cfg)
+        return Parts(store, WindowSampler(shape))
 
     @classmethod
     def for_pipeline(cls, cfg: Config, **kwargs: Any) -> ReplayBuffer:  # those of the constructor
@@ -318,12 +296,7 @@ class SequenceReplayBuffer(WindowBuffer, NaiveReplayBuffer):
         return ReplayBuffer(store, sampler, limiter, **common_settings(cfg), **kwargs)
 
     def sample(  # type: ignore[override]  # DI-engine's signature has the length of a window in second place
-        self,
-        batch: int,
-        sequence: int,
-        cur_learner_iter: int,
-        sample_range: slice | None = None,
-        replace: bool = False,
+        self, batch: int, sequence: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
     ) -> SequenceBatch | None:
         """Return `batch` windows of `sequence` rows, drawn evenly; without `replace`, none twice.
 
@@ -356,8 +329,8 @@ class PrioritisedSequenceReplayBuffer(WindowBuffer, AdvancedReplayBuffer):
     @classmethod
     def make_parts(cls, cfg: Config) -> Parts:
         raise_fault(cls.check_config(cfg))
-        store = cls._new_store(cfg)
-        sampler = PrioritisedWindowSampler(store.capacity, cfg, cls._window_shape(cfg))
+        store, shape = cls._store_and_shape(cfg)
+        sampler = PrioritisedWindowSampler(store.capacity, cfg, shape)
         return Parts(store, sampler, RateLimiter.from_cfg(cfg["thruput_controller"]))
 
 

@@ -256,13 +256,10 @@ def given_priorities(rows: TransitionBatch | Sequence[Report]) -> Array | None:
     if not is_given.any():
         return None
     priorities = np.full(len(given), np.nan, np.float32)
-    priorities[is_given] = checked_priorities([_one_number(value) for value in given if value is not None])
+    # An array or tensor of one is its number.
+    numbers = [value.item() if getattr(value, "shape", None) == (1,) else value for value in given if value is not None]
+    priorities[is_given] = checked_priorities(numbers)
     return priorities
-
-
-def _one_number(value: Any) -> Any:
-    """Return the number in an array or tensor of one, anything else as it is."""
-    return value.item() if getattr(value, "ndim", 0) and getattr(value, "shape", None) == (1,) else value
 
 
 def checked_priorities(values: npt.ArrayLike) -> Array:
