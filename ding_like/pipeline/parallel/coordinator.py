@@ -165,7 +165,8 @@ class LockedService(CoordinatorService):
         with self.locked():
             self._check_halted()
             try:
-                yield self._core
+                with self._core.saving():
+                    yield self._core
             finally:
                 # An answer that waits asks again whenever something changes: two of them would wake each other.
                 if not self._is_asking:

@@ -18,7 +18,25 @@ from ding_like.worker.commander import NaiveCommander
 from tests.support import Clock
 
 PACKAGE = ding_like.__version__
+_MESSAGES = (
+    "register leave claim finish_task fail_task send_data sample update publish task_info tick lost fail".split()
+)
 
+
+class SavingCore(CoordinatorCore):
+    """Core that saves what each message changes, as the coordinator's service has it do."""
+
+
+def _saved(method: Any) -> Any:
+    def call(core: CoordinatorCore, *args: Any) -> Any:
+        with core.saving():
+            return method(core, *args)
+
+    return call
+
+
+for _name in _MESSAGES:
+    setattr(SavingCore, _name, _saved(getattr(CoordinatorCore, _name)))
 
 RATIO = UpdateRatio(warmup_steps=16, steps=8, updates=4, max_lead=16)
 
@@ -42,7 +60,7 @@ def make_core(
         cfg = {"replay_buffer_size": size}
         return NaiveReplayBuffer(cfg, exp_name=str(folder), instance_name="buffer", rng=np.random.default_rng(0))
 
-    return CoordinatorCore(
+    return SavingCore(
         CoreConfig(ratio, size, **settings),
         clock=clock or Clock(),
         wall_clock=lambda: 1000.0,

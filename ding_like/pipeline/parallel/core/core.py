@@ -1,28 +1,34 @@
 """Decisions and saved state of the coordinator: tasks, workers, leases, segments, batches, weights.
 
 No HTTP, no threads, no clock: the caller brings the time and one lock. Every method answers one message of protocol
-dl/4 and saves what it changed before it returns, so that a coordinator that is killed continues where it was. `once`
-answers a message that may be repeated.
+dl/4 within `saving`, which saves what it changed before the answer goes out, so that a coordinator that is killed
+continues where it was. `once` answers a message that may be repeated, and saves by itself.
 """
 
 from __future__ import annotations
 
-import functools
 import hmac
 import json
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import RefusedError, Stamp, check_count, printable
 from ding_like.errors import SchemaError
-from ding_like.pipeline.parallel.core.ledger import BUFFER_ID, CoreConfig, OnPolicyLedger, ReplayLedger, SegmentLedger
+from ding_like.pipeline.parallel.core.ledger import (
+    BUFFER_ID,
+    PRIORITY_INFO,
+    CoreConfig,
+    OnPolicyLedger,
+    ReplayLedger,
+    SegmentLedger,
+)
 from ding_like.pipeline.parallel.core.state import (
     FAILED,
     FINISHED,
@@ -56,20 +62,8 @@ _NOT_SHOWN = ("learner_step", "priority_info", "bad_segments")  # of a learner's
 _LEFT_KEPT = 64
 _DONE_KEPT = 100  # tasks that have ended
 _EXCUSE_S = 120.0  # more time to publish, for a learner that reports why it waits, once a minute
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def _saved(method: Callable[Concatenate[CoordinatorCore, P], R]) -> Callable[Concatenate[CoordinatorCore, P], R]:
-    """Save all that a method changes in one transaction, before it returns or raises RefusedError."""
-
-    @functools.wraps(method)
-    def saving(core: CoordinatorCore, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with core.saving():
-            return method(core, *args, **kwargs)
-
-    return saving
+_SAVED = ("learn_iter", "_num_tasks", "is_over", "failure")
+_OF_BOOK = ("env_step", "granted_updates", "waiting_updates", "stale_rows", "bad_rows")  # what the status shows
 
 
 class CoordinatorCore:
@@ -155,7 +149,6 @@ class CoordinatorCore:
         """Answer a request without a key."""
         return m.Hello((m.PROTOCOL,), self.epoch, self._wall_clock(), ding_like.__version__, self.run_id)
 
-    @_saved
     def register(self, message: m.Register) -> m.Registered:
         """Take a worker in; the same incarnation again is the same worker.
 
@@ -173,29 +166,22 @@ class CoordinatorCore:
         if self.is_over:
             raise RefusedError("finished", f"run {self.run_id} is over")
         worker_id = f"{message.role}-{message.incarnation}"
-        self._check_secret(worker_id, message.secret)
+        if len(message.secret) > _MAX_SECRET or not message.secret.isascii():
+            found = f"the secret has {len(message.secret)} characters"
+            raise RefusedError("malformed", f"{found}; expected hex, up to {_MAX_SECRET}")
+        if not hmac.compare_digest(self.journal.secrets.get(worker_id, message.secret), message.secret):
+            raise RefusedError("name_taken", f"{worker_id} is another worker's name; take a new incarnation")
         if worker_id in self.workers:
             self._heard_of(worker_id)
         else:
             taken = {each.index for each in self._of_role(message.role)}
             index = next(number for number in range(len(taken) + 1) if number not in taken)
-            worker = WorkerEntry(worker_id, message.role, message.host, message.pid, index)
-            self.workers[worker_id] = worker
-            self._heard_of(worker_id)
-            self._store.put("worker", worker_id, worker.to_plain())
+            self.workers[worker_id] = WorkerEntry(worker_id, message.role, message.host, message.pid, index)
+            self._store.put("worker", worker_id, self._heard_of(worker_id).to_plain())
             self.journal.add_worker(worker_id, message.secret)
-            if worker.role == "collector":
+            if message.role == "collector":
                 self.callbacks.deal_with_increase_collector()
         return m.Registered(worker_id, self.cfg.heartbeat_s)
-
-    def _check_secret(self, worker_id: str, secret: str) -> None:
-        if len(secret) > _MAX_SECRET or not secret.isascii():
-            raise RefusedError(
-                "malformed", f"the secret has {len(secret)} characters; expected hex, up to {_MAX_SECRET}"
-            )
-        known = self.journal.secrets.get(worker_id)
-        if known is not None and not hmac.compare_digest(known, secret):
-            raise RefusedError("name_taken", f"{worker_id} is another worker's name; take a new incarnation")
 
     def secret_of(self, worker_id: str) -> str | None:
         """Return the secret that a worker registered with; None for a worker that is not there."""
@@ -210,7 +196,6 @@ class CoordinatorCore:
             commands.append(m.Command("stop"))
         return m.HeartbeatReply(tuple(commands), dict(self.policies))
 
-    @_saved
     def leave(self, worker_id: str, message: m.Leave) -> m.Ok:
         """Let a worker go; its tasks go back into the queue."""
         self._heard_of(worker_id)
@@ -219,7 +204,6 @@ class CoordinatorCore:
 
     # --- tasks
 
-    @_saved
     def claim(self, worker_id: str, message: m.Claim) -> m.ClaimReply:
         """Give a worker a task, or none."""
         worker = self._heard_of(worker_id)
@@ -253,22 +237,18 @@ class CoordinatorCore:
             logger.warning("%s: %s", worker_id, printable(str(message.info["warning"])))
             if task.kind == "learn":
                 self._silence.silent_s = -_EXCUSE_S
-        policy = self.policies.get(task.policy_id)
-        if task.kind == "learn" and self._commander.final_policy is not None:
-            policy = m.PolicyVersion(**self._commander.final_policy)
+        policy, final = self.policies.get(task.policy_id), self._commander.final_policy
+        if task.kind == "learn" and final is not None:
+            policy = m.PolicyVersion(**final)
         return m.TaskInfoReply(self._is_to_finish(task), self.env_step, policy, self._credit(worker, task))
 
-    @_saved
     def finish_task(self, worker_id: str, task_id: str, message: m.FinishTask) -> m.EndReply:
         """Take a task's result, through the callback of its kind."""
         self._heard_of(worker_id).credit = 0
-        task = self.tasks.check(task_id, message.attempt, worker_id)
-        finish = self.callbacks.deal_with_collector_finish_task
-        if task.kind == "learn":
-            finish = self.callbacks.deal_with_learner_finish_task
+        role = "learner" if self.tasks.check(task_id, message.attempt, worker_id).kind == "learn" else "collector"
+        finish = getattr(self.callbacks, f"deal_with_{role}_finish_task")
         return m.EndReply(bool(finish(task_id, dict(message.result))))
 
-    @_saved
     def fail_task(self, worker_id: str, task_id: str, message: m.FailTask) -> m.EndReply:
         """Take the news that a task failed: another attempt follows, until all that are there have tried too often."""
         worker = self._heard_of(worker_id)
@@ -280,7 +260,6 @@ class CoordinatorCore:
 
     # --- data
 
-    @_saved
     def send_data(self, worker_id: str, task_id: str, message: m.SendData) -> m.SendDataReply:
         """Take the segments of a task in, each through `deal_with_collector_send_data`."""
         worker = self._heard_of(worker_id)
@@ -310,7 +289,6 @@ class CoordinatorCore:
             self._is_to_finish(task),
         )
 
-    @_saved
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Draw up to `num_batches` batches, each through `deal_with_learner_get_data`."""
         worker = self._heard_of(worker_id)
@@ -330,10 +308,8 @@ class CoordinatorCore:
             worker.has_worked = True
         # What the update ratio allows is learned before the end, as the serial pipeline would have.
         finish = self.is_over or (self._is_to_finish(task) and can_draw and not drawn)
-        book = self.book
-        return m.SampleReply(book.join(drawn), news, self.env_step, finish)
+        return m.SampleReply(self.book.join(drawn), news, self.env_step, finish)
 
-    @_saved
     def update(self, worker_id: str, buffer_id: str, message: m.Update) -> m.Ok:
         """Take the learner's report through `deal_with_learner_send_info`."""
         self._heard_of(worker_id)
@@ -341,13 +317,11 @@ class CoordinatorCore:
         check_count(message.learn_iter, "learn_iter")
         info = {**message.info, "learner_step": message.learn_iter, "bad_segments": message.bad_segments}
         if message.places is not None:
-            names = ("places", "unique_ids", "priorities")
-            info["priority_info"] = {name: getattr(message, name) for name in names}
+            info["priority_info"] = {name: getattr(message, name) for name in PRIORITY_INFO}
         self.callbacks.deal_with_learner_send_info(task.task_id, buffer_id, info)
         self._make_tasks()
         return m.Ok()
 
-    @_saved
     def publish(self, worker_id: str, policy_id: str, message: m.Publish) -> m.Ok:
         """Take the news of published weights. Raises RefusedError if they are older than those known, or others."""
         self._heard_of(worker_id)
@@ -374,12 +348,10 @@ class CoordinatorCore:
 
     # --- callbacks of DI-engine's API, for the worker that holds the task
 
-    @_saved
     def deal_with_increase_collector(self) -> None:
         """Make a task for a collector that has come."""
         self._make_tasks()
 
-    @_saved
     def deal_with_decrease_collector(self) -> None:
         """End the queued collect tasks beyond those that there are collectors for, all but one."""
         surplus = max(self.num_open("collect") - max(self.num_workers("collector"), 1), 0)
@@ -388,7 +360,6 @@ class CoordinatorCore:
             task.status = FINISHED
         self._save_tasks(*extra)
 
-    @_saved
     def deal_with_collector_send_data(
         self, task_id: str, buffer_id: str, data_id: str, data: Mapping[str, Json]
     ) -> bool:
@@ -404,7 +375,6 @@ class CoordinatorCore:
             self._failed_in_a_row.clear()
         return is_new
 
-    @_saved
     def deal_with_learner_get_data(
         self, task_id: str, buffer_id: str, batch_size: int, cur_learner_iter: int
     ) -> m.Batches | None:
@@ -412,7 +382,6 @@ class CoordinatorCore:
         task, _ = self._leased(task_id, buffer_id)
         return self.book.draw(batch_size, cur_learner_iter, self.policies.get(task.policy_id))
 
-    @_saved
     def deal_with_learner_send_info(self, task_id: str, buffer_id: str, info: Mapping[str, Json]) -> None:
         """Take priorities, unreadable segments and what the learner reports of itself."""
         _, worker = self._leased(task_id, buffer_id)
@@ -425,7 +394,6 @@ class CoordinatorCore:
         if fault is not None:
             self.fail(fault)
 
-    @_saved
     def deal_with_collector_finish_task(self, task_id: str, finished_task: Mapping[str, Json]) -> bool:
         """Take the result of a task; return whether the run is over.
 
@@ -462,23 +430,13 @@ class CoordinatorCore:
 
     def status(self) -> dict[str, Json]:
         """Return a snapshot of the run as plain data."""
-        book = self.book
         shown = ("role", "state", "stats", "env_steps", "policy_version")
         return {
-            "run_id": self.run_id,
-            "epoch": self.epoch,
-            "env_step": book.env_step,
-            "learn_iter": self.learn_iter,
-            "granted_updates": book.granted_updates,
-            "waiting_updates": book.waiting_updates,
-            "is_over": self.is_over,
-            "failure": self.failure,
-            "halted": self.halted,
+            **{name: getattr(self, name) for name in ("run_id", "epoch", "learn_iter", "is_over", "failure", "halted")},
+            **{name: getattr(self.book, name) for name in _OF_BOOK},
             "workers": {id_: {name: getattr(each, name) for name in shown} for id_, each in self.workers.items()},
             "tasks": {each.task_id: {"kind": each.kind, "status": each.status} for each in self.tasks.values()},
-            "buffers": {BUFFER_ID: {"rows": book.count}},
-            "stale_rows": book.stale_rows,
-            "bad_rows": book.bad_rows,
+            "buffers": {BUFFER_ID: {"rows": self.book.count}},
             "policies": {name: asdict(version) for name, version in self.policies.items()},
         }
 
@@ -493,15 +451,23 @@ class CoordinatorCore:
 
     def num_open(self, kind: str) -> int:
         """Return how many tasks of a kind are queued or being done."""
-        return self.tasks.num_open(kind)
+        return sum(task.kind == kind and task.is_open for task in self.tasks.values())
 
     def policy_of(self, policy_id: str) -> dict[str, Json] | None:
         """Return the fields of the newest published version of a policy."""
         return asdict(self.policies[policy_id]) if policy_id in self.policies else None
 
-    def ask_back(self, kind: str) -> bool:
-        """Ask for the first task of a kind that is being done to be finished early; return whether there is one."""
-        return self.tasks.ask_back(kind)
+    def ask_back(self, kind: str, *, among: Container[str] | None = None) -> bool:
+        """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now.
+
+        `among` are the workers that may be asked; None: all.
+        """
+        leased = [task for task in self.tasks.values() if task.status == LEASED and task.kind == kind]
+        may_be = [task for task in leased if among is None or task.worker_id in among]
+        if not may_be or any(task.is_asked_back for task in may_be):
+            return False
+        may_be[0].is_asked_back = True
+        return True
 
     def pinned(self) -> set[tuple[int, int]]:
         """Return (attempt, version) of the weights that must be kept: under evaluation, and the commander's."""
@@ -511,14 +477,12 @@ class CoordinatorCore:
 
     def take_evaluations(self) -> tuple[list[dict[str, Json]], list[dict[str, Json]]]:
         """Return, once, the evaluations that have come, and those that the final evaluation did not confirm."""
-        commander = self._commander
-        found = commander.evaluations, commander.refuted
-        commander.evaluations, commander.refuted = [], []
+        found = self._commander.evaluations, self._commander.refuted
+        self._commander.evaluations, self._commander.refuted = [], []
         return found
 
     # --- what happens by itself
 
-    @_saved
     def tick(self) -> None:
         """Take tasks back from workers that sent nothing in time, and from a learner that publishes nothing."""
         now = self._clock()
@@ -540,7 +504,6 @@ class CoordinatorCore:
                 self._take_back(learn, why)
         self._make_tasks()
 
-    @_saved
     def lost(self, host: str, pid: int, reason: str) -> bool:
         """Take the news that a process has died; return whether it was a worker that had done anything."""
         found = next((each for each in self.workers.values() if (each.host, each.pid) == (host, pid)), None)
@@ -549,7 +512,6 @@ class CoordinatorCore:
             self._make_tasks()
         return (host, pid) in self._left
 
-    @_saved
     def fail(self, failure: str) -> None:
         """End the run with a reason."""
         self.failure, self.is_over = self.failure or failure, True
@@ -601,19 +563,13 @@ class CoordinatorCore:
         return self.is_over or task.is_asked_back or self._commander.is_to_end(self)
 
     def _credit(self, worker: WorkerEntry, task: TaskEntry) -> int:
-        """Allow a worker the rows of one segment, if there are weights to act with and the update ratio has room."""
-        wanted = self._wanted_weights(task.policy_id)
-        if wanted is None:
-            return 0
-        worker.credit = self._room_for(worker, wanted)
-        return worker.credit
-
-    def _room_for(self, worker: WorkerEntry, wanted: m.PolicyVersion) -> int:
-        """Return the rows that a worker may collect now: those of a segment, or none while there is no room for them.
+        """Allow a worker the rows of one segment, if there are weights to act with and the update ratio has room.
 
         Room is taken by what others were allowed, and kept for those that have waited longer. On-policy it may be less
         than a segment: what is left of a batch. What comes may be more or less: it is accounted for as it is.
         """
+        if (wanted := self._wanted_weights(task.policy_id)) is None:
+            return 0
         now_s = self._clock()
         worker.heard_s = now_s
         since_s = now_s if worker.waits_since_s is None else worker.waits_since_s
@@ -622,9 +578,9 @@ class CoordinatorCore:
             each.waits_since_s is not None and each.waits_since_s < since_s and now_s - each.heard_s < _SILENT_S
             for each in others
         )
-        rows = self.book.rows_allowed(sum(each.credit for each in others), ahead, wanted)
-        worker.waits_since_s = None if rows else since_s
-        return rows
+        worker.credit = self.book.rows_allowed(sum(each.credit for each in others), ahead, wanted)
+        worker.waits_since_s = None if worker.credit else since_s
+        return worker.credit
 
     def _learn_task(self, worker_id: str, buffer_id: str, message: m.Sample | m.Update) -> TaskEntry:
         task = self.tasks.check(message.task_id, message.attempt, worker_id)
@@ -680,7 +636,7 @@ class CoordinatorCore:
         for task in self.tasks.queued("eval"):
             may = {each.worker_id for each in self._of_role("collector") if self._is_for(each, task)}
             if all(self.tasks.of_worker(worker_id) for worker_id in may):
-                self.tasks.ask_back("collect", among=may)
+                self.ask_back("collect", among=may)
 
     def _is_for(self, worker: WorkerEntry, task: TaskEntry) -> bool:
         """Return whether a worker may have a task: not one that failed there, while another can take it."""
@@ -736,16 +692,8 @@ class CoordinatorCore:
             self._store.delete("task", task_id)
 
     def _save_run(self) -> None:
-        run = {
-            "epoch": self.epoch,
-            "run_id": self.run_id,
-            "book": self.book.plain(),
-            "learn_iter": self.learn_iter,
-            "_num_tasks": self._num_tasks,
-            "is_over": self.is_over,
-            "failure": self.failure,
-            "commander": self._commander.state_dict(),
-        }
+        own = {name: getattr(self, name) for name in ("epoch", "run_id", *_SAVED)}
+        run = {**own, "book": self.book.plain(), "commander": self._commander.state_dict()}
         if (text := json.dumps(run)) != self._saved_run:
             self._store.put("run", "run", run)
             self._saved_run = text
@@ -756,7 +704,7 @@ class CoordinatorCore:
         self._store.check_start(None if saved is None else saved["run_id"], 0 if saved is None else saved["epoch"])
         if saved is not None:
             self.epoch, self.run_id = saved["epoch"] + 1, saved["run_id"]
-            for name in ("learn_iter", "_num_tasks", "is_over", "failure"):
+            for name in _SAVED:
                 setattr(self, name, saved[name])
             self._commander.load_state_dict(saved["commander"])
             self.book.restore(saved["book"])

@@ -37,7 +37,10 @@ _MAX_BAD_SHARE = 0.1  # of rows; above it something is broken
 # Env steps of a segment: so many for each that its rows hold, and some of episodes that were dropped.
 _STEPS_FOR_ONE, _STEPS_BESIDE = 100, 10_000
 _MANY_ROWS = 1000  # before their share means something
+PRIORITY_INFO = ("places", "unique_ids", "priorities")
+_SAVED = ("env_step", "granted_updates", "stale_rows", "bad_rows", "learner_attempt")
 _MAX_DIGITS = 15  # of the number of a segment
+_NUMBERS = ("next_serial", "num_rows", "_used_up_to")  # of an on-policy ledger
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,11 @@ class SegmentEntry:
     nbytes: int
     is_bad: bool = False  # its file cannot be read
 
+    @property
+    def key(self) -> str:
+        """Key of the entry in the saved state."""
+        return f"{BUFFER_ID}/{self.serial:012d}"
+
 
 class SegmentLedger(ABC):
     """Ledger of segments: numbers each once, and draws batches of their rows at the update ratio of the config.
@@ -99,7 +107,7 @@ class SegmentLedger(ABC):
         # Segments whose rows are not used any more, but the learner may not have passed them.
         self._gone: deque[SegmentEntry] = deque()
         self._last_number: dict[str, int] = {}  # of the segments of each start of a worker
-        self._learner_attempt = 0  # that asked for batches last
+        self.learner_attempt = 0  # that asked for batches last
 
     # --- what workers send
 
@@ -118,7 +126,7 @@ class SegmentLedger(ABC):
         self.env_step += entry.env_steps
         if is_wanted:
             self.add(entry)
-            self._store.put("segment", _key(entry), vars(entry))
+            self._store.put("segment", entry.key, vars(entry))
         else:
             self.stale_rows += entry.rows
             self.removable.append(entry.name)
@@ -129,8 +137,7 @@ class SegmentLedger(ABC):
         limits = {
             "rows": (1, min(self._most_rows, ROWS_PER_SEGMENT)),
             "env_steps": (0, _STEPS_FOR_ONE * info.rows * self._cfg.steps_per_row + _STEPS_BESIDE),
-            "policy_version": (0, MAX_COUNT - 1),
-            "policy_attempt": (0, MAX_COUNT - 1),
+            **dict.fromkeys(("policy_version", "policy_attempt"), (0, MAX_COUNT - 1)),
             "nbytes": (1, m.MAX_FILE),
         }
         for name, (least, most) in limits.items():
@@ -188,12 +195,12 @@ class SegmentLedger(ABC):
         while self._gone and self._gone[0].serial <= have:
             entry = self._gone.popleft()
             self.removable.append(entry.name)
-            self._store.delete("segment", _key(entry))
+            self._store.delete("segment", entry.key)
         return news, not news or news[-1].serial == self.next_serial - 1
 
     def take_learner_in(self, attempt: int, learner_iter: int) -> None:
         """Note which attempt asks for batches."""
-        self._learner_attempt = attempt
+        self.learner_attempt = attempt
 
     @property
     @abstractmethod
@@ -236,8 +243,8 @@ class SegmentLedger(ABC):
 
         `priorities` are `places`, `unique_ids` and `priorities` [B] of rows, or None.
         """
-        if priorities and all(priorities.get(name) is not None for name in ("places", "unique_ids", "priorities")):
-            self.set_priorities(priorities["places"], priorities["unique_ids"], priorities["priorities"])
+        if priorities and all(priorities.get(name) is not None for name in PRIORITY_INFO):
+            self.set_priorities(*(priorities[name] for name in PRIORITY_INFO))
         for name in bad_segments:
             self._quarantine(name)
         if self.num_rows >= _MANY_ROWS and self.bad_rows > _MAX_BAD_SHARE * self.num_rows:
@@ -271,19 +278,12 @@ class SegmentLedger(ABC):
 
     def plain(self) -> dict[str, Json]:
         """Return what is saved beside the segments."""
-        return {
-            "env_step": self.env_step,
-            "granted_updates": self.granted_updates,
-            "stale_rows": self.stale_rows,
-            "bad_rows": self.bad_rows,
-            "learner_attempt": self._learner_attempt,
-        }
+        return {name: getattr(self, name) for name in _SAVED}
 
     def restore(self, saved: Mapping[str, Json]) -> None:
         """Continue from saved state."""
-        for name in ("env_step", "granted_updates", "stale_rows", "bad_rows"):
+        for name in _SAVED:
             setattr(self, name, saved[name])
-        self._learner_attempt = saved.get("learner_attempt", 0)
         self._last_number = {stream: item["last"] for stream, item in self._store.items("stream")}
         for _, plain in self._store.items("segment"):
             self.add(SegmentEntry(**plain))
@@ -338,13 +338,8 @@ class ReplayLedger(SegmentLedger):
             return
         counts = np.array([entry.rows for entry in self._pending])
         within = np.arange(self._pending_rows) - np.repeat(np.cumsum(counts) - counts, counts)
-        first_rows, first_ids, versions = (
-            np.repeat(np.array(values, np.int64), counts)
-            for values in zip(
-                *((each.first_row, each.serial * ROWS_PER_SEGMENT, each.policy_version) for each in self._pending),
-                strict=True,
-            )
-        )
+        firsts = [(each.first_row, each.serial * ROWS_PER_SEGMENT, each.policy_version) for each in self._pending]
+        first_rows, first_ids, versions = np.repeat(np.array(firsts, np.int64), counts, axis=0).T
         unique_ids, places = first_ids + within, (first_rows + within) % self.size
         self._unique_ids[places] = unique_ids
         rows = {"unique_id": unique_ids, "place": places, "collect_iter": versions}
@@ -384,7 +379,7 @@ class ReplayLedger(SegmentLedger):
 
     def take_learner_in(self, attempt: int, learner_iter: int) -> None:
         """Grant again, once, what an earlier attempt was granted and had not learned, or had not saved."""
-        if attempt > max(self._learner_attempt, 1):
+        if attempt > max(self.learner_attempt, 1):
             self.granted_updates = min(self.granted_updates, learner_iter)
         super().take_learner_in(attempt, learner_iter)
 
@@ -429,7 +424,7 @@ class ReplayLedger(SegmentLedger):
                 self._bad.add(entry.serial)
                 self.bad_rows += entry.rows
                 self.spoiled.append(name)
-                self._store.put("segment", _key(entry), vars(entry))
+                self._store.put("segment", entry.key, vars(entry))
                 logger.warning("segment %s cannot be read: its %d rows are left out", name, entry.rows)
 
     def plain(self) -> dict[str, Json]:
@@ -518,25 +513,16 @@ class OnPolicyLedger(SegmentLedger):
 
     def plain(self) -> dict[str, Json]:
         """Return what is saved beside the segments: numbers continue even where no segment is left."""
-        once = {"next_serial": self.next_serial, "num_rows": self.num_rows, "used_up_to": self._used_up_to}
-        learned = None if self._learned is None else list(self._learned)
-        return {**super().plain(), "learned": learned, "once": {BUFFER_ID: once}}
+        return {**super().plain(), "learned": self._learned, "numbers": [getattr(self, name) for name in _NUMBERS]}
 
     def restore(self, saved: Mapping[str, Json]) -> None:
         """Continue from saved state; rows that were handed out, also to a learner that did not use them, are lost."""
         super().restore(saved)
         self._learned = None if saved["learned"] is None else tuple(saved["learned"])
-        once = saved["once"].get(BUFFER_ID)
-        if once is not None:
-            while self._live and self._live[0].serial <= once["used_up_to"]:
+        if saved["numbers"] is not None:
+            self.next_serial, self.num_rows, self._used_up_to = saved["numbers"]
+            while self._live and self._live[0].serial <= self._used_up_to:
                 self._gone.append(self._live.popleft())
-            self.next_serial, self.num_rows, self._used_up_to = (
-                once[name] for name in ("next_serial", "num_rows", "used_up_to")
-            )
-
-
-def _key(entry: SegmentEntry) -> str:
-    return f"{BUFFER_ID}/{entry.serial:012d}"
 
 
 def _number_of(name: str, worker_id: str) -> int:

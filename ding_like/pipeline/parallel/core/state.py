@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -391,7 +391,7 @@ class SavedRun:
             return 0
         for key, _ in segments:
             self._store.delete("segment", key)
-        self._run["book"]["once"] = {}  # segments are numbered from 1 again
+        self._run["book"]["numbers"] = None  # on-policy, segments are numbered from 1 again
         return sum(entry["rows"] for _, entry in segments)
 
     def _forget_weights(self, policy: Path) -> None:
@@ -473,10 +473,6 @@ class TaskTable(dict[str, TaskEntry]):
         """Put a leased task back into the queue: its worker has gone."""
         task.status, task.worker_id, task.is_asked_back = QUEUED, None, False
 
-    def num_open(self, kind: str) -> int:
-        """Return how many tasks of a kind are queued or being done."""
-        return sum(task.kind == kind and task.is_open for task in self.values())
-
     def queued(self, kind: str) -> list[TaskEntry]:
         """Return the tasks of a kind that wait for a worker."""
         return [task for task in self.values() if task.kind == kind and task.status == QUEUED]
@@ -484,18 +480,6 @@ class TaskTable(dict[str, TaskEntry]):
     def first(self, kind: str) -> TaskEntry | None:
         """Return the first task of a kind, in whatever state."""
         return next((task for task in self.values() if task.kind == kind), None)
-
-    def ask_back(self, kind: str, *, among: Container[str] | None = None) -> bool:
-        """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now.
-
-        `among` are the workers that may be asked; None: all.
-        """
-        leased = [task for task in self.values() if task.status == LEASED and task.kind == kind]
-        may_be = [task for task in leased if among is None or task.worker_id in among]
-        if not may_be or any(task.is_asked_back for task in may_be):
-            return False
-        may_be[0].is_asked_back = True
-        return True
 
 
 @dataclass
