@@ -8,7 +8,6 @@ another name, and what `docs/di_engine_defaults.md` lists as not taken; that pag
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import logging
 import os
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 from ding_like.config.report import Fault, suggestion
 from ding_like.config.tree import Tree, get_path, items, join, set_path
 from ding_like.types import Config
+from ding_like.utils.registries import did_you_mean
 
 # Path patterns ("*" matches any text, dots included) -> why they are not needed, or what to use instead.
 _REASONS: dict[str, str] = {
@@ -232,8 +232,6 @@ SWITCH = "defaults"  # its key in create_config
 CHOICES = ("ding_like", "di_engine")
 IGNORE_MISSING = "ignore_missing"  # key of create_config: train the policy that a file of a missing method names
 
-_ABSENT = object()
-
 
 class Default(NamedTuple):
     """One default of DI-engine."""
@@ -342,7 +340,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-_GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -415,14 +413,10 @@ _KEYS_OF_METHODS: Mapping[str, str] = {
 }
 
 
-def switch_fault(create: Config) -> str | None:
-    """Return what is wrong with the switch of a create_config, or None."""
-    chosen = create.get(SWITCH, CHOICES[0])
-    if chosen in CHOICES:
-        return None
-    close = difflib.get_close_matches(str(chosen), CHOICES, n=1, cutoff=0.4)
-    hint = f"; did you mean '{close[0]}'?" if close else ""
-    return f"is {chosen!r}, expected one of {', '.join(map(repr, CHOICES))}{hint}"
+def switch_fault(chosen: object) -> str | None:
+    """Return what is wrong with the value of the switch, or None."""
+    hint = did_you_mean(str(chosen), CHOICES, cutoff=0.4)
+    return None if chosen in CHOICES else f"is {chosen!r}, expected one of {', '.join(map(repr, CHOICES))}{hint}"
 
 
 def is_switched(create: Config) -> bool:
@@ -441,29 +435,14 @@ def _names_its_modules(section: Any) -> bool:  # Any: what a user wrote
     return isinstance(names, (list, tuple)) and any(str(name).split(".")[0] in ("ding", "dizoo") for name in names)
 
 
-def set_defaults(defaults: Tree, found: Defaults, user: Config) -> None:
-    """Put DI-engine's defaults into ours, except those that `user` sets by another key."""
-    for path, default in found.items():
-        if all(get_path(user, place, _ABSENT) is _ABSENT for place in default.unless):
-            set_path(defaults, path, default.value)
-
-
-def read_place(path: str, policy: str | None) -> bool:
-    """Return whether DI-engine's policy reads its own name of a key, `path`, where a config has ours as well."""
-    return path == "policy.learn.discount_factor" and policy in _GAMMA_IN_LEARN
-
-
 def missing(part: str, name: object) -> str | None:
     """Return what to use in place of a class that only DI-engine has, or None for an unknown name."""
     if part == "reward_model":
         return reason_of(NOT_HERE, "reward_model")
-    if part != "policy":
-        return None
     stem = name.removesuffix("_command") if isinstance(name, str) else ""
-    closest = CLOSEST_POLICIES.get(stem)
-    if closest is None:
+    if part != "policy" or stem not in CLOSEST_POLICIES:
         return None
-    return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(repr(each) for each in closest)}"
+    return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(map(repr, CLOSEST_POLICIES[stem]))}"
 
 
 def missing_method(main: Config, create: Config, source: str) -> str | None:
@@ -487,8 +466,8 @@ def missing_method(main: Config, create: Config, source: str) -> str | None:
 
 def drop_missing(main: Tree, create: Tree) -> dict[str, str]:
     """Take the sections of methods that are not here out of both configs; return why, by their paths in `main`."""
-    reasons = {name: reason_of(NOT_HERE, name) for name in {**main, **create}}
-    for name in (dropped := {name: reason for name, reason in reasons.items() if reason is not None}):
+    dropped = {name: reason for name in {**main, **create} if (reason := reason_of(NOT_HERE, name)) is not None}
+    for name in dropped:
         main.pop(name, None)
         create.pop(name, None)
     return dropped

@@ -10,7 +10,6 @@ import ast
 import difflib
 import functools
 import importlib.metadata
-import importlib.util
 import logging
 import os
 import re
@@ -22,7 +21,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import ding_like
-from ding_like.config.report import Fault
+from ding_like.config.report import Fault, shipped_folders
 from ding_like.config.schema import OTHER_SECTIONS, PARTS, create_config_of
 from ding_like.config.tree import Tree, block, deep_merge, get_path, leaves, literal, set_path, to_plain
 from ding_like.errors import ConfigError
@@ -149,11 +148,9 @@ def _existing(file: Path) -> Path:
 
 def _close_files(file: Path) -> list[str]:
     """Return existing config files with a name like that of a missing one, beside it and among the shipped ones."""
-    beside = {entry.name: str(entry) for entry in file.parent.glob("*.py")}
-    spec = importlib.util.find_spec("dizoo")
-    roots = list(spec.submodule_search_locations or ()) if spec else []
-    shipped = {entry.name: os.path.relpath(entry) for root in roots for entry in Path(root).rglob("*_config.py")}
-    files = shipped | beside
+    shipped = (entry for folder in shipped_folders() for entry in folder.rglob("*_config.py"))
+    files = {entry.name: os.path.relpath(entry) for entry in shipped}
+    files |= {entry.name: str(entry) for entry in file.parent.glob("*.py")}
     return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
@@ -341,11 +338,9 @@ def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list
         override = _parse(text, faults)
         if override is None:
             continue
-        earlier = applied.get(override.path)
-        if earlier is not None:
-            is_same = earlier.value == override.value
-            override = override._replace(replaced=earlier.replaced if is_same else earlier.text)
-        applied[override.path] = override
+        earlier = applied.get(override.path, override)
+        is_same = earlier.value == override.value
+        applied[override.path] = override._replace(replaced=earlier.replaced if is_same else earlier.text)
         prefix = f"{CREATE}_config."
         if override.path.startswith(prefix):
             _change(create, override.path.removeprefix(prefix), override.value)
@@ -372,31 +367,25 @@ def take_overrides(
 
 
 def _change(tree: Tree, path: str, value: Any) -> None:
-    change: Tree = {}
-    set_path(change, path, value)
-    merged = deep_merge(tree, change)
-    tree.clear()
-    tree.update(merged)
+    old = get_path(tree, path)
+    both = isinstance(old, dict) and isinstance(value, dict)
+    set_path(tree, path, deep_merge(old, value) if both else value)
 
 
 def _parse(text: str, faults: list[Fault]) -> Override | None:
     path, equals, raw = text.partition("=")
     keys = [key.strip() for key in path.split(".")]
     if not equals or not all(keys):
-        faults.append(
-            Fault(text, "is not an override; write path.to.key=value, for example policy.learn.batch_size=128")
-        )
-        return None
-    if "/" in keys[0]:
-        dotted = path.strip("/ ").replace("/", ".")
-        faults.append(Fault(text, f"has slashes; a key is written with dots: {dotted}={raw}"))
-        return None
-    if keys[0] == "main_config" and len(keys) > 1:
-        faults.append(Fault(text, f"names main_config, which every key is of; write {'.'.join(keys[1:])}={raw}"))
-        return None
-    if keys[0] == CREATE:
-        keys[0] = f"{CREATE}_config"
-    return Override(text, ".".join(keys), raw, parse_value(raw))
+        reason = "is not an override; write path.to.key=value, for example policy.learn.batch_size=128"
+    elif "/" in keys[0]:
+        reason = f"has slashes; a key is written with dots: {path.strip('/ ').replace('/', '.')}={raw}"
+    elif keys[0] == "main_config" and len(keys) > 1:
+        reason = f"names main_config, which every key is of; write {'.'.join(keys[1:])}={raw}"
+    else:
+        first = f"{CREATE}_config" if keys[0] == CREATE else keys[0]
+        return Override(text, ".".join([first, *keys[1:]]), raw, parse_value(raw))
+    faults.append(Fault(text, reason))
+    return None
 
 
 def save_config(
@@ -412,13 +401,13 @@ def save_config(
     that set them; the formatted file names each beside its key. Raises ConfigError if the folder cannot be written.
     """
     create = create_config_of(cfg)
-    texts = {
-        "total_config.py": _total(cfg, create),
-        "formatted_total_config.py": _formatted(cfg, create, overrides or {}),
-        "config_diff.txt": _diff(cfg, defaults),
-    }
-    for name, text in texts.items():
-        _write(Path(exp_dir) / name, text)
+    total = (
+        f"{_header('total_config.py')}exp_config = {block(cfg)}\n"
+        f"main_config = exp_config\ncreate_config = {block(create)}\n"
+    )
+    _write(Path(exp_dir) / "total_config.py", total)
+    _write(Path(exp_dir) / "formatted_total_config.py", _formatted(cfg, create, overrides or {}))
+    _write(Path(exp_dir) / "config_diff.txt", _diff(cfg, defaults))
 
 
 def save_system(exp_dir: str | os.PathLike[str], system: Config, *, mode: str) -> None:
@@ -479,18 +468,10 @@ def _header(name: str, mode: str = "serial") -> str:
     return f"# Written by ding_like {ding_like.__version__}; to run it again: ding -m {mode} -c {name}\n"
 
 
-def _total(cfg: Config, create: Tree) -> str:
-    return (
-        f"{_header('total_config.py')}exp_config = {block(cfg)}\n"
-        f"main_config = exp_config\ncreate_config = {block(create)}\n"
-    )
-
-
 def _formatted(cfg: Config, create: Tree, overrides: Mapping[str, str]) -> str:
     prefix = "create_config."
-    all_notes = {path: f"override: {literal(text)}" for path, text in overrides.items()}
-    notes = {path: note for path, note in all_notes.items() if not path.startswith(prefix)}
-    create_notes = {path.removeprefix(prefix): note for path, note in all_notes.items() if path.startswith(prefix)}
+    notes = {path: f"override: {literal(text)}" for path, text in overrides.items()}
+    create_notes = {path.removeprefix(prefix): note for path, note in notes.items() if path.startswith(prefix)}
     return (
         f"{_header('formatted_total_config.py')}from easydict import EasyDict\n\n"
         f"main_config = EasyDict(\n    {block(cfg, notes, depth=1)}\n)\n"

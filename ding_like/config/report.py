@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib.util
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from ding_like.config.tree import get_path, join, leaves, literal
 from ding_like.errors import ConfigError, name_some
 from ding_like.types import Config
+from ding_like.utils.registries import find_spec
 
 # Our paths -> names of the same setting in Stable-Baselines3, RLlib or CleanRL. A message names those of the paths that
 # a run's classes have. A path without a section is a model's.
@@ -199,7 +199,7 @@ def suggest_gymnasium(name: object, modules: Iterable[str], main: Config) -> str
     `name` is the env type that a config asks for, and `modules` its import_names; an `env.env_id` in `main` is taken
     as it is, if gymnasium knows it.
     """
-    missing = [module for module in modules if module.startswith("dizoo.") and not _exists(module)]
+    missing = [module for module in modules if module.startswith("dizoo.") and find_spec(module) is None]
     if not missing:
         return ""
     given = get_path(main, "env.env_id")
@@ -218,22 +218,19 @@ def suggest_gymnasium(name: object, modules: Iterable[str], main: Config) -> str
 
 def suggest_shipped(name: object, modules: Iterable[str]) -> str:
     """Return how to import the env of dizoo that registers a name, in place of `modules`; empty if there is none."""
-    spec = importlib.util.find_spec("dizoo")
-    roots = spec.submodule_search_locations if spec else None
-    for root in map(Path, roots or ()):
+    for root in shipped_folders():
         for file in sorted(root.rglob("*.py")):
             if f'@ENV_REGISTRY.register("{name}")' in file.read_text(encoding="utf-8"):
                 module = ".".join(("dizoo", *file.relative_to(root).with_suffix("").parts))
-                missing = "".join(f"there is no module {each}; " for each in modules if not _exists(each))
+                missing = "".join(f"there is no module {each}; " for each in modules if find_spec(each) is None)
                 return f"{missing}env '{name}' is in dizoo and needs import_names=['{module}'] beside the type"
     return ""
 
 
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # a package above it
-        return False
+def shipped_folders() -> list[Path]:
+    """Return the folders of dizoo, the envs and configs that come with the package."""
+    spec = find_spec("dizoo")
+    return [] if spec is None else [Path(folder) for folder in spec.submodule_search_locations]
 
 
 def _nearest(names: Iterable[str]) -> str | None:

@@ -51,6 +51,7 @@ class Part(NamedTuple):
     choose_default: Callable[[Config, Tree], str] | None = None
 
 
+_BUFFER = "policy.other.replay_buffer"
 # Keys that DI-engine's configs give to its default buffer, whose class they leave out.
 _OF_ADVANCED = ("max_use", "max_staleness", "alpha", "beta", "anneal_step", "thruput_controller", "monitor")
 
@@ -58,7 +59,7 @@ _OF_ADVANCED = ("max_use", "max_staleness", "alpha", "beta", "anneal_step", "thr
 def _buffer_type(main: Config, defaults: Tree) -> str:
     """Return "advanced", DI-engine's default, where its priorities or a key of its own are asked for, else "naive"."""
     priority = get_path(main, "policy.priority", get_path(defaults, "policy.priority"))
-    own = get_path(main, "policy.other.replay_buffer", {})
+    own = get_path(main, _BUFFER, {})
     needs = priority is True or (isinstance(own, Mapping) and any(key in own for key in _OF_ADVANCED))
     return "advanced" if needs else "naive"
 
@@ -131,13 +132,7 @@ PARTS = (
     Part("learner", "policy.learn.learner", registries.LEARNER_REGISTRY, "base"),
     Part("collector", "policy.collect.collector", registries.SERIAL_COLLECTOR_REGISTRY, "sample"),
     Part("evaluator", "policy.eval.evaluator", registries.SERIAL_EVALUATOR_REGISTRY, "interaction"),
-    Part(
-        "replay_buffer",
-        "policy.other.replay_buffer",
-        registries.BUFFER_REGISTRY,
-        "naive",
-        choose_default=_buffer_type,
-    ),
+    Part("replay_buffer", _BUFFER, registries.BUFFER_REGISTRY, "naive", choose_default=_buffer_type),
     Part("league", "policy.other.league", registries.LEAGUE_REGISTRY, is_optional=True),
     Part("reward_model", "reward_model", registries.REWARD_MODEL_REGISTRY, is_optional=True),
 )
@@ -209,10 +204,6 @@ class Schema:
         """Return whether a path is in a section that is not checked."""
         return _is_below(path, self.opaque)
 
-    def is_free(self, path: str) -> bool:
-        """Return whether the section at a path takes any key."""
-        return _is_below(path, self.free)
-
     def knows(self, path: str) -> bool:
         """Return whether a key has a default or at least a type."""
         return path in self.types or get_path(self.defaults, path, _MISSING) is not _MISSING
@@ -229,25 +220,20 @@ class Schema:
         self.free.update(join(part.path, path) for path in getattr(cls, "config_free", ()))
         for path, types in declared(cls, "config_types").items():
             self.types[join(part.path, path)] = tuple(types)
-        self.bounds.update(
-            (join(part.path, path), bounds)
-            for path, bounds in (*part.bounds.items(), *declared(cls, "config_bounds").items())
-        )
-        for path, bounds in declared(cls, "config_bounds").items():
-            if get_path(self.defaults, join(part.path, path), _MISSING) is None:
-                self.types.setdefault(join(part.path, path), bounds.types)
+        for path, bounds in {**part.bounds, **declared(cls, "config_bounds")}.items():
+            self.bounds[here := join(part.path, path)] = bounds
+            if get_path(self.defaults, here, _MISSING) is None:
+                self.types.setdefault(here, bounds.types)
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
         for path, reason in getattr(cls, "without_effect", {}).items():
             self.without_effect[join(part.path, path)] = reason
-        check = getattr(cls, "check_config", None)
-        if callable(check):
-            self.checks.append((part.path, check))
-        if part.name == "policy" and (check_model := getattr(cls, "check_model", None)) is not None:
-            self.check_model = check_model
-        check_policy = getattr(cls, "check_policy", None)
-        if callable(check_policy):
-            self.checks.append(("policy", check_policy))  # what a part asks of the policy section as a whole
+        if part.name == "policy":
+            self.check_model = getattr(cls, "check_model", None)
+        # The second is what a part asks of the policy section as a whole.
+        for name, section in (("check_config", part.path), ("check_policy", "policy")):
+            if callable(check := getattr(cls, name, None)):
+                self.checks.append((section, check))
 
 
 def build_schema(main: Config, create: Config, faults: list[Fault]) -> Schema:
@@ -291,13 +277,12 @@ def _sections(create: Config, schema: Schema, faults: list[Fault]) -> dict[str, 
     """Return the sections of create_config that are in order."""
     known: Tree = {part.name: {} for part in PARTS} | {name: {} for name in OTHER_SECTIONS}
     sections: dict[str, Tree] = {}
-    if fault := di_engine.switch_fault(create):
-        faults.append(Fault(f"create_config.{di_engine.SWITCH}", fault))
     for name, section in items(create):
         path = f"create_config.{name}"
         if name == di_engine.SWITCH:
-            continue
-        if name not in known:
+            if fault := di_engine.switch_fault(section):
+                faults.append(Fault(path, fault))
+        elif name not in known:
             faults.append(Fault(path, f"unknown section; {suggestion(name, known, {})}"))
         elif not isinstance(section, dict):
             faults.append(Fault(path, f"expected dict(type=...), got {type(section).__name__} {section!r}"))
@@ -310,11 +295,12 @@ def _sections(create: Config, schema: Schema, faults: list[Fault]) -> dict[str, 
 def _add_di_engine(part: Part, main: Config, schema: Schema) -> None:
     """Put DI-engine's defaults for a part that has just been mounted over ours; its children are mounted on them."""
     name = schema.classes.get(f"{part.path}.type")
-    if part.name == "policy" and name is not None:
-        di_engine.set_defaults(schema.defaults, di_engine.POLICY_DEFAULTS.get(name, {}), main)
+    if part.name == "policy":
+        for path, default in di_engine.POLICY_DEFAULTS.get(name, {}).items():
+            if all(get_path(main, place, _MISSING) is _MISSING for place in default.unless):
+                set_path(schema.defaults, path, default.value)
     elif part.name == "env" and name is not None:
-        own = getattr(part.registry.get(name), "di_engine_defaults", {})
-        for key, value in items(own):
+        for key, value in items(getattr(part.registry.get(name), "di_engine_defaults", {})):
             set_path(schema.defaults, join(part.path, key), value)
 
 
@@ -397,7 +383,6 @@ def _is_below(path: str, sections: set[str]) -> bool:
 
 # An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).
 _RESERVED = frozenset(dir(EasyDict))
-_BUFFER = "policy.other.replay_buffer"
 _LEAVES = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -438,7 +423,8 @@ class Checker:
         if given != fitted:
             if not self._schema.is_di_engine or path in self._raw or target in self._raw:
                 raise _MisfitError(f"is DI-engine's name of {target}, which is set to {literal(given)}; give one")
-            if di_engine.read_place(path, self._schema.classes.get("policy.type")):
+            policy = self._schema.classes.get("policy.type")
+            if path == "policy.learn.discount_factor" and policy in di_engine.GAMMA_IN_LEARN:
                 self.ignored[target] = f"DI-engine reads {path}, which is {literal(fitted)}"
             else:
                 self.ignored[path] = f"DI-engine reads {target}, which is {literal(given)}"
@@ -457,7 +443,7 @@ class Checker:
                     clean[key] = self._known(value, defaults.get(key), here)
                 elif here in self._schema.without_effect:
                     self.ignored[here] = self._schema.without_effect[here]
-                elif self._schema.is_free(path) and not _is_slip(path, key):
+                elif _is_below(path, self._schema.free) and not _is_slip(path, key):
                     clean[key] = self._section(value, {}, here) if isinstance(value, Mapping) else _plain(value, here)
                 elif here in RENAMED_KEYS and self._schema.knows(RENAMED_KEYS[here]):
                     self._renamed[here] = value

@@ -289,11 +289,10 @@ def _close_configs(env: str, policy: str) -> str:
 
 def shipped_configs() -> dict[str, Path]:
     """Return the configs that come with the package by name: `<env>_<policy>`."""
-    import importlib.util
+    from ding_like.config.report import shipped_folders
 
-    spec = importlib.util.find_spec("dizoo")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
-    return {path.stem.removesuffix("_config"): path for folder in folders for path in folder.rglob("*_config.py")}
+    found = (path for folder in shipped_folders() for path in folder.rglob("*_config.py"))
+    return {path.stem.removesuffix("_config"): path for path in found}
 
 
 def close_match(word: str, words: Sequence[str]) -> str:

@@ -201,9 +201,9 @@ def _modules_in(folder: Path) -> Iterator[str]:
             yield entry.name
 
 
-def did_you_mean(name: str, known: Sequence[str]) -> str:
+def did_you_mean(name: str, known: Sequence[str], *, cutoff: float = 0.6) -> str:
     """Return "; did you mean 'a' or 'b'?" of the known names that are like one; "" if there are none."""
-    close = difflib.get_close_matches(name, known, n=3)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=cutoff)
     return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
@@ -385,7 +385,7 @@ class Registry(Generic[T]):
     def load_home(self) -> dict[str, str]:
         """Import all modules of the home package and return {module: why it could not be imported}."""
         modules = list(self._modules.values())
-        if _find_spec(self.home) is not None:
+        if find_spec(self.home) is not None:
             modules.insert(0, self.home)
             path = getattr(importlib.import_module(self.home), "__path__", ())
             modules += [f"{self.home}.{m.name}" for m in pkgutil.iter_modules(path) if not m.name.startswith("_")]
@@ -427,7 +427,7 @@ class Registry(Generic[T]):
         for key in reversed(self._spellings(name)):
             if key not in self._modules and not key.isidentifier():
                 continue
-            spec = _find_spec(self.home)
+            spec = find_spec(self.home)
             is_package = spec is None or spec.submodule_search_locations is not None
             module = self._modules.get(key) or (f"{self.home}.{key}" if is_package else self.home)
             if reason := _try_import(module):
@@ -492,7 +492,7 @@ def _reason(module: str, error: Exception) -> str:
     return f"no module {error.name}{'' if is_ours else hint_of_missing(error.name)}"
 
 
-def _find_spec(module: str) -> Any:
+def find_spec(module: str) -> Any:
     """Return the import spec of a module, or None if it or a package above it is missing."""
     try:
         return importlib.util.find_spec(module)
