@@ -294,7 +294,7 @@ def _sections(create: Config, schema: Schema, faults: list[Fault]) -> dict[str, 
 
 def _add_di_engine(part: Part, main: Config, schema: Schema) -> None:
     """Put DI-engine's defaults for a part that has just been mounted over ours; its children are mounted on them."""
-    name = schema.classes.get(f"{part.path}.type")
+    name: Any = schema.classes.get(f"{part.path}.type")
     if part.name == "policy":
         for path, default in di_engine.POLICY_DEFAULTS.get(name, {}).items():
             if all(get_path(main, place, _MISSING) is _MISSING for place in default.unless):

@@ -50,7 +50,7 @@ from ding_like.utils.files import RunFolder, atomic_write, retry, when_there_is_
 from ding_like.utils.log import setup_console, shown_as_by_the_command
 from ding_like.utils.processes import OWN_HOST, check_known, is_loopback, make_own_folder, reachable_url
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
-from ding_like.utils.trackers import tracked
+from ding_like.utils.trackers import Tracked
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +200,7 @@ class CoordinatedRun:
             Children(Path(cfg.exp_name) / "log" / "workers", lost=coordinator.lost_worker) as children,
             RunConsole(cfg.exp_name, self.limits, opening=lines) as console,
             StopSignal(lambda: console.event(_STOPPING)) as signals,
-            tracked(cfg) as trackers,
+            Tracked(cfg) as trackers,
         ):
             trackers.follow()
             self.start_workers(coordinator, children)
@@ -563,7 +563,7 @@ def coordinator_app(
 def _watch(run: CoordinatedRun, coordinator: Coordinator) -> None:
     cfg, lines = run.cfg, run.lines("of the server that was given this application")
     try:
-        with RunConsole(cfg.exp_name, run.limits, opening=lines) as console, tracked(cfg) as trackers:
+        with RunConsole(cfg.exp_name, run.limits, opening=lines) as console, Tracked(cfg) as trackers:
             trackers.follow()
             watched = CoordinatorRun(cfg, coordinator, origin=origin_of(cfg, mode="dist", source=run.arguments.source))
             result = watched.watch(console, check=lambda: None)

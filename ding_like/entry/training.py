@@ -36,7 +36,7 @@ from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, opening_lines
 from ding_like.types import Config, Section
 from ding_like.utils.files import RunFolder, when_there_is_room
-from ding_like.utils.trackers import tracked
+from ding_like.utils.trackers import Tracked
 from ding_like.worker import BaseLearner
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ class TrainingMode(Generic[Settings]):
             is_shown = self.group is None or self.group.rank == 0
             limits = self._limits(max_duration_s)
             console = RunConsole(cfg.exp_name, limits, is_shown=is_shown)
-            with console, tracked(cfg, is_first=is_shown) as trackers:
+            with console, Tracked(cfg, is_first=is_shown) as trackers:
                 with console.phase("building envs and policy"):
                     parts = self.build()
                 with closing(parts):

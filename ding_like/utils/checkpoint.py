@@ -181,7 +181,10 @@ def encode_state(state: object, *, where: str = "state") -> Any:  # Any: a tree 
     if isinstance(state, (np.generic, np.ndarray)):
         return _encode_numpy(state, where)
     if isinstance(state, torch.Tensor):
-        return _own_tensor(state)
+        tensor = state.detach().cpu()
+        # torch.save writes the whole storage of a view, were it a row of a large buffer.
+        is_whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
+        return tensor if is_whole else tensor.clone()
     if isinstance(state, Mapping):
         for key in state:
             if key == _KIND or type(key) not in (str, int, float, bool, type(None)):
@@ -199,15 +202,16 @@ def encode_state(state: object, *, where: str = "state") -> Any:  # Any: a tree 
 
 def decode_state(state: Any) -> Any:  # Any: a result of encode_state
     """Return the argument of `encode_state`."""
-    if isinstance(state, dict):
-        if _KIND in state:
-            return _decode_kind(state)
+    if isinstance(state, (list, tuple)):
+        return type(state)(decode_state(item) for item in state)
+    if not isinstance(state, dict):
+        return state
+    if _KIND not in state:
         return {key: decode_state(value) for key, value in state.items()}
-    if isinstance(state, list):
-        return [decode_state(item) for item in state]
-    if isinstance(state, tuple):
-        return tuple(decode_state(item) for item in state)
-    return state
+    if state[_KIND] == "bytes":
+        return state["data"].numpy().tobytes()
+    array = state["data"].numpy().view(np.dtype(state["dtype"])).reshape(state["shape"])
+    return array[()] if state[_KIND] == "scalar" else array
 
 
 def _encode_numpy(value: np.generic | np.ndarray[Any, Any], where: str) -> dict[str, Any]:
@@ -227,20 +231,6 @@ def _encode_numpy(value: np.generic | np.ndarray[Any, Any], where: str) -> dict[
     }
 
 
-def _decode_kind(state: Mapping[str, Any]) -> Any:
-    if state[_KIND] == "bytes":
-        return state["data"].numpy().tobytes()
-    array = state["data"].numpy().view(np.dtype(state["dtype"])).reshape(state["shape"])
-    return array[()] if state[_KIND] == "scalar" else array
-
-
-def _own_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    # torch.save writes the whole storage of a view, were it a row of a large buffer.
-    tensor = tensor.detach().cpu()
-    is_whole = tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
-    return tensor if is_whole else tensor.clone()
-
-
 def _refuse(where: str, fault: str) -> NoReturn:
     raise CheckpointError(
         f"{where} {fault}; expected dict, list, tuple, str, int, float, bool, None, bytes, tensors and numpy arrays. "
@@ -252,8 +242,10 @@ def _check_file(path: Path, what: str) -> None:
     """Raise CheckpointError for a missing, torn or foreign file."""
     if not path.is_file():
         raise CheckpointError(_explain_missing(path, what))
-    if _is_sound_zip(path):
-        return
+    # torch.load does not look at the checksums: a flipped bit would load as another number.
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        if archive.testzip() is None:
+            return
     with open(path, "rb") as file:
         head = file.read(len(_ZIP_HEAD))
     if _ZIP_HEAD.startswith(head):  # also of a file cut off within these four bytes
@@ -264,15 +256,6 @@ def _check_file(path: Path, what: str) -> None:
     else:
         fault = f"is not a file of torch.save (it begins with {head!r}); {_EXPECTED}"
     raise CheckpointError(f"{what} {path} {fault}")
-
-
-def _is_sound_zip(path: Path) -> bool:
-    # torch.load does not look at the checksums: a flipped bit would load as another number.
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.testzip() is None
-    except zipfile.BadZipFile:
-        return False
 
 
 def _explain_missing(path: Path, what: str) -> str:
@@ -406,11 +389,8 @@ class ResumeStore:
                 save_state(path, state, durable=self._durable)
                 files[path.name] = {"bytes": path.stat().st_size, "sha256": _hash(path)}
             manifest = {"format": FORMAT, "step": step, "files": files, "meta": dict(meta)}
-            with open(made / _MANIFEST, "xb") as file:
+            with atomic_write(made / _MANIFEST, durable=self._durable) as file:
                 file.write(json.dumps(manifest, indent=1).encode())
-                if self._durable:
-                    file.flush()
-                    os.fsync(file.fileno())
             if final.exists():
                 # A folder cannot replace a full one: the old one steps aside, and goes with the leftovers.
                 os.rename(final, self._hidden(step, "old"))

@@ -22,7 +22,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, fields
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeVar
 
 from ding_like.errors import ConfigError
@@ -312,9 +311,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _lock_folder(self) -> None:
@@ -351,12 +348,8 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         if holder is not None and not (is_here and start_of(holder.pid) != holder.start):
             fix = "" if is_here else f" If that process has ended, delete {self._path} and try again."
             raise self._in_use(holder, fix)
-        logger.warning(
-            "%s/ is on a file system without locks (%s): that no other process trains in it is known by %s alone.",
-            self.folder,
-            error.strerror,
-            LOCK_FILE,
-        )
+        text = "%s/ is on a file system without locks (%s): that no other process trains in it is known by %s alone."
+        logger.warning(text, self.folder, error.strerror, LOCK_FILE)
 
     def _in_use(self, holder: Holder | None, fix: str = "") -> ConfigError:
         """Return the error of a second process, which names the holder and what to do."""
@@ -407,23 +400,17 @@ def is_held(folder: Path) -> bool:
 
 def holder_of(folder: str | os.PathLike[str]) -> Holder | None:
     """Return the holder of a folder that its `.lock` names, None if that names none; nothing is locked or changed."""
-    try:
-        descriptor = os.open(Path(folder) / LOCK_FILE, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        return _read(descriptor)
-    finally:
-        os.close(descriptor)
+    with suppress(OSError), open(Path(folder) / LOCK_FILE, "rb") as file:
+        return _read(file.fileno())
+    return None
 
 
 def _read(descriptor: int) -> Holder | None:
     """Return the holder that a lock file names; None if it names none, or was copied."""
-    try:
+    with suppress(OSError, ValueError, TypeError):
         holder = Holder(**json.loads(os.pread(descriptor, 1 << 16, 0)))
         return holder if holder.inode == os.fstat(descriptor).st_ino else None
-    except (OSError, ValueError, TypeError):
-        return None
+    return None
 
 
 def _this_process(descriptor: int) -> Holder:
@@ -454,9 +441,7 @@ class RunFolder(AbstractContextManager["RunFolder"]):
         self._lock: FolderLock | None = None
         self._made: list[Path] = []  # by this start, the innermost first
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if error is not None and self._lock is not None and self._made:
             self._delete_start()  # while it is held: no other run has begun in it
         self.close()
@@ -501,12 +486,11 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     def _delete_start(self) -> None:
         """Delete the folders that this start has made, if nothing else is in them."""
         folder, *parents = self._made
-        if not _is_of_a_start(folder):
-            return
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):  # another run has a folder there
-            for parent in parents:
-                parent.rmdir()
+        if _is_of_a_start(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):  # another run has a folder there
+                for parent in parents:
+                    parent.rmdir()
 
 
 def _is_of_a_start(folder: Path) -> bool:

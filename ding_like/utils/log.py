@@ -23,6 +23,7 @@ PACKAGE_LOGGER = logging.getLogger("ding_like")
 _QUIET = "DING_LIKE_QUIET"
 _MAX_REPEATS = 1000  # warnings that are distinguished; any after them is shown each time
 _MAX_SHOWN = 100  # characters of a warning in the summary
+_LINE, _TIME = "%(asctime)s %(message)s", "%H:%M:%S"
 
 _console_handler: logging.Handler | None = None
 _warned: set[str] = set()
@@ -89,7 +90,7 @@ def setup_console(level: int | str = logging.INFO) -> None:
     """
     global _console_handler
     close_console()
-    _console_handler = _rich_handler() if _wants_colour() else _plain_handler()
+    _console_handler = _new_console_handler()
     _console_handler.addFilter(REPEATS)
     PACKAGE_LOGGER.addHandler(_console_handler)
     PACKAGE_LOGGER.setLevel(level)
@@ -128,7 +129,7 @@ def log_to_file(path: str | os.PathLike[str]) -> Iterator[None]:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     console, _console_handler = _console_handler, None
     handler = _LogFile(path, encoding="utf-8")
-    handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    handler.setFormatter(_ConsoleFormatter(_LINE, datefmt=_TIME))
     handler.addFilter(REPEATS)
     before = PACKAGE_LOGGER.level, PACKAGE_LOGGER.propagate
     PACKAGE_LOGGER.addHandler(handler)
@@ -227,16 +228,16 @@ class _ConsoleFormatter(_Formatter):
         return text if record.levelno == logging.INFO else f"{record.levelname}: {text}"
 
 
-def _wants_colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def _rich_handler() -> logging.Handler:
+def _new_console_handler() -> logging.Handler:
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        plain = _StdoutHandler()
+        plain.setFormatter(_ConsoleFormatter(_LINE, datefmt=_TIME))
+        return plain
     from rich.console import Console
     from rich.logging import RichHandler
 
     # A Console without a file looks up sys.stdout at every line.
-    handler = RichHandler(console=Console(), show_level=False, show_path=False, log_time_format="%H:%M:%S")
+    handler = RichHandler(console=Console(), show_level=False, show_path=False, log_time_format=_TIME)
     handler.setFormatter(_ConsoleFormatter("%(message)s"))
     return handler
 
@@ -250,9 +251,3 @@ class _StdoutHandler(logging.Handler):
             sys.stdout.flush()
         except Exception:  # as handlers of `logging` do: a broken console ends no run
             self.handleError(record)
-
-
-def _plain_handler() -> logging.Handler:
-    handler = _StdoutHandler()
-    handler.setFormatter(_ConsoleFormatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    return handler

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import reduce
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -115,9 +114,7 @@ class EasyTimer:
         self._started_s = self._now_s()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.value = self._now_s() - self._started_s
 
     def _now_s(self) -> float:

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,9 +212,9 @@ class MetricsSink:
 def as_metrics_writer(tb_logger: Any) -> MetricsWriter:  # Any: MetricsSink, or any kind of SummaryWriter
     """Return a writer for a part's argument `tb_logger`: a MetricsSink, a SummaryWriter or None."""
     if tb_logger is None:
-        return _NoMetrics()
+        return _ScalarMetrics(lambda tag, value, step: None)
     if callable(getattr(tb_logger, "add_scalar", None)) and not isinstance(tb_logger, MetricsSink):
-        return _ScalarMetrics(tb_logger)
+        return _ScalarMetrics(tb_logger.add_scalar)
     if callable(getattr(tb_logger, "write", None)):
         writer: MetricsWriter = tb_logger
         return writer
@@ -228,21 +229,16 @@ def close_writer(tb_logger: object) -> None:
             method()
 
 
-class _NoMetrics:
-    def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
-        """Write nothing."""
-
-
+@dataclass
 class _ScalarMetrics:
-    """Writer of every value to a SummaryWriter, under the tags of MetricsSink."""
+    """Writer of every value to the `add_scalar` of a SummaryWriter, under the tags of MetricsSink."""
 
-    def __init__(self, tb_logger: Any) -> None:  # Any: SummaryWriter of tensorboardX, torch, or a look-alike
-        self._tb_logger = tb_logger
+    add_scalar: Callable[[str, float, int], object]
 
     def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
         for step, tagged in _tag(source, values, env_step, train_iter):
             for tag, value in tagged.items():
-                self._tb_logger.add_scalar(tag, value, step)
+                self.add_scalar(tag, value, step)
 
 
 def _tag(

@@ -75,13 +75,10 @@ def describe_status(status: int) -> str:
 
 def last_line(output: Path) -> str:
     """Return the last line that a process has written into a file, "" where there is none."""
-    try:
-        with output.open("rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
-            lines = file.read().decode(errors="replace").strip().splitlines()
-    except OSError:
-        return ""
-    return lines[-1].strip() if lines else ""
+    with suppress(OSError), output.open("rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - _TAIL, 0))
+        return ["", *file.read().decode(errors="replace").strip().splitlines()][-1].strip()
+    return ""
 
 
 def end_processes(processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
@@ -123,13 +120,11 @@ def end_process(error: BaseException | None) -> None:
     """
     if not _is_finalisation_skipped.is_set():
         return
-    status = 0
-    if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
-        status = (error.code or 0) & 0xFF
-    elif isinstance(error, SystemExit):
-        sys.stderr.write(f"{error.code}\n")
-        status = 1
-    elif error is not None:
+    code = error.code if isinstance(error, SystemExit) else None
+    status = code & 0xFF if isinstance(code, int) else int(code is not None)
+    if code is not None and not isinstance(code, int):
+        sys.stderr.write(f"{code}\n")
+    elif error is not None and not isinstance(error, SystemExit):
         traceback.print_exception(error)
         status = 1
     logging.shutdown()

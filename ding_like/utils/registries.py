@@ -219,9 +219,6 @@ class _DingImports(MetaPathFinder, Loader):
         """Return a spec of any module of DI-engine, and of no other."""
         return ModuleSpec(fullname, self, is_package=True) if fullname.split(".")[0] == "ding" else None
 
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Let the import system make a module, which `exec_module` replaces by ours."""
-
     def exec_module(self, module: ModuleType) -> None:
         """Replace the module that is imported by ours. Raises ImportError if we have none of that name."""
         name = module.__name__
@@ -520,8 +517,6 @@ def _new(name: str, home: str, **modules: str) -> Registry[Any]:
     return REGISTRIES[name]
 
 
-_BATTLE = "worker.collector.battle"
-_EVALUATE_BATTLE = "worker.evaluator"
 _PARALLEL = "pipeline.parallel"
 _COLLECTORS = f"{_PARALLEL}.comm_collector"
 
@@ -543,16 +538,12 @@ LEARNER_HOOK_REGISTRY = _new("learner_hook", "worker.learner")
 SERIAL_COLLECTOR_REGISTRY = _new(
     "serial_collector",
     "worker.collector",
-    sample="worker.collector.single",
-    episode="worker.collector.single",
-    sample_1v1=_BATTLE,
-    episode_1v1=_BATTLE,
-    battle_sample=_BATTLE,
-    battle_episode=_BATTLE,
+    **dict.fromkeys(("sample", "episode"), "worker.collector.single"),
+    **dict.fromkeys(("sample_1v1", "episode_1v1", "battle_sample", "battle_episode"), "worker.collector.battle"),
 )
 PARALLEL_COLLECTOR_REGISTRY = _new("parallel_collector", _PARALLEL, marine=_COLLECTORS, zergling=_COLLECTORS)
 SERIAL_EVALUATOR_REGISTRY = _new(
-    "serial_evaluator", "worker.evaluator", interaction_1v1=_EVALUATE_BATTLE, battle_interaction=_EVALUATE_BATTLE
+    *("serial_evaluator", "worker.evaluator"), interaction_1v1="worker.evaluator", battle_interaction="worker.evaluator"
 )
 BUFFER_REGISTRY = _new(
     "buffer",

@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -109,30 +109,16 @@ def numbers_of(result: Config) -> dict[str, float]:
     return found
 
 
-@contextmanager
-def tracked(cfg: Config, *, is_first: bool = True) -> Iterator[Trackers]:
-    """Yield the trackers of a run, which `Trackers.follow` starts; when the block ends they send how the run ended.
+class Tracked(AbstractContextManager["Tracked"]):
+    """Trackers of a run, which `follow` starts; when the block ends they send how the run ended, waited for in bounds.
 
-    Of several learners only the first (`is_first`) has some.
-    """
-    trackers = Trackers(cfg if is_first else {})
-    try:
-        yield trackers
-    except BaseException as error:
-        trackers.close("interrupted" if isinstance(error, (KeyboardInterrupt, SystemExit)) else "failed")
-        raise
-    trackers.close("finished")
-
-
-class Trackers:
-    """Trackers of a run: `follow` starts them, `close` waits in bounds until they have sent the last of it.
-
-    Raises ConfigError at once where the package of one is missing.
+    Of several learners only the first (`is_first`) has some. Raises ConfigError at once where the package of one is
+    missing.
     """
 
-    def __init__(self, cfg: Config) -> None:
+    def __init__(self, cfg: Config, *, is_first: bool = True) -> None:
         self._cfg = cfg
-        given = (cfg.get("trackers") or {}).items()
+        given = ((cfg.get("trackers") if is_first else None) or {}).items()
         self._wanted = {name: settings for name, settings in given if settings is not None}
         self._threads: list[_TrackerThread] = []
         for name, settings in self._wanted.items():
@@ -154,13 +140,13 @@ class Trackers:
         for thread in self._threads:
             thread.messages.put(lambda follower: follower.cut(num_bytes, lines))
 
-    def close(self, status: Status) -> None:
-        """Have the trackers send how the run ended, and wait for them in bounds; may be called again."""
-        threads, self._threads = self._threads, []
-        for thread in threads:
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        is_stopped = kind is not None and issubclass(kind, (KeyboardInterrupt, SystemExit))
+        status: Status = "finished" if kind is None else "interrupted" if is_stopped else "failed"
+        for thread in self._threads:
             thread.messages.put(status)
         began_s = time.monotonic()
-        for thread in threads:
+        for thread in self._threads:
             thread.wait(began_s, status)
 
 
@@ -170,9 +156,7 @@ class _TrackerThread:
     def __init__(self, name: str, settings: Config, config: Config) -> None:
         # How the run ended, or a change of the follower.
         self.messages: queue.SimpleQueue[Status | Callable[[Follower], None]] = queue.SimpleQueue()
-        self._name = name
-        self._settings = settings
-        self._config = config
+        self._name, self._settings, self._config = name, settings, config
         self._folder = Path(str(config["exp_name"])).resolve()
         self._follower = Follower(self._folder / "metrics.jsonl", self._folder / "log/trackers" / f"{name}.json")
         self._status: Status | None = None  # how the run ended, once that is known
@@ -395,9 +379,11 @@ class MlflowTracker:
         for name, value in {**_BOUNDS, "MLFLOW_ALLOW_FILE_STORE": "true"}.items():
             os.environ.setdefault(name, value)
         from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         cfg = self._settings
-        self._uri = cfg["uri"] or os.environ.get("MLFLOW_TRACKING_URI") or _default_uri()
+        default = None if importlib.util.find_spec("sqlalchemy") is not None else "mlruns"
+        self._uri = cfg["uri"] or os.environ.get("MLFLOW_TRACKING_URI") or default
         self._client = client = MlflowClient(tracking_uri=self._uri)
         if run.run_id is not None:
             client.update_run(run.run_id, status="RUNNING")
@@ -406,7 +392,9 @@ class MlflowTracker:
         tags = {str(name): str(value) for name, value in cfg["tags"].items()}
         made = client.create_run(self._experiment_id(), run_name=cfg["name"] or run.name, tags=tags)
         self._run_id = str(made.info.run_id)
-        self._send_params(run.config)
+        params = (Param(_name(key), str(value)[:_LONGEST_PARAM]) for key, value in flattened(run.config))
+        for part in _parts(params, _MOST_PARAMS):
+            client.log_batch(self._run_id, params=part)
         return self._run_id
 
     def _experiment_id(self) -> str:
@@ -414,26 +402,18 @@ class MlflowTracker:
 
         name, client = str(self._settings["experiment"]), self._client
         found = client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        try:
-            return str(client.create_experiment(name))
-        except MlflowException:  # another run made it meanwhile
-            found = client.get_experiment_by_name(name)
-            if found is None:
-                raise
-            return str(found.experiment_id)
+        if found is None:
+            try:
+                return str(client.create_experiment(name))
+            except MlflowException:  # another run made it meanwhile
+                found = client.get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return str(found.experiment_id)
 
     def describe(self) -> str:
         store = re.sub(r"//[^@/]*@", "//", self._uri or "the default store")  # no password in logs
         return f"run {self._run_id} of experiment '{self._settings['experiment']}' at {store}"
-
-    def _send_params(self, config: Config) -> None:
-        from mlflow.entities import Param
-
-        params = (Param(_name(key), str(value)[:_LONGEST_PARAM]) for key, value in flattened(config))
-        for part in _parts(params, _MOST_PARAMS):
-            self._client.log_batch(self._run_id, params=part)
 
     def send(self, reports: Sequence[Report]) -> None:
         self._send((report["env_step"], values_of(report)) for report in reports)
@@ -465,10 +445,6 @@ def flattened(config: Config, path: str = "") -> Iterator[tuple[str, Any]]:
             yield from flattened(value, here)
         else:
             yield here, value
-
-
-def _default_uri() -> str | None:
-    return None if importlib.util.find_spec("sqlalchemy") is not None else "mlruns"
 
 
 def _name(name: str) -> str:

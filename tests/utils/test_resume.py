@@ -137,10 +137,10 @@ def test_a_durable_point_waits_for_the_disk_before_it_takes_its_place(tmp_path, 
 
     save(ResumeStore(tmp_path, durable=durable), 1)
 
-    before = {os.path.basename(path).removesuffix(".tmp") for path in synced[: synced.index("renamed")]}
+    before = " ".join(os.path.basename(path) for path in synced[: synced.index("renamed")])
     after = synced[synced.index("renamed") + 1 :]
     if durable:
-        assert "manifest.json" in before and len([name for name in before if "policy" in name or "run" in name]) == 2
+        assert all(name in before for name in ("manifest.json", "policy.pt", "run.pt"))
         assert after == [str(tmp_path)]
     else:
         assert not before and not after

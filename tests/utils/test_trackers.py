@@ -12,7 +12,7 @@ import pytest
 from ding_like.config import compile_config
 from ding_like.errors import ConfigError
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.trackers import Follower, lines_behind, numbers_of, tracked, values_of
+from ding_like.utils.trackers import Follower, Tracked, lines_behind, numbers_of, values_of
 from tests.support import wait_until
 from tests.utils.tracker_doubles import HangingTracker
 
@@ -118,7 +118,7 @@ def test_numbers_bear_their_source() -> None:
 
 def test_a_tracker_receives_a_run_from_begin_to_end() -> None:
     sink = MetricsSink("exp", tensorboard=False)
-    with tracked(cfg("FileTracker")) as trackers:
+    with Tracked(cfg("FileTracker")) as trackers:
         trackers.follow(sink)
         write(sink, range(5))
         Path("exp/result.json").write_text('{"eval_value": 4.5}')
@@ -137,13 +137,13 @@ def test_a_tracker_receives_a_run_from_begin_to_end() -> None:
 )
 def test_a_run_that_does_not_finish_is_ended_too_and_goes_on_under_its_id(error: type, status: str) -> None:
     sink = MetricsSink("exp", tensorboard=False)
-    with pytest.raises(error), tracked(cfg("FileTracker")) as trackers:
+    with pytest.raises(error), Tracked(cfg("FileTracker")) as trackers:
         trackers.follow(sink)
         write(sink, range(3))
         raise error
     assert found()[-1]["finish"] == status and found()[-1]["result"] is None
     state = {"num_bytes": 0, "time_s": 0.0}
-    with tracked(cfg("FileTracker")) as trackers:
+    with Tracked(cfg("FileTracker")) as trackers:
         trackers.follow(sink)
         sink.load_state_dict(state)
         write(sink, range(5))
@@ -155,7 +155,7 @@ def test_a_run_that_does_not_finish_is_ended_too_and_goes_on_under_its_id(error:
 
 def test_a_refusal_is_logged_once_and_the_run_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     sink = MetricsSink("exp", tensorboard=False)
-    with caplog.at_level(logging.INFO, "ding_like"), tracked(cfg("RefusedTracker")) as trackers:
+    with caplog.at_level(logging.INFO, "ding_like"), Tracked(cfg("RefusedTracker")) as trackers:
         trackers.follow(sink)
         write(sink, range(50))
     sink.close()
@@ -168,7 +168,7 @@ def test_a_refusal_is_logged_once_and_the_run_goes_on(caplog: pytest.LogCaptureF
 
 def test_what_fails_once_is_sent_again(caplog: pytest.LogCaptureFixture) -> None:
     sink = MetricsSink("exp", tensorboard=False)
-    with caplog.at_level(logging.WARNING, "ding_like"), tracked(cfg("FlakyTracker")) as trackers:
+    with caplog.at_level(logging.WARNING, "ding_like"), Tracked(cfg("FlakyTracker")) as trackers:
         trackers.follow(sink)
         write(sink, range(5))
         wait_until(lambda: any("cannot send" in text for text in caplog.messages), "a failed try")
@@ -182,7 +182,7 @@ def test_what_fails_once_is_sent_again(caplog: pytest.LogCaptureFixture) -> None
 def test_a_tracker_that_hangs_is_left_behind_in_bounds(caplog: pytest.LogCaptureFixture) -> None:
     sink = MetricsSink("exp", tensorboard=False)
     with caplog.at_level(logging.WARNING, "ding_like"):
-        with tracked(cfg("HangingTracker")) as trackers:
+        with Tracked(cfg("HangingTracker")) as trackers:
             trackers.follow(sink)
             write(sink, range(5))
     HangingTracker.let_go.set()
@@ -192,7 +192,7 @@ def test_a_tracker_that_hangs_is_left_behind_in_bounds(caplog: pytest.LogCapture
 
 
 def test_only_the_first_learner_has_trackers() -> None:
-    with tracked(cfg("FileTracker"), is_first=False) as trackers:
+    with Tracked(cfg("FileTracker"), is_first=False) as trackers:
         trackers.follow(None)
 
     assert not Path("exp/tracked.jsonl").exists()
@@ -236,6 +236,6 @@ def test_what_is_wrong_with_trackers_is_one_clear_error(trackers: Any, said: str
 
 
 def test_a_missing_package_is_named_before_anything_starts() -> None:
-    with pytest.raises(ConfigError, match=r'pip install "ding-like\[wandb\]"'), tracked(cfg("AbsentTracker")):
+    with pytest.raises(ConfigError, match=r'pip install "ding-like\[wandb\]"'), Tracked(cfg("AbsentTracker")):
         pass
     assert not Path("exp").exists()
