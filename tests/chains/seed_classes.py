@@ -11,8 +11,11 @@ from typing import Any
 
 from ding_like.comm.zmq.inference import InferenceClient, InferenceProxy, ProxyPorts, Reply
 from ding_like.pipeline.seed.actor import Actor, ActorThread
+from tests.chains.hands import record_hands
 
-FOLDER = "CHAIN_FOLDER"  # environment variable: where the counts are
+FOLDER = "CHAIN_FOLDER"  # environment variable: where the counts and the records are
+# A request for actions moves observations, as a forward pass of a serial run does, and no row.
+MOMENTS = ("comm/zmq/rows.py:_send_segment",)
 
 
 def count(name: str) -> None:
@@ -27,9 +30,12 @@ def counts(folder: Path) -> Counter[str]:
 
 
 class OwnActor(Actor):
+    """Actor whose process records which files a row passes."""
+
     def serve(self, stop: threading.Event) -> None:
         count("Actor.serve")
-        super().serve(stop)
+        with record_hands(Path(os.environ[FOLDER]), loops=["pipeline/seed/actor.py:_collect"], moments=MOMENTS):
+            super().serve(stop)
         count("torch" if "torch" in sys.modules else "no-torch")
 
 

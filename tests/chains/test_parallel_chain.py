@@ -15,6 +15,8 @@ import pytest
 from tests.chains.hands import hands_of
 from tests.chains.parallel_classes import COLLECTOR, COORDINATOR, LEARNER
 
+pytestmark = pytest.mark.timeout(300)
+
 CLASSES = "tests.chains.parallel_classes"
 ENV_STEPS = 1200
 CONFIG = """
@@ -39,18 +41,17 @@ system_config = dict(num_collectors=1, segment_rows=64)
 """
 
 
-def run(folder: Path, *, hands: Path | None = None, **classes: str) -> tuple[Counter[str], dict[str, Any]]:
+def run(folder: Path, *, records: bool = False, **classes: str) -> tuple[Counter[str], dict[str, Any]]:
     """Run the command with classes by part; return the calls that these noted, and the run's result.
 
-    In the folder `hands` the processes of these classes record the files that a row passes.
+    With `records` the processes of these classes record the files that a row passes.
     """
     parts = ", ".join(f'{part}=dict(type="{CLASSES}:{name}")' for part, name in classes.items())
     (folder / "config.py").write_text(CONFIG.replace("{parts}", parts))
     calls = folder / "calls"
     calls.touch()
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "CHAIN_CALLS": str(calls)}
-    if hands is not None:
-        env["CHAIN_HANDS"] = str(hands)
+    env |= {"CHAIN_HANDS": str(folder)} if records else {}
     command = ["-m", "parallel", "-c", "config.py", "-s", "0", "--env-step", str(ENV_STEPS), "--exp-name", "run"]
     done = subprocess.run(
         [sys.executable, "-m", "ding_like.entry.cli", *command],
@@ -65,10 +66,10 @@ def run(folder: Path, *, hands: Path | None = None, **classes: str) -> tuple[Cou
     return Counter(calls.read_text().split()), json.loads((folder / "run/result.json").read_text())
 
 
-@pytest.mark.timeout(300)
 def test_a_run_goes_through_every_documented_method(tmp_path: Path) -> None:
     calls, result = run(
         tmp_path,
+        records=True,
         coordinator="CountedCoordinator",
         comm_learner="CountedLearner",
         comm_collector="CountedCollector",
@@ -86,42 +87,29 @@ def test_a_run_goes_through_every_documented_method(tmp_path: Path) -> None:
     assert calls["FlaskFileSystemLearner.deal_with_learner_learn"] == result["train_iter"] > 100
     assert calls["FlaskFileSystemLearner.send_learn_info"] == result["train_iter"]
     assert calls["Coordinator.deal_with_learner_finish_task"] == 1
-
-
-@pytest.mark.timeout(300)
-def test_a_row_passes_at_most_20_files(tmp_path: Path) -> None:
-    (tmp_path / "hands").mkdir()
-    parts = {"coordinator": "Coordinator", "comm_learner": "Learner", "comm_collector": "Collector"}
-
-    run(tmp_path, hands=tmp_path / "hands", **{part: f"Counted{name}" for part, name in parts.items()})
-
-    hands = hands_of(tmp_path / "hands")
+    hands = hands_of(tmp_path)
     assert {"data/rollout.py", "pipeline/parallel/core/ledger.py", "policy/value_based.py"} <= set(hands)
     assert len(hands) <= 20, hands
 
 
-@pytest.mark.timeout(300)
 def test_a_coordinator_of_ones_own_changes_the_run(tmp_path: Path) -> None:
     calls, _ = run(tmp_path, coordinator="DroppingCoordinator")
 
     assert calls["dropped"] >= ENV_STEPS // 64 - 1, "half of what was collected does not count"
 
 
-@pytest.mark.timeout(300)
 def test_a_comm_learner_of_ones_own_changes_the_run(tmp_path: Path) -> None:
     calls, result = run(tmp_path, comm_learner="OneUpdateLearner")
 
     assert abs(calls["skipped"] - result["train_iter"]) <= 1, "half of the batches are not learned from"
 
 
-@pytest.mark.timeout(300)
 def test_a_comm_collector_of_ones_own_changes_the_run(tmp_path: Path) -> None:
     calls, result = run(tmp_path, comm_collector="RewardingCollector")
 
     assert result["env_step"] == 192 * calls["sent"]
 
 
-@pytest.mark.timeout(300)
 def test_a_commander_of_ones_own_changes_the_run(tmp_path: Path) -> None:
     _, result = run(tmp_path, commander="ShortCommander")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,22 +11,51 @@ import pytest
 import torch
 
 from ding_like.comm import DistributedWeightUpdater
-from ding_like.pipeline.ranks import CollectingRanks, RankRunner
-from tests.chains import ranks_classes
+from ding_like.comm.channels import Weights
+from ding_like.pipeline.ranks import CollectingRanks, RankCollector, RankRunner
 from tests.pipeline.ranks.runs import ranks
 from tests.pipeline.ray import runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 UPDATES = 40
-_HERE = "tests.chains.ranks_classes"
+_HERE = "tests.chains.test_ranks_chain"
+FOLDER = "DING_TEST_CALLS"  # a variable of the environment, which the ranks inherit
+
+
+def note(what: str) -> None:
+    with open(Path(os.environ[FOLDER], what), "a") as file:
+        file.write("x")
+
+
+def num_calls(folder: Path, what: str) -> int:
+    return len((folder / what).read_text())
+
+
+class NotingCollector(RankCollector):
+    def update(self, weights: Weights) -> None:
+        note("update")
+        super().update(weights)
+
+    def collect(self) -> None:
+        note("collect")
+        super().collect()
+
+
+class FrozenUpdater(DistributedWeightUpdater):
+    """Pushes zeros in place of the weights."""
+
+    def _maybe_map_weights(self, server_weights: Any) -> Any:
+        note("map")
+        state = super()._maybe_map_weights(server_weights).state_dict()
+        return {**state, "model": {name: 0 * value for name, value in state["model"].items()}}
 
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "calls"
     folder.mkdir()
-    monkeypatch.setenv(ranks_classes.FOLDER, str(folder))
+    monkeypatch.setenv(FOLDER, str(folder))
     return folder
 
 
@@ -64,7 +94,7 @@ def test_a_run_goes_through_the_documented_classes(calls: Path, monkeypatch: pyt
     rounds = UPDATES // 4  # update_per_collect
     assert found["RankRunner.step"] == found["DistributedWeightUpdater.push_weights"] == rounds
     assert found["CollectingRanks.increment_version"] == rounds
-    assert ranks_classes.calls(calls, "update") == ranks_classes.calls(calls, "collect") == rounds
+    assert num_calls(calls, "update") == num_calls(calls, "collect") == rounds
 
 
 def test_an_updater_named_by_the_config_changes_the_run(calls: Path) -> None:
@@ -72,6 +102,6 @@ def test_an_updater_named_by_the_config_changes_the_run(calls: Path) -> None:
     own = ranks(runs.ppo(), max_train_iter=32, exp_name="own", system=named)
     ours = ranks(runs.ppo(), max_train_iter=32, exp_name="ours")
 
-    assert ranks_classes.calls(calls, "map") == 2  # one round of rows is learned from in 16 updates
+    assert num_calls(calls, "map") == 2  # one round of rows is learned from in 16 updates
     learned = [policy.learn_mode.state_dict()["model"] for policy in (own, ours)]
     assert any(not torch.equal(value, learned[1][name]) for name, value in learned[0].items())

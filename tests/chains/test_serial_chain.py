@@ -57,16 +57,22 @@ PLACES = {
 }
 
 
-def test_the_command_runs_the_documented_classes_once_an_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_runs_the_documented_classes_once_an_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     step = SerialRunner.step
     monkeypatch.setattr(SerialRunner, "step", lambda self: (calls.update(step=1), step(self))[1])
     calls.clear()
 
-    main([*COMMAND, *(f"{place}={HERE}:{cls.__name__}" for cls, place in PLACES.items())])
+    with record_hands(tmp_path, loops=["pipeline/training_loop.py:_loop"]):
+        main([*COMMAND, *(f"{place}={HERE}:{cls.__name__}" for cls, place in PLACES.items())])
 
     assert calls["step"] == calls["collect"] == calls["push"] == ITERATIONS
     assert calls["train"] == json.loads(Path("exp/result.json").read_text())["train_iter"] > ITERATIONS
     assert calls["eval"] >= 1
+    hands = hands_of(tmp_path)
+    assert {"envs/manager/base.py", "data/rollout.py", "policy/value_based.py"} <= {*hands}
+    assert len(hands) <= 10, hands
 
 
 class LazyLearner(BaseLearner):
@@ -78,12 +84,3 @@ def test_an_override_by_the_config_changes_the_run() -> None:
     main([*COMMAND, f"policy.learn.learner.type={HERE}:LazyLearner"])
 
     assert json.loads(Path("exp/result.json").read_text())["train_iter"] == 0
-
-
-def test_a_row_passes_at_most_ten_files(tmp_path: Path) -> None:
-    with record_hands(tmp_path, loops=["pipeline/training_loop.py:_loop"]):
-        main(COMMAND)
-
-    hands = hands_of(tmp_path)
-    assert {"envs/manager/base.py", "data/rollout.py", "policy/value_based.py"} <= {*hands}
-    assert len(hands) <= 10, hands
