@@ -11,18 +11,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.chaos.bad_segments import run_bad_segments
-from tests.chaos.coordinator_kills import run_coordinator_kills
-from tests.chaos.kills import run_kills
-from tests.chaos.live_faults import run_clock_jumps, run_disk_faults, run_lost_answers, run_pauses, run_restarts
-from tests.chaos.partitions import run_partitions
+from tests.chaos.live_faults import (
+    run_clock_jumps,
+    run_disk_faults,
+    run_kills,
+    run_lost_answers,
+    run_partitions,
+    run_pauses,
+    run_restarts,
+)
 from tests.chaos.report import REPORTS, Report
+from tests.chaos.scripted_workers import run_coordinator_kills, run_traffic
 from tests.chaos.seed_faults import run_seed_kills, run_seed_slow_learner
-from tests.chaos.traffic import run_traffic
 
 LONG: dict[str, Callable[[], Report]] = {
-    "worker_kills": lambda: run_kills(minutes=10, collector_kills=60, learner_kills=10, seed=0),
+    "worker_kills": lambda: run_kills(collector_kills=60, learner_kills=10, seed=0),
     "coordinator_kills": lambda: run_coordinator_kills(kills=20, messages_per_s=100, seed=0),
-    "partitions": lambda: run_partitions(cuts=(("one", 1), ("two", 20), ("learner", 20), ("one", 120))),
+    "partitions": lambda: run_partitions(cuts=_CUTS),
     "bad_segments": lambda: run_bad_segments(segments=10_000, share=0.05, seed=0),
     "bad_traffic": lambda: run_traffic(workers=8, segments=100, seed=0),
     "pauses_dqn": lambda: run_pauses(policy="dqn", in_a_row=3),
@@ -41,7 +46,7 @@ LONG: dict[str, Callable[[], Report]] = {
 }
 # Without partitions, which take minutes.
 SHORT: dict[str, Callable[[], Report]] = {
-    "worker_kills": lambda: run_kills(minutes=0.3, collector_kills=3, learner_kills=1, seed=0),
+    "worker_kills": lambda: run_kills(collector_kills=3, learner_kills=1, seed=0),
     "coordinator_kills": lambda: run_coordinator_kills(kills=1, messages_per_s=100, seed=0),
     "bad_segments": lambda: run_bad_segments(segments=500, share=0.05, seed=0),
     "bad_traffic": lambda: run_traffic(workers=4, segments=50, seed=0),
@@ -56,6 +61,7 @@ SHORT: dict[str, Callable[[], Report]] = {
     "seed_slow_learner": lambda: run_seed_slow_learner(seconds=15, seed=0),
 }
 _SHORT_ROUTES = ("POST buffers/*/sample", "POST policies/*")
+_CUTS = (("collector0", 1), ("collector1", 20), ("learner", 20), ("collector0", 120))
 NEED_ROOT = ("partitions", "disk_faults_dqn", "disk_faults_dqn_parallel")
 
 

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.audit import Quiet, RunAudit, saved_run
-from tests.chaos.live_run import DQN, LEASE_S, PPO, LiveRun
+from tests.chaos.ledger import read_ledgers
+from tests.chaos.live_run import DQN, LEASE_S, PPO, LiveRun, host_of
 from tests.chaos.proxy import HeldAnswer, LostAnswers
 from tests.chaos.report import Report, spread
+from tests.entry.test_namespaces import Net
 
 _SETTLE_S = 3.5  # after a recovery, in which the age of weights is looked at
 _BACK_S = 30.0
@@ -39,7 +41,7 @@ class FaultCourse:
     def __init__(self, run: LiveRun, report: Report) -> None:
         self.run = run
         self._report = report
-        self._back: list[tuple[str, float]] = []
+        self.back: list[tuple[str, float]] = []  # (fault, seconds until each worker did a piece of work again)
         self._quiet: list[Quiet] = []
         self._planned = 0
         self._has_ended = self._is_broken = False
@@ -61,7 +63,7 @@ class FaultCourse:
             return
         inflict()
         back_s = self.run.wait_for_work(since=time.monotonic(), timeout_s=_BACK_S)
-        self._back.append((what, back_s))
+        self.back.append((what, back_s))
         self._is_broken = back_s == float("inf")
         if not self._is_broken:
             self.rest(settle_s)
@@ -78,15 +80,15 @@ class FaultCourse:
             return
         self._has_ended = True
         gone = self.run.gone()
-        report, back = self._report, [seconds for _, seconds in self._back]
+        report, back = self._report, [seconds for _, seconds in self.back]
         report.figures["gone"] = gone
         for name in [each.partition(":")[0] for each in gone]:
             print(f"{name} has gone:", *self.run.last_words(name)[-_LINES:], sep="\n  ", file=sys.stderr)
         report.at_most("processes gone that should live", len(gone), 0)
         report.at_least("runs that ended by themselves, with a result", int(self.run.end()), 1)
         if self._planned:
-            report.figures["back_s"] = spread(back)
-            report.figures["not_back_after"] = [what for what, seconds in self._back if seconds == float("inf")]
+            report.figures["all_back_s"] = spread(back)
+            report.figures["not_back_after"] = [what for what, seconds in self.back if seconds == float("inf")]
             report.at_least("faults inflicted", len(back), self._planned)
             report.at_most("end of a fault to new work of all, worst s", max(back, default=float("inf")), _BACK_S)
 
@@ -104,6 +106,75 @@ def course(report: Report, policy: str, *, lost_lives: int = 0, **run: Any) -> I
             yield made
             made.end()
         made.judge(policy, lost_lives=lost_lives)
+
+
+def run_kills(*, collector_kills: int, learner_kills: int, seed: int) -> Report:
+    """Kill workers of a run on one machine at random moments."""
+    report = Report(
+        "worker_kills", policy="dqn", mode="parallel", collectors=4, collector_kills=collector_kills,
+        learner_kills=learner_kills, seed=seed,
+    )  # fmt: skip
+    rng = random.Random(seed)
+    plan = ["collector"] * collector_kills + ["learner"] * learner_kills
+    rng.shuffle(plan)
+    with course(report, "dqn", mode="parallel", collectors=4) as faults:
+        faults.start()
+        for role in plan:
+            name = role if role == "learner" else f"collector{rng.randrange(4)}"
+            faults.strike(f"{role} killed", functools.partial(_kill, faults.run, name), settle_s=rng.uniform(0.0, 3.0))
+    for role, worst_s in (("collector", 10), ("learner", 15)):
+        took = [seconds for what, seconds in faults.back if what.startswith(role)]
+        report.figures[f"{role}_back_s"] = spread(took)
+        report.at_most(f"{role}: kill to new work of all, worst s", max(took, default=0.0), worst_s)
+    return report
+
+
+def _kill(run: LiveRun, name: str) -> None:
+    """Kill a child of the launcher, and wait until it is gone."""
+    pid = run.pids()[name]
+    os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _BACK_S
+    while pid in run.pids().values() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+Cuts = tuple[tuple[str, float], ...]  # (process, seconds)
+
+
+def run_partitions(*, cuts: Cuts) -> Report:
+    """Cut hosts, which are network namespaces, off the net, one after another. Needs root."""
+    report = Report("partitions", policy="dqn", cuts=[list(cut) for cut in cuts])
+    streamed = {"path_data": None, "path_policy": None}
+    with Net() as net, course(report, "dqn", net=net, system=streamed) as faults:
+        faults.start()
+        for name, seconds in cuts:
+            cut = functools.partial(net.cut, host_of(name), seconds)
+            faults.strike(f"{name} cut off for {seconds:g} s", cut)
+        faults.end()
+        acks = [line for line in read_ledgers(faults.run.ledger, "collector") if line["kind"] == "ack"]
+    for what, took in faults.back:
+        report.at_most(f"{what}: healing to next work, s", took, 5)
+    report.at_most("attempts with two owners", _two_owners(acks), 0)
+    report.at_most("acknowledgements to an owner of before", _late_acks(acks), 0)
+    return report
+
+
+def _two_owners(acks: list[dict[str, Any]]) -> int:
+    """Return how many attempts at a task more than one worker was acknowledged for."""
+    owners: dict[tuple[str, int], set[str]] = {}
+    for ack in acks:
+        owners.setdefault((ack["task"], ack["attempt"]), set()).add(ack["worker"])
+    return sum(len(each) > 1 for each in owners.values())
+
+
+def _late_acks(acks: list[dict[str, Any]]) -> int:
+    """Return how many acknowledgements came for an attempt after one for a later attempt."""
+    newest: dict[str, int] = {}
+    late = 0
+    for ack in acks:
+        late += ack["attempt"] < newest.get(ack["task"], 0)
+        newest[ack["task"]] = max(newest.get(ack["task"], 0), ack["attempt"])
+    return late
 
 
 ROLES = ("collector", "learner", "coordinator")

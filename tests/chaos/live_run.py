@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
 from tests.chaos.child import CLOCK
 from tests.chaos.ledger import END, FOLDER
+from tests.entry.test_namespaces import HOSTS, Net
 
 ROOT = Path(__file__).parents[2]
 DQN = Path(__file__).with_name("chaos_config.py")
@@ -56,7 +57,8 @@ class LiveRun:
     """Processes of one run: `ding -m dist` with coordinator, learner and collectors, or `ding -m parallel`.
 
     Use it with `with`. Those of mode parallel are 'launcher', which is the coordinator, and its children. `place` is
-    where the coordinator has its folder; `system` goes into `system_config`.
+    where the coordinator has its folder; `system` goes into `system_config`; `overrides` are the coordinator's. On a
+    `net` each process of mode dist is on a host of its own.
     """
 
     def __init__(
@@ -68,8 +70,12 @@ class LiveRun:
         collectors: int = 2,
         place: Path | None = None,
         system: Mapping[str, Any] | None = None,
+        overrides: Sequence[str] = (),
+        net: Net | None = None,
     ) -> None:
         self.folder, self.mode = folder, mode
+        self._overrides = overrides
+        self.net = net
         self.place = place or folder / "coordinator"
         self.ledger = folder / "ledger"
         self._collectors = [f"collector{number}" for number in range(collectors)]
@@ -80,7 +86,8 @@ class LiveRun:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"  # for workers; a proxy's takes its place
+        self._host = "127.0.0.1" if net is None else HOSTS["coordinator"]
+        self.url = f"http://{self._host}:{self.port}"  # for workers; a proxy's takes its place
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._tail = Tail(self.ledger)
         self._seen: set[int] = set()  # pids
@@ -118,8 +125,10 @@ class LiveRun:
         """Start the coordinator, again in the folder that is there; return whether it answers."""
         again = ["policy.learn.resume_training=True"] if (self.place / "run/coordinator.sqlite").exists() else []
         words = ["-m", "dist", "-M", "coordinator", "-c", str(self.config), "--exp-name", "run"]
-        words += ["--port", str(self.port), "--key-file", str(self.folder / "keys.json"), *again]
-        self._launch("coordinator", words, self.place)
+        words += ["--host", self._host, "--port", str(self.port), "--key-file", str(self.folder / "keys.json")]
+        self._launch("coordinator", [*words, *self._overrides, *again], self.place)
+        if self.net is not None:
+            return True  # this process is not on its net: work done shows that it answers
         deadline = time.monotonic() + _START_S
         while time.monotonic() < deadline and self.is_alive("coordinator"):
             with suppress(requests.RequestException):
@@ -144,7 +153,7 @@ class LiveRun:
     def _launch(self, name: str, words: list[str], cwd: Path) -> None:
         with open(self.folder / f"{name}.txt", "ab") as output:
             self.processes[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.child", *words],
+                [*self._entered(name), sys.executable, "-m", "tests.chaos.child", *words],
                 cwd=cwd,
                 env={
                     **os.environ,
@@ -160,7 +169,11 @@ class LiveRun:
                 stderr=subprocess.STDOUT,
             )
 
-    # --- who is there
+    def _entered(self, name: str) -> list[str]:
+        """Return the command that enters the host of a process, nothing without a net."""
+        return [] if self.net is None else ["ip", "netns", "exec", self.net.name(host_of(name))]
+
+    # --- processes
 
     @property
     def coordinator(self) -> str:
@@ -200,10 +213,10 @@ class LiveRun:
         with suppress(ProcessLookupError, KeyError):
             os.kill(self.pids()[name], number)
 
-    def kill(self, name: str) -> None:
-        """Kill a process of mode dist at once."""
-        self.processes[name].kill()
-        self.processes[name].wait(20)
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> None:
+        """Kill a process of mode dist and wait for its end."""
+        self.processes[name].send_signal(number)
+        self.processes[name].wait(60)
 
     def set_clock(self, name: str, offset_s: float) -> None:
         """Move a process's wall clock to `offset_s` from the true one."""
@@ -218,11 +231,13 @@ class LiveRun:
         """
         deadline = time.monotonic() + timeout_s
         number = 1 + len(self._collectors)
+        first: dict[int, float] = {}  # pid -> first work after the moment
         while time.monotonic() < deadline:
-            worked, pids = self._tail.last_work(), self.pids()
-            times = [worked.get(pid, 0.0) for name, pid in pids.items() if name != self.coordinator]
-            if len(times) == number and min(times) > since:
-                return min(times) - since
+            pids = self.pids()
+            first = {pid: at for pid, at in self._tail.last_work().items() if at > since} | first
+            times = [first[pid] for name, pid in pids.items() if name != self.coordinator and pid in first]
+            if len(times) == number:
+                return max(times) - since
             if self.mode == "dist" and len(pids) < number + 1:
                 return float("inf")
             time.sleep(_LOOK_S)
@@ -240,6 +255,11 @@ class LiveRun:
         for process in self.processes.values():
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(deadline - time.monotonic(), 0.0))
+
+
+def host_of(name: str) -> str:
+    """Return the host of a process on a net."""
+    return {"collector0": "one", "collector1": "two"}.get(name, name)
 
 
 def workers_of(launcher: int, role: str) -> list[int]:

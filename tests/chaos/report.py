@@ -100,30 +100,11 @@ def _rows_of(name: str, make: Callable[[Plain, Plain], list[str]]) -> list[str]:
     return make(report["setting"], report["figures"])
 
 
-def _worker_kills(setting: Plain, found: Plain) -> list[str]:
-    times = f"{setting['minutes']} minutes"
-    return [
-        f"| {setting['collector_kills']} kills of {setting['collectors']} collectors in {times} | "
-        f"0 of {found['rows']:,} rows | 0 | {_two(found['collector_back_s'])} |",
-        f"| {setting['learner_kills']} kills of the learner in the same minutes | 0 saved updates | 0 | "
-        f"{_two(found['learner_back_s'])} |",
-    ]
-
-
 def _coordinator_kills(setting: Plain, found: Plain) -> list[str]:
     return [
         f"| {setting['kills']} kills of the coordinator under {found['messages_per_s']:.0f} messages a second | "
         f"0 of {found['rows']:,} rows | 0 | {_two(found['ready_s'])} (to answer), {_two(found['all_back_s'])} "
         "(all workers) |"
-    ]
-
-
-def _partitions(setting: Plain, found: Plain) -> list[str]:
-    seconds = [f"{each:g}" for _, each in sorted(setting["cuts"], key=lambda cut: float(cut[1]))]
-    back = [cut["back_s"] for cut in found["back_s"]]
-    return [
-        f"| hosts cut off for {_listed(seconds)} s | 0 of {found['rows']:,} rows | 0 | "
-        f"{statistics.median(back):.2f}, {max(back):.2f} (after healing) |"
     ]
 
 
@@ -143,7 +124,7 @@ def _live(what: Callable[[Plain, Plain], str]) -> Callable[[Plain, Plain], list[
     """Return what makes the row of a scenario on a live run: rows and updates were all there in the end."""
 
     def make(setting: Plain, found: Plain) -> list[str]:
-        back = _two(found["back_s"]) if "back_s" in found else "-"
+        back = _two(found["all_back_s"]) if "all_back_s" in found else "-"
         updates, unit = found.get("updates_learned"), "updates"
         if updates is None:
             updates, unit = found["batches_learned"], "batches"
@@ -158,6 +139,16 @@ def _live(what: Callable[[Plain, Plain], str]) -> Callable[[Plain, Plain], list[
 def _pauses(setting: Plain, found: Plain) -> str:
     parts = _listed([f"{each:g}" for each in setting["parts_of_a_lease"]])
     return f"{_listed(setting['roles'])} paused for {parts} leases"
+
+
+def _worker_kills(setting: Plain, found: Plain) -> str:
+    of_learner = f"{setting['learner_kills']} of the learner"
+    return f"{setting['collector_kills']} kills of {setting['collectors']} collectors, {of_learner}"
+
+
+def _partitions(setting: Plain, found: Plain) -> str:
+    seconds = [f"{each:g}" for _, each in sorted(setting["cuts"], key=lambda cut: float(cut[1]))]
+    return f"hosts cut off for {_listed(seconds)} s"
 
 
 def _restarts(setting: Plain, found: Plain) -> str:
@@ -179,9 +170,9 @@ def _clock_jumps(setting: Plain, found: Plain) -> str:
 
 
 _ROWS: dict[str, Callable[[Plain, Plain], list[str]]] = {
-    "worker_kills": _worker_kills,
+    "worker_kills": _live(_worker_kills),
     "coordinator_kills": _coordinator_kills,
-    "partitions": _partitions,
+    "partitions": _live(_partitions),
     "bad_segments": _bad_segments,
     "bad_traffic": _bad_traffic,
     **dict.fromkeys(("pauses_dqn", "pauses_ppo", "pauses_dqn_parallel"), _live(_pauses)),

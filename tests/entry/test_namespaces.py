@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,17 @@ class Net:
             text=True,
         )
 
-    def close(self) -> None:
+    def cut(self, host: str, seconds: float) -> None:
+        """Take a host off the net for some seconds."""
+        link = f"v{[*HOSTS].index(host)}"  # at the switch
+        ip("-n", self.switch, "link", "set", link, "down")
+        time.sleep(seconds)
+        ip("-n", self.switch, "link", "set", link, "up")
+
+    def __enter__(self) -> Net:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for name in (*map(self.name, HOSTS), self.switch):
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True, timeout=20)
 
@@ -70,9 +81,8 @@ class Net:
 def net() -> Iterator[Net]:
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.fail("namespaces need root and the command `ip` of iproute2")
-    made = Net()
-    yield made
-    made.close()
+    with Net() as made:
+        yield made
 
 
 def test_hosts_do_not_see_each_others_loopback(net: Net, tmp_path: Path) -> None:

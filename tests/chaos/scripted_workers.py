@@ -1,79 +1,37 @@
-"""Kill the coordinator again and again under workers that send a hundred messages a second."""
+"""Scripted workers, which send messages and do no work: the coordinator is killed under a hundred of these a second,
+and the same work is sent through a bad network and a good one.
+"""
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import requests
-
 import ding_like
-from ding_like.comm.keys import Keys, make_keys
+from ding_like.comm.http_server import CoordinatorServer
+from ding_like.comm.keys import Keys, load_keys, make_keys
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import HttpCoordinator
-from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, RefusedError
 from ding_like.errors import CommError
+from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.chaos.audit import audit, saved_segments
-from tests.chaos.kills import CONFIG
-from tests.chaos.live_run import ROOT
+from tests.chaos.live_run import DQN, LiveRun
+from tests.chaos.proxy import FAULTS, FaultyProxy
 from tests.chaos.report import Report, spread
+from tests.pipeline.parallel.service_parts import make_core
 
 _WORKERS = 8
 _ROWS = 16
 _LOOK_S = 0.02
 _OLD_SEGMENTS, _OLD_ROWS = 1000, 1000  # that are in the index before the first kill
 _PACKAGE = ding_like.__version__
-
-
-class Coordinator:
-    """Coordinator process that can be killed and started again on the same port and folder."""
-
-    def __init__(self, folder: Path, key_file: Path) -> None:
-        self._folder = folder
-        self._key_file = key_file
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> float:
-        """Start, and return after how many seconds it answered."""
-        again = ["policy.learn.resume_training=True"] if (self._folder / "run").exists() else []
-        started = time.monotonic()
-        with open(self._folder / "said.txt", "ab") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "ding_like.entry.cli", "-m", "dist", "-M", "coordinator", "-c", str(CONFIG)]
-                + ["--exp-name", "run", "--port", str(self.port), "--key-file", str(self._key_file)]
-                + ["policy.other.replay_buffer.replay_buffer_size=3000000", *again],
-                cwd=self._folder,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
-        headers = {"X-DL-Protocol": str(m.PROTOCOL)}
-        while time.monotonic() < started + 60.0:
-            assert self._process.poll() is None, (self._folder / "said.txt").read_text()[-2000:]
-            try:
-                requests.get(f"{self.url}/v1/hello", headers=headers, timeout=1.0).raise_for_status()
-                return time.monotonic() - started
-            except requests.RequestException:
-                time.sleep(_LOOK_S)
-        raise AssertionError("the coordinator does not answer")
-
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(60)
 
 
 class Fake(threading.Thread):
@@ -165,15 +123,17 @@ def run_coordinator_kills(*, kills: int, messages_per_s: float, seed: int) -> Re
         rows_before=_OLD_SEGMENTS * _OLD_ROWS, seed=seed,
     )  # fmt: skip
     rng = random.Random(seed)
-    with tempfile.TemporaryDirectory(prefix="ding-chaos-") as name:
-        folder = Path(name)
-        keys = make_keys(folder / "keys.json")
-        coordinator = Coordinator(folder, folder / "keys.json")
-        first_s = coordinator.start()
-        _fill(coordinator.url, keys)
+    size = ["policy.other.replay_buffer.replay_buffer_size=3000000"]
+    with (
+        tempfile.TemporaryDirectory(prefix="ding-chaos-") as name,
+        LiveRun(Path(name), DQN, collectors=_WORKERS, system={"coordinator": {}}, overrides=size) as run,
+    ):
+        first_s = _start(run)
+        keys = load_keys(run.folder / "keys.json")
+        _fill(run.url, keys)
         every_s = _WORKERS / messages_per_s
-        fakes = [Fake(coordinator.url, keys, "learner", 0, every_s=0.1)]
-        fakes += [Fake(coordinator.url, keys, "collector", number + 1, every_s=every_s) for number in range(_WORKERS)]
+        fakes = [Fake(run.url, keys, "learner", 0, every_s=0.1)]
+        fakes += [Fake(run.url, keys, "collector", number + 1, every_s=every_s) for number in range(_WORKERS)]
         for fake in fakes:
             fake.start()
         ready, back, started = [], [], time.monotonic()
@@ -181,9 +141,9 @@ def run_coordinator_kills(*, kills: int, messages_per_s: float, seed: int) -> Re
             _all_answered_since(fakes, started, 30.0)
             for _ in range(kills):
                 time.sleep(rng.uniform(2.0, 6.0))
-                coordinator.kill()
+                run.kill("coordinator")
                 killed = time.monotonic()
-                ready.append(coordinator.start())
+                ready.append(_start(run))
                 back.append(_all_answered_since(fakes, killed, 60.0) - killed)
             sent = sum(len(fake.acks) for fake in fakes[1:])
             report.figures["messages_per_s"] = round(sent / (time.monotonic() - started - sum(back)), 1)
@@ -192,9 +152,17 @@ def run_coordinator_kills(*, kills: int, messages_per_s: float, seed: int) -> Re
                 fake.stopped.set()
             for fake in fakes:
                 fake.join(90)
-            coordinator.kill(signal.SIGINT)
-        _judge(report, folder, fakes, {"first_start_s": round(first_s, 2), "ready": ready, "back": back})
+            run.kill("coordinator", signal.SIGINT)
+        times = {"first_start_s": round(first_s, 2), "ready": ready, "back": back}
+        _judge_kills(report, run.place, fakes, times)
     return report
+
+
+def _start(run: LiveRun) -> float:
+    """Start the coordinator, and return after how many seconds it answered."""
+    started = time.monotonic()
+    assert run.start_coordinator(), run.last_words("coordinator")[-20:]
+    return time.monotonic() - started
 
 
 def _fill(url: str, keys: Keys) -> None:
@@ -221,7 +189,7 @@ def _all_answered_since(fakes: list[Fake], moment: float, timeout_s: float) -> f
         time.sleep(_LOOK_S)
 
 
-def _judge(report: Report, folder: Path, fakes: list[Fake], times: dict[str, Any]) -> None:
+def _judge_kills(report: Report, folder: Path, fakes: list[Fake], times: dict[str, Any]) -> None:
     state = folder / "run/coordinator.sqlite"
     acked = [{"name": name, "rows": rows} for fake in fakes[1:] for _, name, rows in fake.acks]
     found = audit(state, None, acked)
@@ -241,3 +209,64 @@ def _judge(report: Report, folder: Path, fakes: list[Fake], times: dict[str, Any
     report.at_most("start to ready with a million rows, median s", ready["median"], 3)
     report.at_most("start to ready with a million rows, worst s", ready["worst"], 3)
     report.at_most("kill to all workers answered, worst s", back["worst"], 10)
+
+
+CHANCES = {
+    "duplicate": 0.2, "delay": 0.1, "reorder": 0.1, "drop": 0.05, "lose_answer": 0.05, "reset": 0.03,
+    "half_close": 0.02, "one_way": 0.02,
+}  # fmt: skip
+IndexRow = tuple[str, int, int]  # worker, number of its segment, row
+
+
+def run_traffic(*, workers: int, segments: int, seed: int) -> Report:
+    """Compare a run through the proxy with one without."""
+    report = Report("bad_traffic", workers=workers, segments_each=segments, chances=CHANCES, seed=seed)
+    clean, _, _ = _index_of({}, workers, segments, seed)
+    faulty, counts, wall_s = _index_of(CHANCES, workers, segments, seed)
+    report.figures = {"rows": len(faulty), "faults": counts, "wall_s": round(wall_s, 1)}
+    report.at_least("rows of the clean run", len(clean), workers * segments * _ROWS)
+    report.at_most("rows that differ from the clean run", len(set(clean) ^ set(faulty)), 0)
+    report.at_most("rows that come twice", len(faulty) - len(set(faulty)), 0)
+    for fault in FAULTS:
+        report.at_least(f"requests that met '{fault}'", counts.get(fault, 0), 1)
+    return report
+
+
+def _index_of(
+    chances: Mapping[str, float], workers: int, segments: int, seed: int
+) -> tuple[list[IndexRow], dict[str, int], float]:
+    """Return (rows of the index in order, how often each fault happened, seconds)."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        core: Any = make_core(folder, size=100_000)
+        core._wall_clock = time.time  # of which signatures are made
+        keys = make_keys(folder / "keys.json")
+        server = CoordinatorServer(LockedService(core), keys)
+        server.start()
+        try:
+            with FaultyProxy(int(server.url.rpartition(":")[2]), chances, seed=seed) as proxy:
+                url = f"http://127.0.0.1:{proxy.port}"
+                learner = Fake(url, keys, "learner", 0, every_s=0.0)
+                collectors = [Fake(url, keys, "collector", number + 1, every_s=0.0) for number in range(workers)]
+                for fake in (learner, *collectors):  # without weights, which the learner publishes, none gets credit
+                    fake.most = 1 if fake is learner else segments
+                    fake.start()
+                for fake in (learner, *collectors):
+                    fake.join(600)
+                    assert not fake.is_alive() and not fake.faults, fake.faults or "a worker hangs"
+            rows = _rows(core)
+        finally:
+            server.close()
+            core.close()
+    return rows, dict(proxy.counts), time.monotonic() - started
+
+
+def _rows(core: Any) -> list[IndexRow]:
+    found, book = [], core.book
+    assert book.count, "rows get their ids when they are asked for"
+    for segment in book.new_segments(0, 2**60):
+        worker, _, number = segment.name.rpartition(".")
+        ids = book._unique_ids[segment.first_row : segment.first_row + segment.rows] % ROWS_PER_SEGMENT
+        found += [(worker, int(number), int(row)) for row in ids]
+    return sorted(found)
