@@ -214,11 +214,6 @@ class Gate:
         self._keys, self._secret_of = dict(keys or {}), secret_of
         self.clock = clock  # by which signatures are judged: seconds since 1970, or nearly so
 
-    def greet(self) -> None:
-        """Let a hello in, of any time. One that is signed gets a signed answer."""
-        if self._keys and "Authorization" in request.headers:
-            self._verify()
-
     def check(self, roles: tuple[str, ...], *, worker: str | None = None, any_client: bool = False) -> Caller:
         """Return the sender of the present request. Raises RefusedError unless one of these roles signed it.
 
@@ -227,20 +222,20 @@ class Gate:
         """
         if request.headers.get("X-DL-Protocol") != str(m.PROTOCOL):
             raise RefusedError("wrong_protocol", f"this coordinator speaks protocol {m.PROTOCOL}")
-        named = request.headers.get("X-DL-Worker", "")
-        role = None
-        if not self._keys:
-            named = worker or named
-        else:
+        named, role = request.headers.get("X-DL-Worker", ""), None
+        if self._keys:
             role = self._check_signature(roles)
             if worker not in (None, named):
                 raise RefusedError("wrong_role", f"{named or 'a nameless request'} does not speak for {worker}")
+        else:
+            named = worker or named
         if named or not any_client:
             check_id(named, "the worker's id")
-        stamp = _stamp_of(request.headers.get("X-DL-Seq", ""))
-        if stamp is None and role is not None and named:
+        turn = request.headers.get("X-DL-Seq", "")
+        found = _TURN.fullmatch(turn)
+        if found is None and (turn or (role is not None and named)):
             raise RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
-        return Caller(role, named, stamp)
+        return Caller(role, named, found and m.Stamp(found["channel"], int(found["number"])))
 
     def sign(self, response: Response) -> Response:
         """Sign an answer, if its request was signed."""
@@ -252,7 +247,7 @@ class Gate:
 
     def _check_signature(self, roles: tuple[str, ...]) -> str:
         """Return the role that signed the present request: just now, with this body."""
-        head = self._verify()
+        head = self.verify()
         if head.role not in roles:
             raise RefusedError("wrong_role", f"a {head.role} may not ask for this")
         off_s = head.ts - self.clock()
@@ -263,45 +258,31 @@ class Gate:
             raise RefusedError("bad_key", "the body is not the one that was signed")
         return head.role
 
-    def _verify(self) -> Head:
+    def verify(self) -> Head:
         """Return the signed fields of the present request, of any time. Raises RefusedError for a wrong signature."""
-        found = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
+        header = request.headers.get
+        found = _AUTHORIZATION.fullmatch(header("Authorization", ""))
         key = self._keys.get(found["role"]) if found else None
         if found is None or key is None:
             raise RefusedError("bad_key", "the request is not signed with a key that is known here")
-        worker = request.headers.get("X-DL-Worker", "")
+        worker, role = header("X-DL-Worker", ""), found["role"]
         if worker:
             secret = self._secret_of(check_id(worker, "the worker's id"))
             if not secret:
                 g.signer = key, worker, found["sig"]  # the one answer that a worker believes with the role's key
                 raise RefusedError("unknown", f"there is no worker {worker}; register first")
             key = own_key(key, worker, secret)
-        head = Head(
-            found["role"],
-            int(found["ts"]),
-            request.method,
-            request.full_path if request.query_string else request.path,
-            request.headers.get("X-DL-SHA256", ""),
-            worker,
-            request.headers.get("X-DL-Seq", ""),
-        )
+        path = request.full_path if request.query_string else request.path
+        sha256, turn = header("X-DL-SHA256", ""), header("X-DL-Seq", "")
+        head = Head(role, int(found["ts"]), request.method, path, sha256, worker, turn)
         if not hmac.compare_digest(head.signature(key), found["sig"]):
             raise RefusedError(
                 "bad_key",
-                f"the signature does not fit: this is not the key of a {head.role} here, or not that of "
+                f"the signature does not fit: this is not the key of a {role} here, or not that of "
                 f"{worker or 'this request'}, or the request was changed",
             )
         g.signer = key, worker, found["sig"]
         return head
-
-
-def _stamp_of(turn: str) -> m.Stamp | None:
-    if not turn:
-        return None
-    found = _TURN.fullmatch(turn)
-    if found is None:
-        raise RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
-    return m.Stamp(found["channel"], int(found["number"]))
 
 
 class LockedCalls(Protocol):
@@ -366,7 +347,7 @@ def make_app(
     app.config["MAX_CONTENT_LENGTH"] = m.MAX_BODY
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.merge_slashes = False  # what is signed is what is asked
-    _add_message_routes(app, service, gate)
+    _add_message_routes(app, service, gate, keys)
     _add_file_routes(app, gate, segments and segments.resolve(), weights and weights.resolve())
     app.after_request(gate.sign)
 
@@ -389,10 +370,11 @@ def make_app(
     return app
 
 
-def _add_message_routes(app: Flask, service: LockedCalls, gate: Gate) -> None:
+def _add_message_routes(app: Flask, service: LockedCalls, gate: Gate, keys: Keys | None) -> None:
     @app.get("/v1/hello")
     def hello() -> Response:
-        gate.greet()
+        if keys and "Authorization" in request.headers:
+            gate.verify()  # a hello of any time is let in; one that is signed gets a signed answer
         # The time by which signatures are judged here, whatever clock the service has.
         return _reply(dataclasses.replace(service.hello(), server_time=gate.clock()))
 
@@ -442,7 +424,7 @@ def _add_file_routes(app: Flask, gate: Gate, segments: Path | None, weights: Pat
 
     @app.put("/v1/segments/<name>")
     def put_segment(name: str) -> Response:
-        caller, path = gate.check(("collector",)), _segment(segments, name)
+        caller, path = gate.check(("collector",)), _place(segments, None, name)
         if not name.startswith(f"{caller.worker}."):
             raise RefusedError("wrong_role", f"{caller.worker} does not bring {name}: segments are named after workers")
         return _take(path)
@@ -450,37 +432,32 @@ def _add_file_routes(app: Flask, gate: Gate, segments: Path | None, weights: Pat
     @app.get("/v1/segments/<name>")
     def get_segment(name: str) -> Response:
         gate.check(("learner",))
-        return _give(_segment(segments, name))
+        return _give(_place(segments, None, name))
 
     @app.put("/v1/weights/<policy_id>/<version>")
     def put_weights(policy_id: str, version: str) -> Response:
         gate.check(("learner",))
-        return _take(_weights(weights, policy_id, version))
+        return _take(_place(weights, policy_id, version))
 
     @app.get("/v1/weights/<policy_id>/<version>")
     def get_weights(policy_id: str, version: str) -> Response:
         gate.check(_WORKERS)
         have = request.args.get("have")  # a version that the caller has: the changes since then suffice
-        base = None if have is None else _weights(weights, policy_id, have)
-        return _give(_weights(weights, policy_id, version), base)
+        base = None if have is None else _place(weights, policy_id, have)
+        return _give(_place(weights, policy_id, version), base)
 
 
-def _segment(folder: Path | None, name: str) -> Path:
-    return _existing(folder) / f"{check_id(name, 'the name of a segment')}.safetensors"
-
-
-def _weights(folder: Path | None, policy_id: str, version: str) -> Path:
-    found = _VERSION.fullmatch(version)
-    if found is None:
+def _place(folder: Path | None, policy_id: str | None, name: str) -> Path:
+    """Return where a segment is, or the version `name` of a policy's weights."""
+    if policy_id is None:
+        inner = Path(check_id(name, "the name of a segment"))
+    elif (found := _VERSION.fullmatch(name)) is not None:
+        inner = Path(check_id(policy_id, "policy_id"), f"{int(found['attempt'])}-{int(found['version'])}")
+    else:
         raise RefusedError("malformed", "weights are named <attempt>-<version>, two numbers of up to 15 digits")
-    name = f"{int(found['attempt'])}-{int(found['version'])}.safetensors"
-    return _existing(folder) / check_id(policy_id, "policy_id") / name
-
-
-def _existing(folder: Path | None) -> Path:
     if folder is None:
         raise RefusedError("unknown", "this coordinator takes no files: its workers share a folder")
-    return folder
+    return folder / f"{inner}.safetensors"
 
 
 def _read(path: Path) -> bytes | None:
@@ -503,21 +480,17 @@ def _take(path: Path) -> Response:
     if known is None:
         if path.parent.is_symlink() or (path.parent.exists() and not path.parent.is_dir()):
             raise RefusedError("unknown", f"{path.name} has no folder of its policy: its name is that of a link")
-        _write(path, data)
+        try:
+            with atomic_write(path) as file:
+                file.write(data)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
+            if _FULL_DISK_WARNINGS.pass_s():  # workers try again every second
+                logger.warning("%s", message)
+            raise RefusedError("storage_full", message) from error
     return Response(status=200)
-
-
-def _write(path: Path, data: bytes) -> None:
-    try:
-        with atomic_write(path) as file:
-            file.write(data)
-    except OSError as error:
-        if not is_full(error):
-            raise
-        message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
-        if _FULL_DISK_WARNINGS.pass_s():  # workers try again every second
-            logger.warning("%s", message)
-        raise RefusedError("storage_full", message) from error
 
 
 def _give(path: Path, base: Path | None = None) -> Response:

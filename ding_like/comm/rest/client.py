@@ -142,12 +142,13 @@ class _Request(NamedTuple):
     worker: str = ""
 
 
-class _Connection:
-    """Connection of one thread, and the channels on which it numbers its requests."""
+class _Connection(threading.local):
+    """Connection of each thread, and the channels on which it numbers its requests; `sessions` is of all threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, sessions: list[requests.Session]) -> None:
         self.session = requests.Session()
         self.session.trust_env = False  # no proxies: a coordinator is asked directly
+        sessions.append(self.session)
         self._channel, self._numbers = secrets.token_hex(8), dict[str, int]()
 
     def turn(self, kind: str) -> str:
@@ -159,38 +160,33 @@ class _Connection:
 class HttpCoordinator(CoordinatorService):
     """HTTP client of the coordinator at `url`; requests are signed with the key of a role and retried for `retry_s`.
 
-    Raises RefusedError for what the coordinator refuses, UnreachableError if it cannot be reached, or if what is
-    reached does not hold the key: answers that it has not signed are not believed. Threads may share one. `clock` only
-    grows.
+    Once the event `is_hurried` is set, by any thread, it gives up soon, requests under way included. Raises
+    RefusedError for what the coordinator refuses, UnreachableError if it cannot be reached, or if what is reached does
+    not hold the key: answers that it has not signed are not believed. Threads may share one. `clock` only grows.
     """
 
     def __init__(
         self, url: str, *, role: str, key: bytes | None, retry_s: float = 30.0, clock: Clock = time.monotonic
     ) -> None:
+        self.retry_s, self.is_hurried = retry_s, threading.Event()
         self._url, self._role, self._clock = url.rstrip("/"), role, clock
         self._secret = draw_secret()
-        self._signer = None if key is None else Signer(role, key, secret=self._secret, clock=clock)
+        self._signer = Signer(role, key, secret=self._secret, clock=clock)
         self._is_believed = False  # a signed answer has come
         self._worker = ""  # as it was registered
-        self._retry_s = retry_s
-        self._hurry = threading.Event()
-        self._of_thread = threading.local()
-        self._connections: list[_Connection] = []
+        self._sessions: list[requests.Session] = []
+        self._connection = _Connection(self._sessions)
 
     def hello(self) -> m.Hello:
         """Return who answers, after taking its clock. Raises CommError for another protocol or package."""
-        found = self._repeat(self._greet)
+        found, own = self._repeat(self._greet), ding_like.__version__
         if m.PROTOCOL not in found.protocols:
-            raise CommError(
-                f"the coordinator at {self._url} speaks protocol {found.protocols}, this worker {m.PROTOCOL}: "
-                "install the same version of ding_like on both."
-            )
-        if found.package != ding_like.__version__:
-            raise CommError(
-                f"the coordinator at {self._url} has ding_like {found.package}, this worker {ding_like.__version__}: "
-                "install the same version on both."
-            )
-        return found
+            theirs, ours, fix = f"speaks protocol {found.protocols}", str(m.PROTOCOL), "version of ding_like on both"
+        elif found.package != own:
+            theirs, ours, fix = f"has ding_like {found.package}", own, "version on both"
+        else:
+            return found
+        raise CommError(f"the coordinator at {self._url} {theirs}, this worker {ours}: install the same {fix}.")
 
     def register(self, message: m.Register) -> m.Registered:
         """Register with this client's secret. Raises CommError if another name is given than was asked for."""
@@ -227,36 +223,16 @@ class HttpCoordinator(CoordinatorService):
         """Fetch a file from the coordinator."""
         return self._send(_Request("GET", path, self._connection.turn("files"), worker=self._worker))
 
-    def be_patient(self, retry_s: float) -> None:
-        """Retry for another time than until now, where the coordinator does not answer."""
-        self._retry_s = retry_s
-
-    def hurry(self) -> None:
-        """Give up soon from now on, requests under way included: this worker is to end. For any thread."""
-        self._hurry.set()
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; return at once, and True, if this worker is to end."""
-        return self._hurry.wait(seconds)
-
     def close(self) -> None:
         """Close the connections of all threads."""
-        while self._connections:
-            session = self._connections.pop().session
+        while self._sessions:
+            session = self._sessions.pop()
             # A session only releases its pools, which stay open as long as an error's traceback refers to them.
             adapter = session.get_adapter(self._url)
             pools = adapter.poolmanager.pools if isinstance(adapter, HTTPAdapter) else {}
             for key in pools.keys():
                 pools[key].close()
             session.close()
-
-    @property
-    def _connection(self) -> _Connection:
-        found: _Connection | None = getattr(self._of_thread, "connection", None)
-        if found is None:
-            found = self._of_thread.connection = _Connection()
-            self._connections.append(found)
-        return found
 
     def _ask(self, method: str, path: str, reply: type[M], *, message: Any = None, worker: str = "") -> M:
         """Send one message and return its reply; a repetition keeps its number."""
@@ -281,15 +257,15 @@ class HttpCoordinator(CoordinatorService):
             try:
                 return send()
             except _TryAgainError as error:
-                is_hurried = self._hurry.is_set()
-                retry_s = min(self._retry_s, _HURRY_S) if is_hurried else self._retry_s
+                is_hurried = self.is_hurried.is_set()
+                retry_s = min(self.retry_s, _HURRY_S) if is_hurried else self.retry_s
                 left_s = started_s + retry_s - time.monotonic()
                 if left_s <= 0:
                     raise UnreachableError(self._give_up(error, retry_s)) from error
-                if isinstance(error, _BadClockError) and self._signer is not None:
+                if isinstance(error, _BadClockError):
                     self._signer.offset_s = None
             most_s = min(2 * most_s, _MAX_WAIT_S)
-            (_NEVER if is_hurried else self._hurry).wait(min(random.uniform(_MIN_WAIT_S / 2, most_s), left_s))
+            (_NEVER if is_hurried else self.is_hurried).wait(min(random.uniform(_MIN_WAIT_S / 2, most_s), left_s))
 
     def _give_up(self, error: _TryAgainError, retry_s: float) -> str:
         """Return the message for a coordinator that has not answered for `retry_s`."""
@@ -307,13 +283,12 @@ class HttpCoordinator(CoordinatorService):
         """Say hello once and take the coordinator's clock, if it shows that it holds the key."""
         sent_s = self._clock()
         found = decode(m.Hello, self._exchange(_Request("GET", "/v1/hello", f"{secrets.token_hex(8)}:1")))
-        if self._signer is not None:
-            self._signer.offset_s = found.server_time - (sent_s + self._clock()) / 2
+        self._signer.offset_s = found.server_time - (sent_s + self._clock()) / 2
         return found
 
     def _send_once(self, asked: _Request) -> bytes:
         """Send a request once, when the coordinator's clock is known, and return the body of its answer."""
-        if self._signer is not None and self._signer.offset_s is None:
+        if self._signer.offset_s is None:
             self._greet()
         try:
             return self._exchange(asked)
@@ -325,53 +300,37 @@ class HttpCoordinator(CoordinatorService):
 
     def _exchange(self, asked: _Request) -> bytes:
         """Send a request, and return the body of an answer that is believed. Raises CommError for a refusal."""
-        headers = {"Accept-Encoding": "identity", "Content-Type": asked.content_type}
-        headers["X-DL-Protocol"] = str(m.PROTOCOL)
-        signature = ""
-        if self._signer is not None:
-            signed, signature = self._signer.sign(
-                asked.method, asked.path, asked.body, turn=asked.turn, worker=asked.worker
-            )
-            headers.update(signed)
-        else:
-            headers.update({"X-DL-Seq": asked.turn, **({"X-DL-Worker": asked.worker} if asked.worker else {})})
+        signed, signature = self._signer.sign(
+            asked.method, asked.path, asked.body, turn=asked.turn, worker=asked.worker
+        )
+        own = {"Accept-Encoding": "identity", "Content-Type": asked.content_type, "X-DL-Protocol": str(m.PROTOCOL)}
         try:
             with self._connection.session.request(
-                asked.method,
-                self._url + asked.path,
-                data=asked.body,
-                headers=headers,
-                timeout=(_CONNECT_S, asked.wait_s),
-                allow_redirects=False,
-                stream=True,
-            ) as response:
+                asked.method, self._url + asked.path, data=asked.body, headers={**own, **signed},
+                timeout=(_CONNECT_S, asked.wait_s), allow_redirects=False, stream=True,
+            ) as response:  # fmt: skip
                 body: bytes = response.raw.read(_MAX_ANSWER + 1)  # as it is: nothing is unpacked
         except (requests.RequestException, HTTPError) as error:  # unreachable, too slow, or gone in the middle
             raise _TryAgainError(_reason(error)) from error
         if len(body) > _MAX_ANSWER:
             raise _UnsignedError(f"the answer is longer than {_MAX_ANSWER} bytes")
         refusal = None if response.status_code == 200 else _refusal_of(response.status_code, body)
-        if self._signer is not None:
-            answer = response.headers.get(ANSWER_HEADER, ""), signature, response.status_code, body
-            self._believe(self._signer, answer, asked.worker, refusal)
+        answer = response.headers.get(ANSWER_HEADER, ""), signature, response.status_code, body
+        if not self._is_signed(answer, asked.worker, refusal):
+            raise _UnsignedError(f"its answer is not signed with that key{'' if refusal is None else f' ({refusal})'}")
         if refusal is not None:
             raise refusal
         return body
 
-    def _believe(
-        self, signer: Signer, answer: tuple[str, str, int, bytes], worker: str, refusal: CommError | None
-    ) -> None:
-        """Raise an error for an answer that the coordinator has not signed."""
-        if signer.is_answer(*answer, worker=worker):
+    def _is_signed(self, answer: tuple[str, str, int, bytes], worker: str, refusal: CommError | None) -> bool:
+        """Return whether the coordinator signed an answer, or cannot have."""
+        if self._signer.is_answer(*answer, worker=worker):
             self._is_believed = True
-            return
+            return True
         code = refusal.code if isinstance(refusal, RefusedError) else ""
         # Of a worker whose own key it does not have, the coordinator can say so with the role's key.
-        if code == "unknown" and signer.is_answer(*answer, worker=worker, by_role=True):
-            return
-        if code in _AT_START and not self._is_believed:
-            return
-        raise _UnsignedError(f"its answer is not signed with that key{'' if refusal is None else f' ({refusal})'}")
+        is_unknown = code == "unknown" and self._signer.is_answer(*answer, worker=worker, by_role=True)
+        return is_unknown or (code in _AT_START and not self._is_believed)
 
 
 def _reason(error: BaseException) -> str:
@@ -413,11 +372,8 @@ class SharedFiles:
     def __init__(self, segments: Path, weights: Path) -> None:
         self.segments, self.weights = segments, weights
 
-    def share_segment(self, name: str) -> None:
-        """Let other processes read a segment that was written."""
-
-    def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
-        """Let other processes read weights that were written."""
+    def share(self, path: Path) -> None:
+        """Let other processes read a segment or weights that were written."""
 
     def fetch_segment(self, name: str) -> None:
         """Bring a segment that will be read."""
@@ -450,47 +406,46 @@ class StreamedFiles(SharedFiles):
         super().__init__(self._folder / "segments", self._folder / "weights")
         self._held: dict[str, Path] = {}  # weights that are here, one version of a policy
 
-    def share_segment(self, name: str) -> None:
-        path = self._segment(name)
-        self._client.put_file(f"/v1/segments/{name}", path.read_bytes())
-        path.unlink()
-
-    def share_weights(self, policy_id: str, attempt: int, version: int) -> None:
-        path = self._weights(policy_id, attempt, version)
+    def share(self, path: Path) -> None:
         self._client.put_file(self._route(path), path.read_bytes())
         path.unlink()
 
     def fetch_segment(self, name: str) -> None:
-        try:
-            data = self._client.get_file(f"/v1/segments/{check_id(name, 'name')}")
-        except RefusedError as error:
-            if error.code != "no_file":
-                raise
-            raise SegmentError("missing", f"the coordinator has no segment {name}") from error
-        self._keep(self._segment(name), data)
+        path = self._segment(name)
+        data = self._get(self._route(path))
+        if data is None:
+            raise SegmentError("missing", f"the coordinator has no segment {name}")
+        self._keep(path, data)
 
     def fetch_weights(self, policy_id: str, attempt: int, version: int, *, sha256: str) -> None:
-        old, new = self._held.pop(policy_id, None), self._weights(policy_id, attempt, version)
+        old, new = self._held.pop(policy_id, None), weights_file(self.weights, policy_id, attempt, version)
         data = None
         try:
             if old is not None and self._asks_for_delta:
                 data = self._get_by_delta(old, new, sha256=sha256)
             if data is None:
-                data = self._client.get_file(self._route(new))
-        except RefusedError as error:
-            if error.code != "no_file":
-                raise
-            raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}") from error
+                data = self._get(self._route(new))
         finally:
             if old is not None:
                 old.unlink(missing_ok=True)
+        if data is None:
+            raise WeightsGoneError(f"the coordinator has no weights {attempt}-{version} of {policy_id}")
         self._keep(new, data)
         self._held[policy_id] = new
 
+    def _get(self, route: str) -> bytes | None:
+        """Return a file of the coordinator's; None if it has none."""
+        try:
+            return self._client.get_file(route)
+        except RefusedError as error:
+            if error.code != "no_file":
+                raise
+            return None
+
     def _get_by_delta(self, old: Path, new: Path, *, sha256: str) -> bytes | None:
         """Return the whole file, made from an older one if the answer is a delta; None if that does not make it."""
-        data = self._client.get_file(f"{self._route(new)}?have={old.stem}")
-        if not is_delta(np.frombuffer(data, np.uint8)):
+        data = self._get(f"{self._route(new)}?have={old.stem}")
+        if data is None or not is_delta(np.frombuffer(data, np.uint8)):
             return data
         try:
             before = np.frombuffer(read_regular_file(old.parent, old.name), np.uint8)
@@ -502,8 +457,9 @@ class StreamedFiles(SharedFiles):
             return None
         return whole
 
-    def _route(self, weights: Path) -> str:
-        return f"/v1/weights/{weights.parent.name}/{weights.stem}"
+    def _route(self, path: Path) -> str:
+        """Return the route of a file: /v1/segments/NAME, /v1/weights/POLICY/VERSION."""
+        return f"/v1/{path.relative_to(self._folder).with_suffix('')}"
 
     def forget_segment(self, name: str) -> None:
         self._segment(name).unlink(missing_ok=True)
@@ -514,9 +470,6 @@ class StreamedFiles(SharedFiles):
     def _segment(self, name: str) -> Path:
         return self.segments / f"{check_id(name, 'name')}.safetensors"
 
-    def _weights(self, policy_id: str, attempt: int, version: int) -> Path:
-        return self.weights / check_id(policy_id, "policy_id") / f"{attempt}-{version}.safetensors"
-
     def _keep(self, path: Path, data: bytes) -> None:
         """Write a file, waiting for room on a full disk as long as this worker stays."""
 
@@ -524,7 +477,7 @@ class StreamedFiles(SharedFiles):
             with atomic_write(path) as file:
                 file.write(data)
 
-        when_there_is_room(write, report=logger.warning, wait=self._client.wait)
+        when_there_is_room(write, report=logger.warning, wait=self._client.is_hurried.wait)
 
 
 _KEEP = 8  # versions: a collector may be loading one while the next are published
@@ -536,19 +489,12 @@ class WeightsGoneError(CommError):
     """Weights that were deleted because newer ones were published."""
 
 
-class WrittenWeights(NamedTuple):
-    """Hash and length of a file, as they are announced."""
-
-    sha256: str
-    nbytes: int
-
-
-def write_weights(folder: str | os.PathLike[str], encoded: Encoded) -> WrittenWeights:
-    """Write encoded weights as a file of their own; return its hash and length, to announce."""
+def write_weights(folder: str | os.PathLike[str], encoded: Encoded) -> m.PolicyVersion:
+    """Write encoded weights as a file of their own; return what is announced of them."""
     policy_id, version = weights_name_of(encoded)
     with atomic_write(weights_file(folder, policy_id, *version)) as file:
         file.write(encoded.data)
-    return WrittenWeights(hashlib.sha256(encoded.data).hexdigest(), encoded.size)
+    return m.PolicyVersion(*version, hashlib.sha256(encoded.data).hexdigest(), encoded.size)
 
 
 def prune_weights(folder: str | os.PathLike[str], policy_id: str, keep: Container[tuple[int, int]]) -> None:

@@ -440,9 +440,7 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    if isinstance(value, (np.bool_, np.integer, np.floating)):
-        return value.item()
-    return value
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _read(kind: Any, value: Any, where: str, depth: int) -> Any:
@@ -468,72 +466,60 @@ def _read(kind: Any, value: Any, where: str, depth: int) -> Any:
         return origin(_read(inner[0], item, f"{where}[{index}]", depth + 1) for index, item in enumerate(items))
     if origin is dict:
         items = _typed(dict, value, where)
-        return {_text(key, where): _read(inner[1], item, f"{where}.{key}", depth + 1) for key, item in items.items()}
-    if kind is str:
-        return _text(value, where)
-    if kind in (int, float):
-        return _number(kind, value, where)
-    return _typed(kind, value, where)  # true, false, null
+        return {
+            _typed(str, key, where): _read(inner[1], item, f"{where}.{key}", depth + 1) for key, item in items.items()
+        }
+    return _typed(kind, value, where)  # a text, a number, true, false, null
 
 
-def _number(kind: Any, value: Any, where: str) -> Any:
-    if isinstance(value, bool) or not isinstance(value, (int, kind)):
-        raise RefusedError("malformed", f"{_short(where)} is {_short(repr(value))}; expected {kind.__name__}")
-    if isinstance(value, int) and abs(value) > MAX_INT:
+def _typed(kind: Any, value: Any, where: str) -> Any:
+    """Return a value of one of JSON's types. Raises RefusedError for another type, and for one out of bounds."""
+    where = _short(where)
+    is_number = kind in (int, float)
+    if not isinstance(value, (int, kind) if is_number else kind) or (is_number and isinstance(value, bool)):
+        raise RefusedError("malformed", f"{where} is {_short(repr(value))}; expected {kind.__name__}")
+    if isinstance(value, str):
+        if len(value) > MAX_TEXT:
+            raise RefusedError("too_large", f"{where} has {len(value)} characters; at most {MAX_TEXT}")
+        if any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise RefusedError("malformed", f"{where} is not a valid text")
+    if is_number and isinstance(value, int) and abs(value) > MAX_INT:
         raise RefusedError("malformed", f"{where} is too large a number")
-    if not math.isfinite(value):
+    if is_number and not math.isfinite(value):
         raise RefusedError("malformed", f"{where} is not finite")
-    return kind(value)
+    return kind(value) if is_number else value
 
 
 def _read_message(cls: Any, value: Any, where: str, depth: int) -> Any:
-    data = _typed(dict, value, where)
-    kinds, required = _fields(cls)
-    unknown, missing = sorted(set(data) - set(kinds)), sorted(required - set(data))
-    if unknown or missing:
-        said = [f"unknown {_short(', '.join(unknown))}"] if unknown else []
-        said += [f"missing {', '.join(missing)}"] if missing else []
+    data, kinds = _typed(dict, value, where), _kinds_of(cls)
+    missing = {
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is field.default_factory is dataclasses.MISSING and field.name not in data
+    }
+    faults = [("unknown", data.keys() - kinds.keys()), ("missing", missing)]
+    said = [f"{what} {_short(', '.join(sorted(names)))}" for what, names in faults if names]
+    if said:
         raise RefusedError("malformed", f"{where}: {'; '.join(said)}")
     return cls(**{name: _read(kinds[name], item, f"{where}.{name}", depth + 1) for name, item in data.items()})
 
 
 @functools.cache
-def _fields(cls: Any) -> tuple[dict[str, Json], set[str]]:
-    """Return (annotation by name, names without a default)."""
+def _kinds_of(cls: Any) -> dict[str, Any]:
+    """Return the annotations of a message's fields by name."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    fields = dataclasses.fields(cls)
-    required = {
-        field.name
-        for field in fields
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    }
-    return {field.name: hints[field.name] for field in fields}, required
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _read_array(kind: Any, value: Any, where: str) -> Array:
     try:
-        data = base64.b64decode(_typed(str, value, where).encode("ascii"), validate=True)
+        data = base64.b64decode(value.encode("ascii"), validate=True)
         array: Array = np.frombuffer(data, "<i8" if kind is Ints else "<f4")
-    except (UnicodeEncodeError, binascii.Error, ValueError) as error:
+    except (AttributeError, UnicodeEncodeError, binascii.Error, ValueError) as error:
         raise RefusedError("malformed", f"{where} is not an array: {_short(error)}") from error
     if kind is Floats and not np.isfinite(array).all():
         raise RefusedError("malformed", f"{where} has numbers that are not finite")
     return array.astype(np.int64 if kind is Ints else np.float32)
-
-
-def _typed(kind: type, value: Any, where: str) -> Any:
-    if not isinstance(value, kind):
-        raise RefusedError("malformed", f"{_short(where)} is {_short(repr(value))}; expected {kind.__name__}")
-    return value
-
-
-def _text(value: Any, where: str) -> str:
-    text: str = _typed(str, value, where)
-    if len(text) > MAX_TEXT:
-        raise RefusedError("too_large", f"{_short(where)} has {len(text)} characters; at most {MAX_TEXT}")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise RefusedError("malformed", f"{_short(where)} is not a valid text")
-    return text
 
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Json]:
@@ -613,30 +599,36 @@ def answer_signature(key: bytes, worker: str, asked: str, status: int, body: byt
 class Signer:
     """Signer of one client's requests, which also verifies answers. Threads may share one.
 
-    Times are those of `clock`, which only grows, and `offset_s`, which a signed hello of the coordinator gives.
+    Without a `key` nothing is signed, and every answer is believed. Times are those of `clock`, which only grows, and
+    `offset_s`, which a signed hello of the coordinator gives.
     """
 
-    def __init__(self, role: str, key: bytes, *, secret: str, clock: Clock = time.monotonic) -> None:
+    def __init__(self, role: str, key: bytes | None, *, secret: str, clock: Clock = time.monotonic) -> None:
         self._role, self._key, self._secret, self._clock = role, key, secret, clock
-        self.offset_s: float | None = None  # the coordinator's clock minus ours; None: not known yet
+        # The coordinator's clock minus ours; None: not known yet.
+        self.offset_s: float | None = None if key else 0.0
 
     def sign(
         self, method: str, path: str, body: bytes, *, turn: str = "", worker: str = ""
     ) -> tuple[dict[str, str], str]:
         """Return (headers, signature) of a request."""
-        ts = int(self._clock() + (self.offset_s or 0.0))
-        head = Head(self._role, ts, method, path, body_hash(body), worker, turn)
-        signature = head.signature(self._key_of(worker))
-        headers = {"X-DL-SHA256": head.sha256, "X-DL-Worker": worker, "X-DL-Seq": turn}
-        headers["Authorization"] = f"DL3 key={self._role},ts={ts},sig={signature}"
+        headers, signature = {"X-DL-Worker": worker, "X-DL-Seq": turn}, ""
+        if self._key is not None:
+            ts = int(self._clock() + (self.offset_s or 0.0))
+            head = Head(self._role, ts, method, path, body_hash(body), worker, turn)
+            signature = head.signature(self._key_of(self._key, worker))
+            headers["X-DL-SHA256"] = head.sha256
+            headers["Authorization"] = f"DL3 key={self._role},ts={ts},sig={signature}"
         return {name: value for name, value in headers.items() if value}, signature
 
     def is_answer(
         self, signature: str, asked: str, status: int, body: bytes, *, worker: str = "", by_role: bool = False
     ) -> bool:
         """Return whether the coordinator signed an answer, with the worker's own key or, `by_role`, with the role's."""
-        key = self._key if by_role else self._key_of(worker)
+        if self._key is None:
+            return True
+        key = self._key if by_role else self._key_of(self._key, worker)
         return hmac.compare_digest(answer_signature(key, worker, asked, status, body), signature)
 
-    def _key_of(self, worker: str) -> bytes:
-        return own_key(self._key, worker, self._secret) if worker else self._key
+    def _key_of(self, key: bytes, worker: str) -> bytes:
+        return own_key(key, worker, self._secret) if worker else key

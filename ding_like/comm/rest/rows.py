@@ -18,7 +18,7 @@ from ding_like.comm.rest.client import CoordinatorService
 from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, NewSegment
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.data.batch import Schema, TransitionBatch
-from ding_like.data.segment_file import SegmentError, SegmentMeta, remove_segments, write_segment
+from ding_like.data.segment_file import SegmentError, SegmentMeta, remove_segments, segment_file, write_segment
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array, Json
 from ding_like.utils.files import when_there_is_room
@@ -531,7 +531,7 @@ class RestRowSink:
         )
         with self._link.room(task) as room:
             written = when_there_is_room(lambda: write_segment(files.segments, name, columns, meta), **room)
-        files.share_segment(name)
+        files.share(segment_file(files.segments, name))
         return m.SegmentInfo(
             **written._asdict(),
             policy_version=segment.version.update,

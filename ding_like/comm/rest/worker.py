@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import os
@@ -26,6 +27,7 @@ from ding_like.comm.rest.client import (
     StreamedFiles,
     WeightsGoneError,
     read_weights,
+    weights_file,
     write_weights,
 )
 from ding_like.comm.rest.messages import RefusedError, UnreachableError, draw_secret
@@ -333,7 +335,7 @@ class WorkerLink(WorkerAgent):
             ) from error
         self._files = self._open_files()
         if self._client is not None:
-            self._client.be_patient(float(self._cfg.get("patience_s") or _PATIENCE_S))
+            self._client.retry_s = float(self._cfg.get("patience_s") or _PATIENCE_S)
 
     @property
     def run_id(self) -> str:
@@ -379,7 +381,7 @@ class WorkerLink(WorkerAgent):
         """Set the time by which this worker has left, and wait no longer for a coordinator that does not answer."""
         self._leave_by_s = min(self._leave_by_s, time.monotonic() + float(self._cfg.get("grace_s") or _GRACE_S))
         if self._client is not None:
-            self._client.hurry()
+            self._client.is_hurried.set()
 
     def time_left(self, most_s: float) -> float:
         """Return for how long something may be waited for, at most: less where the worker is leaving."""
@@ -526,18 +528,18 @@ class RestWeightPublisher:
 
     def _write_and_announce(self, encoded: Encoded) -> None:
         task, files, link = self._task, self._link.files, self._link
-        policy_id, (attempt, version) = weights_name_of(encoded)
+        policy_id, version = weights_name_of(encoded)
         with link.room(task) as room:
             written = when_there_is_room(lambda: write_weights(files.weights, encoded), **room)
-        files.share_weights(policy_id, attempt, version)
-        message = m.Publish(task.task_id, attempt, version, written.sha256, written.nbytes)
+        files.share(weights_file(files.weights, policy_id, *version))
+        message = m.Publish(task.task_id, **dataclasses.asdict(written))
         try:
             link.coordinator.publish(link.worker_id, policy_id, message)
         except RefusedError as error:
             if error.code != "version_not_newer":
                 raise
             # It was taken before, and the answer to that was lost.
-            logger.info("version %d was published before: %s", version, error)
+            logger.info("version %d was published before: %s", version.update, error)
 
 
 class RestWeightReader:

@@ -25,14 +25,14 @@ from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import (
     HttpCoordinator,
     StreamedFiles,
-    WrittenWeights,
     prune_weights,
     read_weights,
+    weights_file,
     write_weights,
 )
 from ding_like.comm.rest.messages import RefusedError, Signer
 from ding_like.comm.tensors import FlatState, encode_weights, flatten_state, unflatten_state
-from ding_like.data.segment_file import SegmentMeta, read_segment, write_segment
+from ding_like.data.segment_file import SegmentMeta, read_segment, segment_file, write_segment
 from ding_like.errors import CommError
 from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.pipeline.parallel.service_parts import make_core
@@ -94,7 +94,7 @@ def test_a_segment_comes_to_the_learner_as_it_left_the_collector(net: Net, tmp_p
     name = "collector-c.00000000"
     written = write_segment(there.segments, name, columns, SegmentMeta("t", 1, "collector-c", 0, 0, 4))
 
-    there.share_segment(name)
+    there.share(segment_file(there.segments, name))
     here.fetch_segment(name)
     read, _ = read_segment(here.segments, name, rows=4, sha256=written.sha256, nbytes=written.nbytes)
 
@@ -114,7 +114,7 @@ def test_weights_come_to_collectors(net: Net, tmp_path: Path) -> None:
             there.weights,
             encode_weights(Weights("policy", Version(1, version), {"w": torch.full((2,), float(version))})),
         )
-        there.share_weights("policy", 1, version)
+        there.share(weights_file(there.weights, "policy", 1, version))
         here.fetch_weights("policy", 1, version, sha256=written.sha256)
         state = read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
         assert state["w"].tolist() == [version, version]
@@ -148,7 +148,7 @@ class Received:
 def fetch(net: Net, there: StreamedFiles, here: StreamedFiles, version: int) -> FlatState:
     """Publish a version, and return what comes to a collector."""
     written = write_weights(there.weights, encode_weights(mostly_frozen(version)))
-    there.share_weights("policy", 1, version)
+    there.share(weights_file(there.weights, "policy", 1, version))
     here.fetch_weights("policy", 1, version, sha256=written.sha256)
     return read_weights(here.weights, "policy", 1, version, sha256=written.sha256)
 
@@ -340,11 +340,11 @@ def test_a_key_makes_only_a_worker_of_its_role(net: Net) -> None:
     assert "learner-x1" not in net.core.workers
 
 
-def publish(folder: Path, attempt: int = 1, version: int = 0) -> WrittenWeights:
+def publish(folder: Path, attempt: int = 1, version: int = 0) -> m.PolicyVersion:
     return write(folder, attempt, version, {"bias": torch.tensor([float(version)])})
 
 
-def write(folder: Path, attempt: int, version: int, state: Mapping[str, torch.Tensor]) -> WrittenWeights:
+def write(folder: Path, attempt: int, version: int, state: Mapping[str, torch.Tensor]) -> m.PolicyVersion:
     return write_weights(folder, encode_weights(Weights("policy", Version(attempt, version), state)))
 
 
