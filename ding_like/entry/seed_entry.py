@@ -20,7 +20,7 @@ from ding_like.comm.keys import SeedKeys, load_seed_keys
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.comm.workers.processes import ChildProcess, ChildThread
 from ding_like.comm.zmq import load_zmq
-from ding_like.comm.zmq.rows import HostLink, join_as_host
+from ding_like.comm.zmq.rows import DataLink, join_as_host
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.config import FrozenConfig, deep_merge, read_config, to_plain
 from ding_like.config.read import Override
@@ -214,7 +214,7 @@ def join_run(
             link.close()
 
 
-def _leave(leave: threading.Event, link: HostLink) -> None:
+def _leave(leave: threading.Event, link: DataLink) -> None:
     leave.set()
     link.wake()
 
@@ -285,7 +285,7 @@ def _work_of(
     return act if module == "actor" else infer
 
 
-def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) -> None:
+def _stay(link: DataLink, leave: threading.Event, work: Work, module: Module) -> None:
     """Work until the run is over or this process is to leave; begin anew with a driver that was started again."""
     while not leave.is_set() and not link.is_stopped:
         session = link.num_joined
@@ -302,7 +302,7 @@ def _stay(link: HostLink, leave: threading.Event, work: Work, module: Module) ->
             link.wait_until(lambda: leave.is_set() or link.is_stopped, timeout_s=_SETTLE_S)
 
 
-def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
+def _work_for(link: DataLink, session: int, leave: threading.Event, work: Work) -> BaseException | None:
     """Work for one driver until there is no more to do; return what the work failed with."""
     # Later than all that others have started under this number, and than what was started for a driver before.
     worker = ChildThread(work(link.number, link.run_id + session), on_end=link.wake)
@@ -320,7 +320,7 @@ def _work_for(link: HostLink, session: int, leave: threading.Event, work: Work) 
     return worker.error()
 
 
-def _wait(link: HostLink, is_due: Callable[[], bool]) -> None:
+def _wait(link: DataLink, is_due: Callable[[], bool]) -> None:
     """Wait until it is due. Raises CommError where the driver is lost."""
     while not link.wait_until(is_due, timeout_s=_LOOK_S):
         pass

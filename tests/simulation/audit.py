@@ -246,7 +246,7 @@ class Audit:
     def _on_draw(self, draw: Any) -> Any:
         def wrapped(reader: BatchReader) -> Any:
             batch = draw(reader)
-            unique_ids = reader.drawn[-1].unique_ids
+            unique_ids = reader.drawn[-1][1]
             self.num_batches += 1
             self._check_rows(batch["obs"], unique_ids)
             return batch

@@ -142,13 +142,12 @@ class _Request(NamedTuple):
     worker: str = ""
 
 
-class _Connection(threading.local):
-    """Connection of each thread, and the channels on which it numbers its requests; `sessions` is of all threads."""
+class _Connection:
+    """Connection of one thread, and the channels on which it numbers its requests."""
 
-    def __init__(self, sessions: list[requests.Session]) -> None:
+    def __init__(self) -> None:
         self.session = requests.Session()
         self.session.trust_env = False  # no proxies: a coordinator is asked directly
-        sessions.append(self.session)
         self._channel, self._numbers = secrets.token_hex(8), dict[str, int]()
 
     def turn(self, kind: str) -> str:
@@ -174,8 +173,8 @@ class HttpCoordinator(CoordinatorService):
         self._signer = Signer(role, key, secret=self._secret, clock=clock)
         self._is_believed = False  # a signed answer has come
         self._worker = ""  # as it was registered
+        self._of_thread = threading.local()
         self._sessions: list[requests.Session] = []
-        self._connection = _Connection(self._sessions)
 
     def hello(self) -> m.Hello:
         """Return who answers, after taking its clock. Raises CommError for another protocol or package."""
@@ -233,6 +232,14 @@ class HttpCoordinator(CoordinatorService):
             for key in pools.keys():
                 pools[key].close()
             session.close()
+
+    @property
+    def _connection(self) -> _Connection:
+        if not hasattr(self._of_thread, "connection"):
+            self._of_thread.connection = _Connection()
+            self._sessions.append(self._of_thread.connection.session)
+        found: _Connection = self._of_thread.connection
+        return found
 
     def _ask(self, method: str, path: str, reply: type[M], *, message: Any = None, worker: str = "") -> M:
         """Send one message and return its reply; a repetition keeps its number."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -21,7 +21,6 @@ from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.segment_file import SegmentError, SegmentMeta, remove_segments, segment_file, write_segment
 from ding_like.errors import CommError, ConfigError, SchemaError
 from ding_like.types import Array, Json
-from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
 
@@ -70,19 +69,15 @@ class RowCheck:
             if expected is not None and not self._is_of(column, expected):
                 raise SegmentError("schema", f"column {name} has rows {column.shape[1:]}, the envs give {expected}")
             if column.size and (column.dtype.kind == "f" or expected is not None):
-                self._check_size(name, column)
+                low, high = float(column.min()), float(column.max())
+                if not (-_LARGEST <= low and high <= _LARGEST):
+                    raise SegmentError(
+                        "schema",
+                        f"column {name} has numbers that are not finite in a loss: from {low:g} to {high:g}, expected "
+                        f"within {_LARGEST:g} of 0; scale them in the env (env.wrappers)",
+                    )
         if "action" in columns:
             self._check_action(columns["action"])
-
-    @staticmethod
-    def _check_size(name: str, column: Array) -> None:
-        low, high = float(column.min()), float(column.max())
-        if not (-_LARGEST <= low and high <= _LARGEST):
-            raise SegmentError(
-                "schema",
-                f"column {name} has numbers that are not finite in a loss: from {low:g} to {high:g}, expected within "
-                f"{_LARGEST:g} of 0; scale them in the env (env.wrappers)",
-            )
 
     def _check_action(self, action: Array) -> None:
         space = self._action_space
@@ -163,23 +158,8 @@ class Mirror:
         return TransitionBatch({name: column.take(places, 0) for name, column in self._columns.items()})
 
 
-class _Late(NamedTuple):
-    segment: m.NewSegment
-    until_s: float  # when it is given up
-
-
-class Fetched(NamedTuple):
-    """One reply and the columns of the segments that it named."""
-
-    segments: list[ReadOne]
-    batches: m.Batches | None
-
-
-class _Drawn(NamedTuple):
-    """Row numbers of the batch that was returned last."""
-
-    places: Array
-    unique_ids: Array
+# One reply: the columns of the segments that it named, and its batches.
+Fetched: TypeAlias = "tuple[list[ReadOne], m.Batches | None]"
 
 
 class BatchReader:
@@ -195,18 +175,18 @@ class BatchReader:
         self._batches: m.Batches | None = None
         self._next = 0
         self.num_replaced = 0  # rows of batches that could not be read
-        self.drawn: list[_Drawn] = []  # since it was cleared last
+        self.drawn: list[tuple[Array, Array]] = []  # places and unique ids of batches, since it was cleared last
 
     @property
     def is_empty(self) -> bool:
         """Whether all batches that were taken are drawn."""
         return self._batches is None or self._next == self._batches.num_batches
 
-    def take(self, fetched: Fetched) -> None:
+    def take(self, segments: list[ReadOne], batches: m.Batches | None) -> None:
         """Take in one reply; all batches of the ones before must be drawn."""
-        for segment, columns in fetched.segments:
+        for segment, columns in segments:
             self._mirror.take(segment, columns)
-        self._batches, self._next = fetched.batches, 0
+        self._batches, self._next = batches, 0
 
     def draw(self) -> TransitionBatch:
         """Return the next batch, with a column `weight` where the index has priorities."""
@@ -219,10 +199,13 @@ class BatchReader:
         there = self._mirror.are_there(places, unique_ids)
         if not there.all():
             places, unique_ids = self._replace(places, unique_ids, there)
-        self.drawn.append(_Drawn(places, unique_ids))
+        self.drawn.append((places, unique_ids))
         batch = self._mirror.gather(places)
         if self._on_policy and "lane" in batch.columns:
-            batch = batch.with_columns(lane=_lanes_by_segment(batch["lane"], unique_ids))
+            # [B], or [B, T] where rows are sequences; no two segments have one in common.
+            lane, segment = batch["lane"], np.unique(unique_ids // ROWS_PER_SEGMENT, return_inverse=True)[1]
+            first = segment.reshape(-1, *[1] * (lane.ndim - 1)) * (lane.max() + 1)
+            batch = batch.with_columns(lane=lane + first)
         return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])
 
     def _replace(self, places: Array, unique_ids: Array, there: Array) -> tuple[Array, Array]:
@@ -233,13 +216,6 @@ class BatchReader:
         self.num_replaced += int((~there).sum())
         chosen = np.where(there, np.arange(len(places)), good[np.arange(len(places)) % len(good)])
         return places[chosen], unique_ids[chosen]
-
-
-def _lanes_by_segment(lane: Array, unique_ids: Array) -> Array:
-    """Return lanes [B], or [B, T] where rows are sequences, that no two segments have in common."""
-    segment = np.unique(unique_ids // m.ROWS_PER_SEGMENT, return_inverse=True)[1]
-    lanes: Array = lane + segment.reshape(-1, *[1] * (lane.ndim - 1)) * (lane.max() + 1)
-    return lanes
 
 
 class RestBatchSource:
@@ -279,7 +255,7 @@ class RestBatchSource:
         self._reports: list[m.Update] = []
         self._bad: list[str] = []
         self._waits_for_late = waits_for_late
-        self._late: list[_Late] = []
+        self._late: list[tuple[m.NewSegment, float]] = []  # and when each is given up
         self._is_last = False  # there are no more batches than those that were fetched
         self.env_step = 0
         self.num_received = learned  # batches that came, those of earlier attempts included
@@ -299,10 +275,16 @@ class RestBatchSource:
         """Return the next batch, with a column `weight` where the index has priorities; None if none came in time."""
         deadline = time.monotonic() + timeout_s
         while self._reader.is_empty:
-            fetched = self._wait_for_reply(deadline - time.monotonic())
-            if fetched is None:
-                return None
-            self._reader.take(fetched)
+            with self._changed:
+                left_s = max(deadline - time.monotonic(), 0.0)
+                self._changed.wait_for(lambda: self._fetched or self._failure or self._is_last, left_s)
+                if self._failure is not None:
+                    raise self._failure
+                if not self._fetched:
+                    return None
+                self._changed.notify_all()
+                fetched = self._fetched.popleft()
+            self._reader.take(*fetched)
         self._is_reported = False
         return self._reader.draw()
 
@@ -316,16 +298,6 @@ class RestBatchSource:
     def num_replaced(self) -> int:
         """Number of rows of batches that could not be read and were replaced."""
         return self._reader.num_replaced
-
-    def _wait_for_reply(self, timeout_s: float) -> Fetched | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._fetched or self._failure or self._is_last, max(timeout_s, 0.0))
-            if self._failure is not None:
-                raise self._failure
-            if not self._fetched:
-                return None
-            self._changed.notify_all()
-            return self._fetched.popleft()
 
     def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Json]]) -> None:
         """Report an update with the batch given out last; many reports travel together, with the last one's `info`."""
@@ -349,17 +321,14 @@ class RestBatchSource:
     def _update(self) -> m.Update:
         """Return the next report: numbers of the learner, with how many batches came and how many were learned from."""
         counts = {"received_updates": self.num_received, "learned_updates": self.num_learned}
-        info = {**self._info, **counts}
         fields: dict[str, Json] = {}
         if self._priorities:
-            fields = {
-                "places": np.concatenate([drawn.places for drawn in self._reader.drawn]),
-                "unique_ids": np.concatenate([drawn.unique_ids for drawn in self._reader.drawn]),
-                "priorities": np.concatenate(self._priorities),
-            }
+            places, unique_ids = map(np.concatenate, zip(*self._reader.drawn, strict=True))
+            fields = {"places": places, "unique_ids": unique_ids, "priorities": np.concatenate(self._priorities)}
             self._reader.drawn, self._priorities = [], []
         with self._changed:
             bad, self._bad = tuple(self._bad), []
+        info = {**self._info, **counts}
         return m.Update(self._task.task_id, self._task.attempt, self._train_iter, info, bad_segments=bad, **fields)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
@@ -384,7 +353,11 @@ class RestBatchSource:
             have = 0
             while not self._is_closed:
                 self._send_reports()
-                if self._has_room():
+                # What the learner has not begun must not pile up, or learning lags behind its data.
+                with self._changed:
+                    self._changed.wait_for(lambda: self._wants_more or self._is_closed or self._reports, _WAIT_S)
+                    has_room = self._wants_more and not self._is_closed
+                if has_room:
                     have = self._fetch(have)
             # Only now is it known how many batches came: one request may have been under way when it was closed.
             with self._changed:
@@ -394,15 +367,6 @@ class RestBatchSource:
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
-
-    def _has_room(self) -> bool:
-        """Wait for room, or for something else to do; return whether there is room.
-
-        What the learner has not begun must not pile up, or learning lags behind its data.
-        """
-        with self._changed:
-            self._changed.wait_for(lambda: self._wants_more or self._is_closed or self._reports, _WAIT_S)
-            return self._wants_more and not self._is_closed
 
     @property
     def _wants_more(self) -> bool:
@@ -416,14 +380,9 @@ class RestBatchSource:
 
     def _fetch(self, have: int) -> int:
         """Ask for batches, read what they need, and hand it over when there is room; return the last serial read."""
-        reply = self._coordinator.sample(
-            self._worker_id,
-            self._task.buffer_id,
-            m.Sample(
-                *(self._task.task_id, self._task.attempt, self._batch_size, self._num_batches, self._train_iter, have),
-                wait_s=_WAIT_S,
-            ),
-        )
+        task = self._task
+        asked = (task.task_id, task.attempt, self._batch_size, self._num_batches, self._train_iter, have)
+        reply = self._coordinator.sample(self._worker_id, task.buffer_id, m.Sample(*asked, wait_s=_WAIT_S))
         if reply is self._reply:  # an answer that came twice counts once
             return have
         self._reply = reply
@@ -435,7 +394,7 @@ class RestBatchSource:
             if reply.batches is not None:
                 self.num_received += reply.batches.num_batches
             if segments or reply.batches is not None:
-                self._fetched.append(Fetched(segments, reply.batches))
+                self._fetched.append((segments, reply.batches))
             self._changed.notify_all()
         return news[-1].serial if news else have
 
@@ -458,7 +417,7 @@ class RestBatchSource:
     def _retry_late(self) -> list[ReadOne]:
         """Try late segments again; return those that have come."""
         late, self._late = self._late, []
-        read = [(each.segment, self._read(each.segment, each.until_s)) for each in late]
+        read = [(segment, self._read(segment, until_s)) for segment, until_s in late]
         return [(segment, columns) for segment, columns in read if columns is not None]
 
     def _read(self, segment: m.NewSegment, until_s: float) -> dict[str, Array] | None:
@@ -467,7 +426,7 @@ class RestBatchSource:
             return self._read_segment(segment)
         except SegmentError as error:
             if error.code in _MAY_BE_LATE and time.monotonic() < until_s:
-                self._late.append(_Late(segment, until_s))
+                self._late.append((segment, until_s))
                 return None
             logger.warning("segment %s is left out: %s", segment.name, error)
             with self._changed:
@@ -518,27 +477,15 @@ class RestRowSink:
         (task, _), files = self._link.job, self._link.files
         if not isinstance(segment.batch, TransitionBatch):
             raise ConfigError("the policy gives rows that do not stack; mode parallel needs rows of equal shapes.")
-        columns = segment.batch.columns
-        meta = SegmentMeta(
-            task_id=task.task_id,
-            attempt=task.attempt,
-            worker_id=self._link.worker_id,
-            number=int(name.rpartition(".")[2]),
-            policy_version=segment.version.update,
-            env_steps=segment.env_steps,
-            policy_attempt=segment.version.attempt,
-            observed=segment.observed,
+        columns, version = segment.batch.columns, segment.version
+        of_rows = dict[str, Any](
+            policy_version=version.update, policy_attempt=version.attempt, env_steps=segment.env_steps
         )
-        with self._link.room(task) as room:
-            written = when_there_is_room(lambda: write_segment(files.segments, name, columns, meta), **room)
+        owner = (task.task_id, task.attempt, self._link.worker_id, int(name.rpartition(".")[2]))
+        meta = SegmentMeta(*owner, **of_rows, observed=segment.observed)
+        written = self._link.when_there_is_room(task, lambda: write_segment(files.segments, name, columns, meta))
         files.share(segment_file(files.segments, name))
-        return m.SegmentInfo(
-            **written._asdict(),
-            policy_version=segment.version.update,
-            env_steps=segment.env_steps,
-            stats=dict(segment.stats),
-            policy_attempt=segment.version.attempt,
-        )
+        return m.SegmentInfo(**written._asdict(), **of_rows, stats=dict(segment.stats))
 
     def queue(self, info: m.SegmentInfo) -> None:
         """Queue what is announced of a segment; a failed `send` leaves it in the queue."""
@@ -565,7 +512,7 @@ class RestRowSink:
     def _order(self, reply: m.TaskInfoReply | m.SendDataReply) -> CollectRequest:
         """Return the order in an answer; a heartbeat may have brought the wish to end the task."""
         _, handle = self._link.job
-        handle.note(reply.policy)
+        handle.in_answers = reply.policy
         finish = reply.finish or handle.finish_asked
         newest = None if reply.policy is None else Version(reply.policy.attempt, reply.policy.version)
         return CollectRequest(finish, 0 if finish else reply.credit, reply.env_step, newest)

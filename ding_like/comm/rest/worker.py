@@ -11,10 +11,9 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypeVar
 
 import ding_like
 from ding_like.comm.channels import Receipt, Version, Weights
@@ -39,6 +38,8 @@ from ding_like.utils.files import when_there_is_room
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _PAUSE_S = 0.1  # at most, between two questions that had no answer yet
 _CLAIM_S = 5.0  # that a claim may wait for a task
 _JOIN_S = 10.0  # for the thread of heartbeats
@@ -54,13 +55,6 @@ def host_name() -> str:
     return socket.gethostname()[:64]
 
 
-class Room(TypedDict):
-    """Arguments of `when_there_is_room`."""
-
-    report: Callable[[str], None]
-    wait: Callable[[float], bool]
-
-
 class TaskLeftError(CommError):
     """A worker leaves before its task is done: the task goes back into the queue."""
 
@@ -69,15 +63,15 @@ class TaskHandle:
     """Latest news of the coordinator about one task; heartbeats write it from their own thread."""
 
     def __init__(self, task: m.Task) -> None:
+        self.in_answers = task.policy  # newest weights by the last answer to the task itself, for the task's own thread
         self._task = task
         self._asked = threading.Event()
         self._in_heartbeats = task.policy
-        self._in_answers = task.policy  # written by the task's own thread
 
     @property
     def newest_policy(self) -> m.PolicyVersion | None:
         """Newest weights that the coordinator announced; None: none yet."""
-        known = [each for each in (self._in_heartbeats, self._in_answers) if each is not None]
+        known = [each for each in (self._in_heartbeats, self.in_answers) if each is not None]
         return max(known, key=lambda policy: (policy.attempt, policy.version), default=None)
 
     @property
@@ -90,10 +84,6 @@ class TaskHandle:
         self._in_heartbeats = reply.policies.get(self._task.policy_id, self._in_heartbeats)
         if any(command.name == "stop" or command.task_id == self._task.task_id for command in reply.commands):
             self._asked.set()
-
-    def note(self, policy: m.PolicyVersion | None) -> None:
-        """Take over which weights an answer to the task itself said are the newest."""
-        self._in_answers = policy
 
     def pause(self) -> None:
         """Wait a moment before the coordinator is asked again; return at once if the task is to be finished."""
@@ -144,26 +134,23 @@ class WorkerAgent:
                 continue
             try:
                 result = do(task, self.begin(task))
-            except RefusedError as error:
-                if error.code not in _IS_OVER:
-                    self._tell_failure(task, error)
-                    raise
-                logger.info("task %s was taken away: %s", task.task_id, error)
-                continue
+                message = m.FinishTask(task.attempt, result)
+                if self.coordinator.finish_task(self.worker_id, task.task_id, message).shutdown:
+                    self._stopped.set()
             except TaskLeftError as error:
                 logger.info("task %s is left to others: %s", task.task_id, error)
                 self._stopped.set()
-                continue
             except Exception as error:  # a task runs the user's code; the coordinator gets its error
-                if self._stopped.is_set() and isinstance(error, CommError):
+                if isinstance(error, RefusedError) and error.code in _IS_OVER:
+                    logger.info("task %s was taken away, or its result came too late: %s", task.task_id, error)
+                elif isinstance(error, CommError) and not isinstance(error, RefusedError) and self._stopped.is_set():
                     logger.info("left in the middle of task %s: %s", task.task_id, error)
                     self.is_cut_off = True
-                    continue
-                self._tell_failure(task, error)
-                raise
+                else:
+                    self._tell_failure(task, error)
+                    raise
             finally:
                 self._job = None
-            self._finish(task, result)
         if self._failure is not None:
             raise self._failure
 
@@ -204,17 +191,8 @@ class WorkerAgent:
             logger.debug("leaving was not heard: %s", error)
 
     def _register(self) -> None:
-        registered = self.coordinator.register(
-            m.Register(
-                self._role,
-                host_name(),
-                os.getpid(),
-                ding_like.__version__,
-                self._incarnation,
-                self._resources,
-                secret=self._secret,
-            )
-        )
+        own = (self._role, host_name(), os.getpid(), ding_like.__version__, self._incarnation, self._resources)
+        registered = self.coordinator.register(m.Register(*own, secret=self._secret))
         self.worker_id = registered.worker_id
         self._heartbeat_s = registered.heartbeat_s
 
@@ -229,29 +207,16 @@ class WorkerAgent:
             self._stopped.set()
 
     def _claim(self) -> m.Task | None:
+        task = None
         try:
-            reply = self.coordinator.claim(self.worker_id, m.Claim(_CLAIM_S))
+            task = self.coordinator.claim(self.worker_id, m.Claim(_CLAIM_S)).task
         except RefusedError as error:
             if error.code != "unknown":
                 raise
             self._register_again()
+        if task is None:
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
-            return None
-        if reply.task is None:
-            self._stopped.wait(random.uniform(0.0, _PAUSE_S))
-        return reply.task
-
-    def _finish(self, task: m.Task, result: Info) -> None:
-        try:
-            reply = self.coordinator.finish_task(self.worker_id, task.task_id, m.FinishTask(task.attempt, result))
-        except RefusedError as error:
-            if error.code not in _IS_OVER:
-                self._tell_failure(task, error)
-                raise
-            logger.info("the result of %s came too late: %s", task.task_id, error)
-            return
-        if reply.shutdown:
-            self._stopped.set()
+        return task
 
     def _tell_failure(self, task: m.Task, error: Exception) -> None:
         if isinstance(error, UnreachableError):
@@ -289,11 +254,6 @@ def mark_shared(folder: Path, run_id: str) -> None:
     """Leave a sign by which workers see that a folder is the one that the coordinator of a run sees."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{run_id}.run").touch()
-
-
-def is_shared(folder: Path, run_id: str) -> bool:
-    """Tell whether a folder has the sign of a run."""
-    return (folder / f"{run_id}.run").is_file()
 
 
 class WorkerLink(WorkerAgent):
@@ -358,14 +318,13 @@ class WorkerLink(WorkerAgent):
         """Return the state of a task, after up to `wait_s` for rows that may be collected."""
         return self.coordinator.task_info(self.worker_id, task.task_id, m.TaskInfo(task.attempt, {}, wait_s=wait_s))
 
-    @contextmanager
-    def room(self, task: m.Task) -> Iterator[Room]:
-        """Give what `when_there_is_room` takes beside the call, to wait on a full disk until the worker leaves.
+    def when_there_is_room(self, task: m.Task, write: Callable[[], T]) -> T:
+        """Return what `write` does, waiting on a full disk until the worker leaves.
 
         Raises TaskLeftError in that case; the task stays as it was.
         """
         try:
-            yield {"report": lambda text: self.warn(task, text), "wait": self._stopped.wait}
+            return when_there_is_room(write, report=lambda text: self.warn(task, text), wait=self._stopped.wait)
         except (OSError, SegmentError) as error:
             if not self.is_leaving:
                 raise
@@ -405,7 +364,8 @@ class WorkerLink(WorkerAgent):
         if mode == "shared" and (data is None or policy is None):
             raise ConfigError("system.communication_mode is 'shared': give system.path_data and system.path_policy.")
         asks_for_delta = bool((self._cfg.get("weights") or {}).get("delta"))
-        is_common = mode == "auto" and data is not None and policy is not None and is_shared(Path(data), self.run_id)
+        # The sign that `mark_shared` leaves.
+        is_common = mode == "auto" and None not in (data, policy) and Path(str(data), f"{self.run_id}.run").is_file()
         if self._client is None or mode == "shared" or is_common:
             if asks_for_delta:
                 logger.info("system.weights.delta has no effect: all processes see the folder of weights")
@@ -447,17 +407,15 @@ class RestWeightPublisher:
         """
         if to is not None:
             raise CommError(f"weights cannot be sent to {list(to)} alone: the coordinator tells all readers of them.")
-        if self._last is not None and weights.version <= self._last:
-            with self._changed:
-                self._raise_failure()
-            return Receipt(skipped=_TO)
-        encoded = encode_weights(weights, dtype=self._dtype)
+        is_new = self._last is None or weights.version > self._last
+        encoded = encode_weights(weights, dtype=self._dtype) if is_new else None
         with self._changed:
             self._raise_failure()
+            if encoded is None:
+                return Receipt(skipped=_TO)
             if self._is_closed:
                 raise CommError("weights are published after the publisher was closed.")
-            self._last = weights.version
-            self._newest, self._is_idle = encoded, False
+            self._last, self._newest, self._is_idle = weights.version, encoded, False
             self._changed.notify_all()
         if wait_s is None:
             return Receipt()
@@ -473,11 +431,7 @@ class RestWeightPublisher:
 
         Raises CommError if that takes longer than `timeout_s`.
         """
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
+        if not self._end(timeout_s):
             raise CommError(f"the last weights could not be published in {timeout_s:g} s.")
         with self._changed:
             self._raise_failure()
@@ -488,7 +442,12 @@ class RestWeightPublisher:
         What it raised does not matter any more.
         """
         with self._changed:
-            self._is_closed, self._newest = True, None
+            self._newest = None
+        return self._end(timeout_s)
+
+    def _end(self, timeout_s: float) -> bool:
+        with self._changed:
+            self._is_closed = True
             self._changed.notify_all()
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
@@ -507,30 +466,28 @@ class RestWeightPublisher:
     # --- the thread's side
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._changed.wait_for(lambda: self._newest is not None or self._is_closed, _LOOK_S):
-                    continue
-                encoded, self._newest = self._newest, None
-                self._is_idle = encoded is None
-            if encoded is None:
-                return
-            try:
+        try:
+            while (encoded := self._take()) is not None:
                 self._write_and_announce(encoded)
-            except BaseException as error:  # any error of this thread is raised in the learner's
-                with self._changed:
-                    self._failure = error
-                    self._changed.notify_all()
-                return
+        except BaseException as error:  # any error of this thread is raised in the learner's
             with self._changed:
-                self._is_idle = self._newest is None
+                self._failure = error
                 self._changed.notify_all()
+
+    def _take(self) -> Encoded | None:
+        """Return the weights to publish next; None: it was closed, and there are none left."""
+        with self._changed:
+            self._is_idle = self._newest is None
+            self._changed.notify_all()
+            while not self._changed.wait_for(lambda: self._newest is not None or self._is_closed, _LOOK_S):
+                pass
+            encoded, self._newest = self._newest, None
+            return encoded
 
     def _write_and_announce(self, encoded: Encoded) -> None:
         task, files, link = self._task, self._link.files, self._link
         policy_id, version = weights_name_of(encoded)
-        with link.room(task) as room:
-            written = when_there_is_room(lambda: write_weights(files.weights, encoded), **room)
+        written = link.when_there_is_room(task, lambda: write_weights(files.weights, encoded))
         files.share(weights_file(files.weights, policy_id, *version))
         message = m.Publish(task.task_id, **dataclasses.asdict(written))
         try:
@@ -588,7 +545,7 @@ class RestWeightReader:
 
     def _ask(self) -> None:
         task, handle = self._link.job
-        handle.note(self._link.ask_task(task).policy)
+        handle.in_answers = self._link.ask_task(task).policy
 
 
 def read_published(files: SharedFiles, policy_id: str, policy: m.PolicyVersion) -> Weights:

@@ -17,7 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from ding_like.comm.channels import (
     MAX_TEXT,
@@ -67,7 +67,8 @@ class DataLink:
     again gets a new hello.
     """
 
-    role: ClassVar[str] = "server"
+    role = "server"
+    number = 0  # of a machine that has joined: it is part of the names of all sources there
 
     def __init__(
         self,
@@ -222,24 +223,16 @@ class DataLink:
         return encode({"kind": kind, **sender, **fields}, arrays)
 
 
-class HostLink(DataLink):
-    """Link of a machine that has joined a run; its `number` is part of the names of all sources there."""
-
-    role: ClassVar[str] = "host"
-
-    def __init__(self, endpoint: str, *, number: int, keys: SeedKeys | None, patience_s: float) -> None:
-        # The run id is later than that of every machine that has had the number before.
-        super().__init__(endpoint, name=f"host{number}", run_id=int(time.time()), keys=keys, patience_s=patience_s)
-        self.number = number
-
-
-def join_as_host(endpoint: str, *, keys: SeedKeys | None, patience_s: float) -> HostLink:
+def join_as_host(endpoint: str, *, keys: SeedKeys | None, patience_s: float) -> DataLink:
     """Join the run whose driver is at an endpoint, under a number that no other machine has.
 
     Raises CommError where the driver refuses, and if it does not answer within `patience_s`.
     """
     for left in reversed(range(_TRIES)):
-        link = HostLink(endpoint, number=1 + secrets.randbelow(MAX_HOSTS), keys=keys, patience_s=patience_s)
+        number = 1 + secrets.randbelow(MAX_HOSTS)
+        # The run id is later than that of every machine that has had the number before.
+        link = DataLink(endpoint, name=f"host{number}", run_id=int(time.time()), keys=keys, patience_s=patience_s)
+        link.role, link.number = "host", number
         try:
             link.join()
             return link
@@ -266,7 +259,7 @@ class ZmqRowSink(DataLink):
     orders than its credit: an actor that is ahead of the learner gets orders of 0 rows.
     """
 
-    role: ClassVar[str] = "actor"
+    role = "actor"
 
     def __init__(self, endpoint: str, **link: Any) -> None:  # Any: what a DataLink takes
         super().__init__(endpoint, **link)
@@ -320,8 +313,8 @@ class ZmqRowSink(DataLink):
         batch = segment.batch
         if not isinstance(batch, TransitionBatch):
             raise ConfigError("the policy gives rows that do not stack; mode seed needs rows of equal shapes.")
-        arrays = {f"columns/{name}": column for name, column in batch.columns.items()}
-        arrays.update({f"observed/{name}": array for name, array in segment.observed.items()})
+        parts = {"columns": batch.columns, "observed": segment.observed}
+        arrays = {f"{part}/{name}": array for part, named in parts.items() for name, array in named.items()}
         number = self._num_sent + 1
         fields = {
             "number": number, "rows": len(batch), "version": list(segment.version), "env_steps": segment.env_steps,
@@ -393,11 +386,6 @@ class Arrived(NamedTuple):
     came_s: float
 
 
-class _Order(NamedTuple):
-    rows: int
-    frames: list[Frame]
-
-
 @dataclass
 class Source:
     """State of a source."""
@@ -410,7 +398,8 @@ class Source:
     route: bytes = b""
     connected: bool = True  # as far as is known: one that was killed is until something is sent there
     heard_s: float = 0.0  # when its last message came
-    orders: dict[int, _Order] = field(default_factory=dict)  # by number, those for which no segment came
+    # Rows and frames of orders by number, those for which no segment came.
+    orders: dict[int, tuple[int, list[Frame]]] = field(default_factory=dict)
     num_orders: int = 0
     num_segments: int = 0  # that came, refused ones included
     num_unstored: int = 0  # segments that came and are not acknowledged
@@ -479,13 +468,7 @@ class RowServer:
             return {name: replace(each, orders=dict(each.orders)) for name, each in self._sources.items()}
 
     def give(
-        self,
-        source: str,
-        rows: int,
-        *,
-        env_step: int,
-        newest: Version | None,
-        extra: Mapping[str, Json] | None = None,
+        self, source: str, rows: int, *, env_step: int, newest: Version | None, extra: Mapping[str, Json] | None = None
     ) -> tuple[int, int] | None:
         """Order rows of a source, with `extra` as plain JSON; return its run id and the number of the order.
 
@@ -507,14 +490,14 @@ class RowServer:
             frames = self._send(found.route, "order", self._statistics if has_news else None, **head)
             found.statistics = self._statistics_version
             found.num_orders = number
-            found.orders[number] = _Order(rows, frames)
+            found.orders[number] = rows, frames
             return found.run_id, number
 
     def open_rows(self, sources: Sequence[str]) -> int:
         """Return the rows that these sources were ordered and have not handed over."""
         with self._changed:
             found = [self._sources[name] for name in sources if name in self._sources]
-            return sum(order.rows for each in found for order in each.orders.values())
+            return sum(rows for each in found for rows, _ in each.orders.values())
 
     def use_statistics(self, arrays: Mapping[str, Array]) -> None:
         """Send copies of arrays, by which the envs' wrappers normalise, with the next order to each source."""
@@ -685,7 +668,12 @@ class RowServer:
             return
         self._note_alive(source, sender.route)
         if kind == "ask":
-            self._answer_ask(source, count_of(head, "have"))
+            # The orders after those that it has, or that nothing is needed; where there are none, a sign of life.
+            have = count_of(head, "have")
+            missing = [[source.route, *frames[1:]] for number, (_, frames) in source.orders.items() if number > have]
+            if self._is_stopping or not missing:
+                self._send(source.route, "stop" if self._is_stopping else "here")
+            self._outbox.extend([] if self._is_stopping else missing)
         elif kind == "stats":
             source.stats = plain_of(head, "stats")
         elif kind == "error":
@@ -695,15 +683,6 @@ class RowServer:
             self._take_segment(source, message)
         else:
             raise CommError(f"a message of kind {kind[:80]!r} is none that the driver takes.")
-
-    def _answer_ask(self, source: Source, have: int) -> None:
-        """Send the orders after number `have`, or that nothing is needed; where there are none, a sign of life."""
-        missing = [[source.route, *order.frames[1:]] for number, order in source.orders.items() if number > have]
-        if self._is_stopping or not missing:
-            self._send(source.route, "stop" if self._is_stopping else "here")
-        else:
-            self._outbox.extend(missing)
-            self._wake.wake()
 
     def _take_segment(self, source: Source, message: Message) -> None:
         """Take in a segment that is the next of its source."""
@@ -717,16 +696,16 @@ class RowServer:
             self._send(source.route, "ack", number=number)
             return
         source.num_segments = number
-        order = source.orders.pop(number, None)
         try:
-            if order is None:
+            if number not in source.orders:
                 raise CommError(f"order {number} was not given")
+            asked, _ = source.orders.pop(number)
             segment = self._segment_of(message)
         except (DingError, ValueError, TypeError, OverflowError) as error:  # of numbers that no check foresaw
             self._refuse(source, number, str(error)[:MAX_TEXT])
             return
         source.num_unstored += 1
-        self._arrived.append(Arrived(source.name, source.run_id, number, order.rows, segment, time.monotonic()))
+        self._arrived.append(Arrived(source.name, source.run_id, number, asked, segment, time.monotonic()))
         self.counts.update(segments=1, rows=len(segment.batch))
         self._send(source.route, "ack", number=number)
 

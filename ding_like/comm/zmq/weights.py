@@ -15,7 +15,6 @@ from ding_like.comm.keys import SeedKeys
 from ding_like.comm.tensors import MAX_NBYTES, Encoded, decode_weights, encode_weights, state_of
 from ding_like.comm.zmq.sockets import (
     MAX_HEAD_NBYTES,
-    Frame,
     Poller,
     Socket,
     Wake,
@@ -196,7 +195,10 @@ class WeightSocket:
         """
         while (frames := self.socket.receive()) is not None:
             try:
-                weights = _unpack(frames)
+                message = decode(frames, max_nbytes=MAX_NBYTES)
+                if "body" not in message.arrays:
+                    raise CommError(f"a message '{message.kind[:80]}' came where weights do.")
+                weights = decode_weights(message.arrays["body"])
             except CommError as error:
                 logger.warning("weights that came are dropped: %s", error)
                 continue
@@ -224,11 +226,3 @@ class WeightSocket:
         has = None if self._has == _NONE else list(self._has)
         # Not taken where the publisher has been away for long: then older questions wait for it.
         self.socket.send(encode({"kind": "ask", "has": has}))
-
-
-def _unpack(frames: list[Frame] | list[memoryview]) -> Weights:
-    message = decode(frames, max_nbytes=MAX_NBYTES)
-    body = message.arrays.get("body")
-    if body is None:
-        raise CommError(f"a message '{message.kind[:80]}' came where weights do.")
-    return decode_weights(body)

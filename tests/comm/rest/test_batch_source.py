@@ -12,7 +12,7 @@ from gymnasium import Space, spaces
 
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.messages import RefusedError
-from ding_like.comm.rest.rows import BatchReader, Fetched, Mirror, RestBatchSource, RowCheck
+from ding_like.comm.rest.rows import BatchReader, Mirror, RestBatchSource, RowCheck
 from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.segment_file import SegmentError, read_segment, remove_segments
 from ding_like.errors import CommError, SchemaError
@@ -336,7 +336,7 @@ def test_batches_have_as_many_rows_as_the_reply_says() -> None:
     places = np.arange(12)
     batches = m.Batches(3, places, (1 << 20) + places, None)
 
-    reader.take(Fetched([(m.NewSegment(1, "s", 12, 0, "x", 1), columns_of("w", 1, 12))], batches))
+    reader.take([(m.NewSegment(1, "s", 12, 0, "x", 1), columns_of("w", 1, 12))], batches)
 
     assert [reader.draw()["row"].tolist() for _ in range(3)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert reader.is_empty

@@ -134,7 +134,7 @@ def test_weights_that_are_gone_are_asked_for_again(
     net: Net, publisher: RestWeightPublisher, reader: RestWeightReader
 ) -> None:
     publisher.publish(weights(1), wait_s=60.0)
-    net.handle.note(net.core.policies["policy"])
+    net.handle.in_answers = net.core.policies["policy"]
     publisher.publish(weights(2), wait_s=60.0)
     (net.collector.files.weights / "policy" / "1-1.safetensors").unlink()
 
@@ -147,7 +147,7 @@ def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(net: Net, publish
     publisher.publish(weights(1), wait_s=60.0)
     task = m.Task("eval-1", 1, "eval", "buffer", "policy", {}, net.core.policies["policy"])
     publisher.publish(weights(2), wait_s=60.0)
-    net.handle.note(net.core.policies["policy"])
+    net.handle.in_answers = net.core.policies["policy"]
     net.collector.begin(task)
     reader = RestWeightReader(net.collector)
 
@@ -161,7 +161,7 @@ def test_an_evaluation_is_of_the_weights_that_it_was_asked_for(net: Net, publish
 
 def test_an_older_heartbeat_does_not_take_weights_back(net: Net) -> None:
     first, second = (m.PolicyVersion(1, version, "x", 1) for version in (1, 2))
-    net.handle.note(second)
+    net.handle.in_answers = second
 
     net.handle.take(m.HeartbeatReply((), {"policy": first}))
 

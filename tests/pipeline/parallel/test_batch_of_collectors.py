@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.rows import BatchReader, Fetched
+from ding_like.comm.rest.rows import BatchReader
 from ding_like.data.batch import TransitionBatch
 from tests.policy.test_ppo import make_policy, make_rollout
 
@@ -19,7 +19,7 @@ def batch_of(segments: list[TransitionBatch]) -> TransitionBatch:
         news.append((m.NewSegment(serial, f"s{serial}", len(segment), first_row, "x", 1), dict(segment.columns)))
         ids.append(serial * m.ROWS_PER_SEGMENT + np.arange(len(segment)))
         first_row += len(segment)
-    reader.take(Fetched(news, m.Batches(1, np.arange(first_row), np.concatenate(ids), None)))
+    reader.take(news, m.Batches(1, np.arange(first_row), np.concatenate(ids), None))
     return reader.draw()
 
 
