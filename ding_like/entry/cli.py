@@ -218,9 +218,8 @@ def _query(name: str) -> None:
     from ding_like.utils.registries import REGISTRIES
 
     if name not in REGISTRIES:
-        raise ConfigError(
-            f"no registry '{name}'; there are: {', '.join(REGISTRIES)}.{close_match(name, list(REGISTRIES))}"
-        )
+        close = close_match(name, list(REGISTRIES))
+        raise ConfigError(f"no registry '{name}'; there are: {', '.join(REGISTRIES)}.{close}")
     for row in REGISTRIES[name].describe():
         echo("  ".join(str(part) for part in row))
 
@@ -232,24 +231,20 @@ SUB_COMMANDS = {
 }
 
 
-def _with_options(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the error that names the options which a sub-command takes."""
+def _with_hint(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error with the options of a sub-command, or the option here for one of another framework."""
     assert error.ctx is not None, "click sets it where it parses"
-    takes = [param.opts[-1] for param in error.ctx.command.params if isinstance(param, click.Option)]
-    return click.NoSuchOption(error.option_name, f"{error.message} It takes {', '.join(takes)}.", ctx=error.ctx)
-
-
-def _with_alias(error: click.NoSuchOption) -> click.NoSuchOption:
-    """Return the error that names the option here, where the unknown one is of another framework."""
-    name = error.option_name
+    name, command = error.option_name, error.ctx.command
     alias = _ALIASES.get(name.lower().replace("_", "-"))
-    if name.split(".")[0] in ("--policy", "--env", "--create_config", "--system") and "." in name:
-        alias = f"it without dashes: {name.removeprefix('--')}=VALUE"
-    return (
-        error
-        if alias is None
-        else click.NoSuchOption(error.option_name, f"{error.message} Give {alias}.", ctx=error.ctx)
-    )
+    if command is not ding:
+        hint = f" It takes {', '.join(each.opts[-1] for each in command.params if isinstance(each, click.Option))}."
+    elif name.split(".")[0] in ("--policy", "--env", "--create_config", "--system") and "." in name:
+        hint = f" Give it without dashes: {name.removeprefix('--')}=VALUE."
+    elif alias:
+        hint = f" Give {alias}."
+    else:
+        return error
+    return click.NoSuchOption(name, f"{error.message}{hint}", ctx=error.ctx)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -275,18 +270,15 @@ def _main(argv: Sequence[str] | None) -> None:
     setup_console(logging.INFO)
     try:
         if arguments and arguments[0] in SUB_COMMANDS:
-            load(SUB_COMMANDS[arguments[0]])(
-                args=arguments[1:], prog_name=f"ding {arguments[0]}", standalone_mode=False
-            )
+            command = load(SUB_COMMANDS[arguments[0]])
+            command(args=arguments[1:], prog_name=f"ding {arguments[0]}", standalone_mode=False)
         else:
             ding(args=arguments, prog_name="ding", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption):
-            error = _with_options(error) if arguments[0] in SUB_COMMANDS else _with_alias(error)
         said = io.StringIO()
-        error.show(said)
+        (_with_hint(error) if isinstance(error, click.NoSuchOption) else error).show(said)
         echo(said.getvalue().rstrip("\n"), err=True)
         sys.exit(error.exit_code)
     except SystemExit as error:

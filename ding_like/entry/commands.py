@@ -51,9 +51,8 @@ def env_factory(env_id: str, arguments: Config, import_names: Sequence[str] = ()
     try:
         made = env_class(cfg)
     except RegistryError as error:
-        raise ConfigError(
-            f"{error}\n  a gymnasium id ends in its version (CartPole-v1), a path is module:Class"
-        ) from error
+        fix = "a gymnasium id ends in its version (CartPole-v1), a path is module:Class"
+        raise ConfigError(f"{error}\n  {fix}") from error
     keys = ["wrappers"] if ":" in cfg["type"] else ["wrappers", "max_episode_steps", "render_mode"]
     base = BaseEnv if ":" in cfg["type"] else GymnasiumEnv
     is_ours = isinstance(made, type) and issubclass(made, base)
@@ -187,20 +186,15 @@ def _chosen(settings: list[Setting], key: str | None, policy: str | None) -> lis
     if found:
         return found
     if key.split(".")[0] == "system":
-        raise ConfigError(
-            f"no key '{key}': keys of system_config are in docs/parallel.md, docs/ray.md and docs/seed.md."
-        )
+        pages = "docs/parallel.md, docs/ray.md and docs/seed.md"
+        raise ConfigError(f"no key '{key}': keys of system_config are in {pages}.")
     if policy is not None and (others := _named(all_settings(), key)):
         names = ", ".join(dict.fromkeys(setting.type_name for setting in others))
-        raise ConfigError(
-            f"policy '{policy}' has no key '{key}', which is of {names}: leave -p out, or give one of these."
-        )
+        fix = "leave -p out, or give one of these"
+        raise ConfigError(f"policy '{policy}' has no key '{key}', which is of {names}: {fix}.")
     paths = {setting.path for setting in settings}
-    named = [
-        path
-        for path in OTHER_NAMES.get(key.rpartition(".")[2], ())
-        if any(f"{each}.".startswith(f"{path}.") for each in paths)
-    ]
+    others_have = OTHER_NAMES.get(key.rpartition(".")[2], ())
+    named = [path for path in others_have if any(f"{each}.".startswith(f"{path}.") for each in paths)]
     meant = f" Did you mean {' or '.join(named)}?" if named else _close(paths, key)
     raise ConfigError(f"no key '{key}'.{meant}")
 
@@ -253,15 +247,12 @@ def keys_command(file: str, per_role: bool, curve: bool, clients: tuple[str, ...
     if (clients or remove) and not curve:
         raise ConfigError("--client and --remove are about CURVE keys: add --curve.")
     if per_role and curve:
-        raise ConfigError(
-            "--per-role is about keys of a coordinator, --curve about those of `ding -m seed`: choose one."
-        )
+        raise ConfigError("--per-role is of keys of a coordinator, --curve of those of `ding -m seed`: choose one.")
     try:
         lines = _change_curve(file, clients, remove) if curve else _make_role_keys(file, per_role)
     except FileExistsError as error:
-        raise ConfigError(
-            f"'{error.filename or file}' is there already: a run's keys are not overwritten. Choose another name."
-        ) from error
+        seen = f"'{error.filename or file}' is there already"
+        raise ConfigError(f"{seen}: a run's keys are not overwritten. Choose another name.") from error
     except OSError as error:
         raise ConfigError(f"'{file}' cannot be written: {error.strerror}.") from error
     for line in lines:

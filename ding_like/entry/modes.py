@@ -41,11 +41,8 @@ MODES = {
     "parallel": Mode("parallel_entry:parallel_pipeline", "parallel_entry:ParallelMode", ("learners",)),
     "ray": Mode("ray_entry:ray_pipeline", "ray_entry:RayMode", ("load_path", "workers", "address")),
     "seed": Mode(
-        "seed_entry:seed_pipeline",
-        "seed_entry:SeedMode",
-        ("load_path",),
-        ("address", *_SOCKETS),
-        ("actor", "inference"),
+        *("seed_entry:seed_pipeline", "seed_entry:SeedMode", ("load_path",), ("address", *_SOCKETS)),
+        modules=("actor", "inference"),
     ),
     "ranks": Mode("serial_entry:ranks_pipeline", "serial_entry:RankMode", ("load_path", "collect_ranks")),
     "dist": Mode(
@@ -130,8 +127,10 @@ def run(options: Options) -> None:
         join = load("seed_entry:join_run")
         join(path, options["module"], seed=_seeds(options)[0], overrides=overrides, **where)
         return
-    if mode == "seed":
-        overrides += _seed_sockets(options)
+    if mode == "seed":  # with any of these the run is over tcp
+        given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
+        sockets = {"transport": "tcp", **given} if given else {}
+        overrides += [f"system.seed.{name}={value!r}" for name, value in sockets.items()]
     if "load_path" in MODES[mode].passes:
         of_mode["load_path"] = _existing(options["load_path"])
     if not options["dry_run"]:
@@ -178,12 +177,6 @@ def _launch(options: Options) -> None:
     if module == "learner" and options["train_iter"] is not None:
         given["max_train_iter"] = int(options["train_iter"])
     load(f"dist_entry:launch_{module}")(path, **given)
-
-
-def _seed_sockets(options: Options) -> list[str]:
-    """Return the overrides for --host, --port and --key-file of mode seed: with any of them the run is over tcp."""
-    given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
-    return [f"system.seed.{name}={value!r}" for name, value in ({"transport": "tcp", **given} if given else {}).items()]
 
 
 def _seeds(options: Options) -> tuple[int, ...]:
@@ -362,9 +355,9 @@ def checked_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     twice = sorted({seed for seed in found if found.count(seed) > 1})
     if twice:
         raise ConfigError(f"seed {twice[0]} is given {found.count(twice[0])} times; give each seed once.")
-    if min(found) < 0 or max(found) > _LARGEST:
-        bad = next(seed for seed in found if not 0 <= seed <= _LARGEST)
-        raise ConfigError(f"seed {bad} is not from 0 to {_LARGEST:,}.")
+    for seed in found:
+        if not 0 <= seed <= _LARGEST:
+            raise ConfigError(f"seed {seed} is not from 0 to {_LARGEST:,}.")
     return found
 
 
@@ -373,11 +366,7 @@ def parse_seeds(texts: Iterable[str]) -> tuple[int, ...]:
 
     Raises ConfigError for what is none of these.
     """
-    found: list[int] = []
-    for text in texts:
-        for part in text.split(","):
-            found += _range_of(part.strip(), text)
-    return checked_seeds(found)
+    return checked_seeds(seed for text in texts for part in text.split(",") for seed in _range_of(part.strip(), text))
 
 
 def _range_of(part: str, text: str) -> Iterable[int]:

@@ -63,13 +63,12 @@ def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, me
     shown = joined(found)
     first = shown[0]
     is_alone = len(shown) == 1 and first.folder.is_dir()  # not siblings, which have no folder of their own
-    path = Path(out) if out else first.folder / "curve.png" if is_alone else Path("compare.png")
+    path = first.folder / "curve.png" if is_alone else Path("compare.png")
     if metric is not None:
-        path = Path(out) if out else path.with_name(f"{metric}.png")
-        return save_plot(plot_metric(shown, metric), path)
-    if is_alone and first.plan is None:
-        return save_plot(plot_run(first.first), path)
-    return save_plot(plot_experiments(shown), path)
+        drawn, path = plot_metric(shown, metric), path.with_name(f"{metric}.png")
+    else:
+        drawn = plot_run(first.first) if is_alone and first.plan is None else plot_experiments(shown)
+    return save_plot(drawn, Path(out) if out else path)
 
 
 @sub_command("plot")
@@ -305,13 +304,8 @@ def export_command(experiment: str, form: str, out: str | None, ckpt: str, impor
     echo("\n".join([*lines, str(done.path)]))
 
 
-def _ports(ports: list[dict[str, object]]) -> str:
-    return "  ".join(f"{port['name']} {port['dtype']} {_shape(port['shape'])}" for port in ports)
-
-
-def _shape(shape: object) -> str:
-    assert isinstance(shape, list), "a port's shape is a list"
-    return f"[{', '.join(map(str, shape))}]"
+def _ports(ports: list[dict[str, Any]]) -> str:
+    return "  ".join(f"{port['name']} {port['dtype']} [{', '.join(map(str, port['shape']))}]" for port in ports)
 
 
 _SHOWN_VALUES = 32  # of an observation, in the examples that are printed
@@ -398,17 +392,13 @@ def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -
     lines += [f"applied   {', '.join(health['wrappers'])}"] if health["wrappers"] else []
     if health["client_wrappers"]:
         lines.append(f"clients   have to apply {', '.join(health['client_wrappers'])} themselves")
-    auth = (
-        (" -H 'Authorization: Bearer TOKEN'", ', headers={"Authorization": "Bearer TOKEN"}') if has_token else ("", "")
-    )
+    body = '{"obs": obs.tolist()}'
     if num_values <= _SHOWN_VALUES:
         body = json.dumps({"obs": example})
-        lines += [
-            f"curl      curl -s {url}/act{auth[0]} -H 'Content-Type: application/json' -d '{body}'",
-            f'python    requests.post("{url}/act", json={body}{auth[1]}).json()["action"]',
-        ]
-    else:
-        lines.append(f'python    requests.post("{url}/act", json={{"obs": obs.tolist()}}{auth[1]}).json()["action"]')
+        token = " -H 'Authorization: Bearer TOKEN'" if has_token else ""
+        lines.append(f"curl      curl -s {url}/act{token} -H 'Content-Type: application/json' -d '{body}'")
+    headers = ', headers={"Authorization": "Bearer TOKEN"}' if has_token else ""
+    lines.append(f'python    requests.post("{url}/act", json={body}{headers}).json()["action"]')
     return [*lines, "end it with Ctrl-C"]
 
 

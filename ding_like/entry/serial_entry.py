@@ -338,10 +338,8 @@ def opening_line(cfg: FrozenConfig, num_learners: int) -> str:
     parts = [f"{own.env.collector_env_num} of {cfg.env.collector_env_num} envs"]
     if not cfg.policy.on_policy:
         rows, stored = cfg.policy.learn.batch_size, cfg.policy.other.replay_buffer.replay_buffer_size
-        parts += [
-            f"{rows // num_learners} of {rows} rows of a batch",
-            f"{stored // num_learners:,} of {stored:,} stored",
-        ]
+        parts.append(f"{rows // num_learners} of {rows} rows of a batch")
+        parts.append(f"{stored // num_learners:,} of {stored:,} stored")
     return f"learners    {num_learners}, each with {', '.join(parts)}; the others log to {log_folder(cfg.exp_name)}/"
 
 

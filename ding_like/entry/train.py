@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -229,9 +230,7 @@ def _shipped(policy: str, env_id: str) -> Path | None:
             continue
         try:
             file = read_config(path)
-            cfg = compile_config(
-                file.main_config, file.create_config, source=str(path), save=False, renew_dir=False, quiet=True
-            )
+            cfg = compile_config(*file, source=str(path), save=False, renew_dir=False, quiet=True)
         except DingError:  # of an env whose package is missing: the env's own error comes soon enough
             continue
         if cfg.env.get("env_id") == env_id and cfg.policy.type == policy:
@@ -260,17 +259,12 @@ def _env_section(env: GivenEnv, import_names: list[str]) -> dict[str, Any]:
     if not callable(env):
         raise ConfigError(f"the env is {env!r}; expected a gymnasium id, 'module:Class', a class or a function.")
     module, name = getattr(env, "__module__", ""), getattr(env, "__qualname__", "")
-    if module and _found(module, name) is env:
+    # A name with a dot is of what was made inside a function, or a lambda.
+    if getattr(sys.modules.get(module), name, None) is env and name.isidentifier():
         if module == "__main__":
             logger.info("the env is %s of this program alone: `ding -m ... -c` needs it in a module of its own", name)
         return {"type": f"{module}:{name}"}
     return {"type": _registered(env)}
-
-
-def _found(module: str, name: str) -> Any:
-    if not re.fullmatch(r"\w+", name):
-        return None  # made inside a function, or a lambda
-    return getattr(sys.modules.get(module), name, None)
 
 
 def _registered(env: Callable[[], Any]) -> str:
@@ -301,11 +295,8 @@ def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, A
     takes = getattr(cls, "action_spaces", None)
     if takes is None or kind in takes:
         return
-    fitting = [
-        name
-        for name in POLICY_REGISTRY.names()
-        if kind in (getattr(POLICY_REGISTRY.get(name), "action_spaces", None) or ())
-    ]
+    spaces = {name: getattr(POLICY_REGISTRY.get(name), "action_spaces", None) for name in POLICY_REGISTRY.names()}
+    fitting = [name for name, kinds in spaces.items() if kind in (kinds or ())]
     advice = f"policies that do: {', '.join(fitting)}" if fitting else "wrap the env so that they are"
     raise ConfigError(f"policy '{policy}' takes actions of {' or '.join(takes)}, {called(env)} has {space}: {advice}.")
 
@@ -382,16 +373,17 @@ class Run:
                 "with an interrupted one."
             )
         found = json.loads((self.folder / "result.json").read_text(encoding="utf-8"))
-        names = {field.name for field in dataclasses.fields(RunResult)}
-        return RunResult(**{name: value for name, value in found.items() if name in names})
+        return RunResult(
+            **{each.name: found[each.name] for each in dataclasses.fields(RunResult) if each.name in found}
+        )
 
     @property
     def agent(self) -> Agent:
         """Agent of the best checkpoint, or of the last one before there is an evaluation."""
-        which = "best" if (self.folder / "ckpt/ckpt_best.pth.tar").is_file() else "last"
-        if which == "last":
+        best = self.folder / "ckpt/ckpt_best.pth.tar"
+        if not best.is_file():
             return load_agent(self.folder, which="last")
-        stat = (self.folder / "ckpt/ckpt_best.pth.tar").stat()
+        stat = best.stat()
         stamp = stat.st_ino, stat.st_mtime_ns
         if self._agent is None or self._agent[0] != stamp:
             self._agent = stamp, load_agent(self.folder)
@@ -420,29 +412,19 @@ class Run:
         return f"Run('{self.folder}', {result.env_step:,} env steps, return {result.eval_value:.4g})"
 
     def _repr_html_(self) -> str:
-        rows: list[tuple[str, Any]] = [("folder", f"{self.folder}/")]
+        rows = {"folder": f"{self.folder}/", "state": "not finished"}
         if self.is_finished:
-            result = self.result
+            result, episodes = self.result, f"{len(self.result.eval_value_raw)} episodes"
             best = "" if result.best_eval is None else f", best {result.best_eval:.4g}"
-            rows += [
-                (
-                    "return",
-                    f"{result.eval_value:.4g} of the last model over {len(result.eval_value_raw)} episodes{best}",
-                ),
-                ("took", f"{result.env_step:,} env steps, {result.train_iter:,} updates, {result.duration_s:.1f} s"),
-            ]
-        else:
-            rows.append(("state", "not finished"))
-        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows)
-        return f"<table>{cells}</table>{self._curve()}"
-
-    def _curve(self) -> str:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                data = plot([self.folder], Path(folder) / "curve.svg").read_bytes()
-            except ConfigError:
-                return ""  # no returns yet
-        return f'<img src="data:image/svg+xml;base64,{base64.b64encode(data).decode()}">'
+            del rows["state"]
+            rows["return"] = f"{result.eval_value:.4g} of the last model over {episodes}{best}"
+            rows["took"] = f"{result.env_step:,} env steps, {result.train_iter:,} updates, {result.duration_s:.1f} s"
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(value)}</td></tr>" for name, value in rows.items())
+        curve = ""
+        with tempfile.TemporaryDirectory() as folder, suppress(ConfigError):  # no returns yet
+            data = plot([self.folder], Path(folder) / "curve.svg").read_bytes()
+            curve = f'<img src="data:image/svg+xml;base64,{base64.b64encode(data).decode()}">'
+        return f"<table>{cells}</table>{curve}"
 
 
 @shown_as_by_the_command()
