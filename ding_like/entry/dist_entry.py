@@ -88,7 +88,8 @@ def _worker_config(
         "collector_type": kind if kind in PARALLEL_COLLECTOR_REGISTRY else None,
         "import_names": [name for part in named.values() for name in part.get("import_names") or ()],
         **{name: given.get(name) for name in ("path_data", "path_policy", "communication_mode")},
-        **{name: getattr(system, name) for name in ("publish_interval_s", "weights", "num_batches", "num_learners")},
+        **{name: getattr(system, name) for name in ("publish_interval_s", "num_batches", "num_learners")},
+        "weights": vars(system.weights),
         "config_file": str(config),
         "overrides": tuple(overrides),
     }

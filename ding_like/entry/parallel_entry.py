@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import pprint
 import shlex
@@ -11,11 +10,11 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from ding_like.agent.description import write_description
 from ding_like.agent.video import filmable, write_pictures
@@ -34,7 +33,7 @@ from ding_like.entry.training import (
     refuse_to_resume,
 )
 from ding_like.envs import EnvFactory, get_vec_env_setting
-from ding_like.errors import CheckpointError, ConfigError, DingError, TrainingError
+from ding_like.errors import ConfigError, DingError, TrainingError
 from ding_like.pipeline.checks import is_game
 from ding_like.pipeline.parallel.comm_collector import BaseCommCollector
 from ding_like.pipeline.parallel.comm_learner import BaseCommLearner
@@ -46,7 +45,8 @@ from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import RunResult, origin_of
 from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, version_line
-from ding_like.utils.files import RunFolder, atomic_write, retry, when_there_is_room
+from ding_like.types import Config
+from ding_like.utils.files import RunFolder, load_plan, retry, save_plan, when_there_is_room
 from ding_like.utils.log import setup_console, shown_as_by_the_command
 from ding_like.utils.processes import OWN_HOST, check_known, is_loopback, make_own_folder, reachable_url
 from ding_like.utils.registries import COMM_COLLECTOR_REGISTRY, COMM_LEARNER_REGISTRY
@@ -58,7 +58,7 @@ _LEAVE_S = 15.0  # for workers to hear that the run is over: some heartbeats, or
 _STOPPING = "stopping: saving, then ending the workers of this machine; a second Ctrl-C or signal ends all at once"
 
 
-ARGUMENTS_FILE = "run_arguments.json"
+ARGUMENTS_FILE, _FORMAT = "run_arguments.json", 1
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class CoordinatedArguments:
     source: str = ""  # the config's file, if it had one
     options: tuple[str, ...] = ()  # of mode dist: by which external workers join
     key_file: str | None = None  # of mode dist, if one was given
-    files: str | None = None  # of mode parallel: the folder of rows and weights that was made for the run
+    files: str | None = None  # the folder of rows and weights, if one was made for the run
 
     def save(self, exp_name: str, url: str) -> None:
         """Write the arguments and the address that external workers know into the run's folder; wait on a full disk."""
@@ -84,46 +84,37 @@ class CoordinatedArguments:
             at = {"host": host, "port": int(port)}
             system = {**system, "coordinator": {**(system.get("coordinator") or {}), **at}}
 
-        def write() -> None:
-            with atomic_write(Path(exp_name) / ARGUMENTS_FILE) as file:
-                file.write(json.dumps(asdict(replace(self, system=system)), indent=1).encode())
-
+        write = partial(save_plan, Path(exp_name) / ARGUMENTS_FILE, replace(self, system=system), version=_FORMAT)
         when_there_is_room(write, report=logger.warning)
 
     @classmethod
     def read(cls, exp_name: str) -> CoordinatedArguments:
-        """Return the arguments that a run was started with. Raises CheckpointError for a folder without them."""
+        """Return the arguments that a run was started with. Raises ConfigError for a folder without them."""
         path = Path(exp_name) / ARGUMENTS_FILE
-        try:
-            found: Any = json.loads(path.read_bytes())
-            return cls(**{**found, "options": tuple(found["options"])})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(
-                f"{path} cannot be read ({error}), so it is not known what the run was started with. A coordinator "
-                "continues when it is started in the same folder, with the options that it had: ding -m dist -M "
-                f"coordinator -c FILE --exp-name {exp_name} policy.learn.resume_training=True."
-            ) from error
+        still = (
+            "so it is not known what the run was started with. A coordinator continues when it is started in the "
+            "same folder, with the options that it had: ding -m dist -M coordinator -c FILE --exp-name "
+            f"{exp_name} policy.learn.resume_training=True."
+        )
+        found = load_plan(path, cls, version=_FORMAT, still=still)
+        if found is None:
+            raise ConfigError(f"{path} is missing, {still}")
+        return found
 
 
-class Given(NamedTuple):
-    """Config of a run with a coordinator as it was given: nothing is written yet."""
+def _read(
+    config: SystemInput, arguments: CoordinatedArguments, *, overrides: Sequence[str], exp_name: str | None
+) -> tuple[Callable[..., FrozenConfig], Config, CoordinatedArguments]:
+    """Return (what compiles a config, its create_config, the arguments with its system part); nothing is written yet.
 
-    create: Any  # create_config
-    system: dict[str, Any]
-    compiled: Callable[..., FrozenConfig]  # returns the compiled config
-    source: str
-
-    @classmethod
-    def of(
-        cls, config: SystemInput, arguments: CoordinatedArguments, *, overrides: Sequence[str], exp_name: str | None
-    ) -> Given:
-        """Read a config. Raises ConfigError for what is none, and for limits that are no numbers of steps."""
-        refuse_in_child()
-        check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
-        main, create, system, source = read_given(config)
-        named: dict[str, Any] = {"seed": arguments.seed, "overrides": overrides, "source": source, "exp_name": exp_name}
-        compiled = partial(compile_config, *serial_parts(main, create), **named)
-        return cls(create, system_with_coordinator(create, system), compiled, source)
+    Raises ConfigError for what is no config, and for limits that are no numbers of steps.
+    """
+    refuse_in_child()
+    check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
+    main, create, system, source = read_given(config)
+    named: dict[str, Any] = {"seed": arguments.seed, "overrides": overrides, "source": source, "exp_name": exp_name}
+    compiled = partial(compile_config, *serial_parts(main, create), **named)
+    return compiled, create, replace(arguments, system=system_with_coordinator(create, system), source=source)
 
 
 class CoordinatedRun:
@@ -134,13 +125,15 @@ class CoordinatedRun:
     ) -> None:
         """With `in_memory`, rows and weights may be files in memory, which no later coordinator finds."""
         check_nstep(cfg, arguments.max_env_step)
-        self.cfg, self.arguments, self.folder = cfg, arguments, folder
+        self.cfg, self.folder = cfg, folder
         self.system = read_system(arguments.system, cfg, in_memory=in_memory)
+        own = self.system.own_folder
+        self.arguments = replace(arguments, files=None if own is None else str(own))
         self.limits = Limits(arguments.max_env_step, arguments.max_train_iter, cfg.env.stop_value)
         keys = Path(cfg.exp_name) / "keys.json"
         self.key_file = Path(arguments.key_file or keys)
         # Files and folders that are deleted when the run is over.
-        self.own = [path for path in (None if arguments.key_file else keys, self.system.own_folder) if path]
+        self.own = [path for path in (None if arguments.key_file else keys, own) if path]
 
     def lines(self, url: str) -> list[str]:
         """Return the lines with which the console begins."""
@@ -222,7 +215,10 @@ class CoordinatedRun:
                 if self.arguments.mode == "dist":  # external workers are to be notified
                     coordinator.wait_for_workers(_LEAVE_S)
                 raise
-            self._write_pictures()
+            env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
+            make_env = filmable(env_cfgs[0], env_fn) if is_game(cfg) else EnvFactory(env_cfgs[0], env_fn)
+            agent = SimpleNamespace(eval_mode=eval_mode_of(cfg, make_env, None))
+            write_pictures(cfg, agent, seed=self.arguments.seed)
             left = coordinator.wait_for_workers(_LEAVE_S)
             if left:
                 logger.warning("not all workers have left: %s", ", ".join(left))
@@ -248,13 +244,6 @@ class CoordinatedRun:
         words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
         logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
         logger.info("go on with  %s", shlex.join(words))
-
-    def _write_pictures(self) -> None:
-        cfg = self.cfg
-        env_fn, _, env_cfgs = get_vec_env_setting(cfg.env, collect=False)
-        make_env = filmable(env_cfgs[0], env_fn) if is_game(cfg) else EnvFactory(env_cfgs[0], env_fn)
-        mode = eval_mode_of(cfg, make_env, None)
-        write_pictures(cfg, SimpleNamespace(eval_mode=mode), seed=self.arguments.seed)
 
 
 def launch_coordinator(
@@ -293,22 +282,19 @@ def plan_dist(
     key_file: str | Path | None,
     **at: str | int,
 ) -> CoordinatedRun:
-    """Return the run of a config, whose folder `folder` holds from then on; `at` are host and port; see above."""
-    given = Given.of(config, arguments, overrides=overrides, exp_name=exp_name)
-    system = {**given.system, "coordinator": {**(given.system.get("coordinator") or {}), **at}}
-    _check_keys(key_file, str(system["coordinator"].get("host") or "127.0.0.1"))
+    """Return the run of a config, whose folder `folder` holds from then on; `at` are host and port; see above.
+
+    Raises ConfigError for a host that cannot be resolved, a key file that is not there, and a host of others without.
+    """
+    compiled, _, arguments = _read(config, arguments, overrides=overrides, exp_name=exp_name)
+    at = {**(arguments.system.get("coordinator") or {}), **at}
     arguments = replace(
         arguments,
-        system=to_plain(system),
+        system=to_plain({**arguments.system, "coordinator": at}),
         options=("-c", str(config), "-s", str(arguments.seed), *overrides),
-        source=given.source,
         key_file=None if key_file is None else str(key_file),
     )
-    return CoordinatedRun(given.compiled(folder=folder), arguments, folder)
-
-
-def _check_keys(key_file: str | Path | None, host: str) -> None:
-    """Refuse a host that cannot be resolved, a key file that is not there, and a host of others without one."""
+    host = str(at.get("host") or "127.0.0.1")
     check_known(host, "--host (coordinator.host of system_config)", OWN_HOST)
     if key_file is not None and not Path(key_file).is_file():
         raise ConfigError(f"there is no key file '{key_file}'; `ding keys {key_file}` makes one.")
@@ -317,6 +303,7 @@ def _check_keys(key_file: str | Path | None, host: str) -> None:
             f"a coordinator at {host} can be reached from other machines: make keys with `ding keys FILE`, give them "
             "with --key-file FILE, and copy the file to the hosts of its workers."
         )
+    return CoordinatedRun(compiled(folder=folder), arguments, folder)
 
 
 def _address(url: str) -> tuple[str, str]:
@@ -372,15 +359,14 @@ class ParallelMode:
     ) -> ParallelMode:
         """Return the planned run of a config; nothing is written or started."""
         run = CoordinatedArguments("parallel", arguments.seed, arguments.max_train_iter, arguments.max_env_step)
-        given = Given.of(input_cfg, run, overrides=overrides, exp_name=exp_name)
-        system, create = given.system, given.create
+        compiled, create, run = _read(input_cfg, run, overrides=overrides, exp_name=exp_name)
         if learners is not None:
             check_cores(number_of_learners(learners))
-            system = {**system, "num_learners": learners}
+            run = replace(run, system={**run.system, "num_learners": learners})
         parts = {name: to_plain(create[name]) for name in _WORKER_PARTS if create.get(name)}
-        planned = cls(given.compiled, replace(run, system=system, parts=parts, source=given.source))
-        class_of(COMM_LEARNER_REGISTRY, create.get("comm_learner"), BaseCommLearner, default="flask_fs")
-        class_of(COMM_COLLECTOR_REGISTRY, create.get("comm_collector"), BaseCommCollector, default="flask_fs")
+        planned = cls(compiled, replace(run, parts=parts))
+        class_of(COMM_LEARNER_REGISTRY, create.get("comm_learner"), BaseCommLearner)
+        class_of(COMM_COLLECTOR_REGISTRY, create.get("comm_collector"), BaseCommCollector)
         return planned
 
     def dry_run(self) -> tuple[list[str], bool]:
@@ -408,13 +394,6 @@ class ParallelRun(CoordinatedRun):
     Of a run that does not come to its end, rows and weights in memory are moved into its folder, for `--resume`.
     """
 
-    def __init__(
-        self, cfg: FrozenConfig, arguments: CoordinatedArguments, folder: RunFolder, *, in_memory: bool = False
-    ) -> None:
-        super().__init__(cfg, arguments, folder, in_memory=in_memory)
-        own = self.system.own_folder
-        self.arguments = replace(arguments, files=None if own is None else str(own))
-
     def run(self) -> RunResult:
         """Start the workers with keys of their own, and watch the run to its end."""
         keys, own = make_own_folder("ding-keys-"), self.system.own_folder
@@ -439,11 +418,12 @@ class ParallelRun(CoordinatedRun):
     def _write_config(self) -> Path:
         """Write the run's config with its system part, and the workers' own classes, which a serial one lacks."""
         folder, system, parts = Path(self.cfg.exp_name), self.system, self.arguments.parts
-        names = ("segment_rows", "publish_interval_s", "weights", "num_batches", "num_learners")
+        names = ("segment_rows", "publish_interval_s", "num_batches", "num_learners")
         part = {
             "path_data": str(system.path_data.resolve()),
             "path_policy": str(system.path_policy.resolve()),
             **{name: getattr(system, name) for name in names},
+            "weights": vars(system.weights),
             "communication_mode": "stream" if system.communication_mode == "stream" else "shared",
         }
         text = (folder / "total_config.py").read_text(encoding="utf-8")
@@ -473,14 +453,12 @@ def move_files(own: Path, place: Path) -> None:
     shutil.rmtree(own, ignore_errors=True)
 
 
-def resume_coordinated(
-    exp_name: str, run_folder: RunFolder, *, max_train_iter: int | None = None, max_env_step: int | None = None
-) -> RunResult:
+def resume_coordinated(exp_name: str, run_folder: RunFolder, **limits: int | None) -> RunResult:
     """Resume a run of mode parallel or dist whose folder is held: here with new workers, else with external ones.
 
+    `limits` are `max_train_iter` and `max_env_step`; without one that which the run was started with.
     Raises ConfigError for a run that is over, if no limit above what it has come to is given.
     """
-    limits = {"max_train_iter": max_train_iter, "max_env_step": max_env_step}
     given: dict[str, Any] = {name: limit for name, limit in limits.items() if limit is not None}
     arguments = replace(CoordinatedArguments.read(exp_name), **given)
     file = Path(exp_name) / "total_config.py"
@@ -510,7 +488,7 @@ def resume_coordinated(
                     f"{lost_rows:,}",
                 )
     kind = CoordinatedRun if arguments.mode == "dist" else ParallelRun
-    return kind(cfg, replace(arguments, files=None), run_folder).run()
+    return kind(cfg, arguments, run_folder).run()
 
 
 def _wait_for_workers(saved: SavedRun) -> None:

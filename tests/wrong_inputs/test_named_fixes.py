@@ -18,7 +18,7 @@ import pytest
 from ding_like.config.schema import ENV_TEMPLATE, PARTS, TOP_TEMPLATE, class_defaults
 from ding_like.config.tree import join, leaves
 from ding_like.entry import cli
-from ding_like.pipeline.parallel.settings import SystemConfig
+from ding_like.pipeline.parallel.settings import SYSTEM_TEMPLATE
 from ding_like.pipeline.settings import RankSettings, RaySettings, SeedSettings
 from ding_like.utils.bounds import declared
 from ding_like.utils.registries import EXTRA_OF, TRACKER_REGISTRY, install_hint, pip_line
@@ -142,7 +142,7 @@ def known_keys() -> set[str]:
             found |= {
                 join(part.path, path) for path in [*own, *getattr(cls, "config_free", ()), "type", "import_names"]
             }
-    found |= {f"system.{key}" for key in SystemConfig._fields}
+    found |= {f"system.{key}" for key in SYSTEM_TEMPLATE}
     for name, settings in (("ray", RaySettings()), ("seed", SeedSettings()), ("ranks", RankSettings())):
         found |= {f"system.{name}.{path}" for path, _ in leaves(asdict(settings))}
     return found | {path.rpartition(".")[0] for path in found} | {path.rsplit(".", 2)[0] for path in found}

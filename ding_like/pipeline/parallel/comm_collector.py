@@ -459,7 +459,7 @@ def create_comm_collector(cfg: Config) -> BaseCommCollector:
     KeyError) for an unknown name, and ConfigError that names a missing key.
     """
     section = {**cfg, "type": cfg.get("comm_collector_type") or cfg.get("type")}
-    return class_of(COMM_COLLECTOR_REGISTRY, section, BaseCommCollector, default="flask_fs")(cfg)
+    return class_of(COMM_COLLECTOR_REGISTRY, section, BaseCommCollector)(cfg)
 
 
 class NaiveCollector(Slave):

@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0  # between two looks at whether the task is to be finished
 _NO_DATA_S = 600.0  # without a batch for so long, the learner gives up
+_TOLD = ("rows", "sha256", "nbytes", "row_bytes", "observed_bytes")  # of a segment file
 
 
 class BaseCommLearner(ABC, Configurable):
@@ -433,13 +434,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         files = self._link.files
         files.fetch_segment(segment.name)
         try:
-            meta: dict[str, Json] = {
-                "rows": segment.rows,
-                "sha256": segment.sha256,
-                "nbytes": segment.nbytes,
-                "row_bytes": self._schema.row_bytes,
-                "observed_bytes": self.statistics.num_bytes,
-            }
+            meta: dict[str, Json] = dict(rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes)
+            meta.update(row_bytes=self._schema.row_bytes, observed_bytes=self.statistics.num_bytes)
             columns = self.load_data_fn(str(segment_file(files.segments, segment.name)), meta, None)
         finally:
             files.forget_segment(segment.name)
@@ -500,16 +496,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         `meta` has its `rows`, `sha256` and `nbytes`, and gets `observed`: what the collector's env wrappers observed.
         `decompressor` is DI-engine's; segments are not compressed. Raises SegmentError for any other file.
         """
-        file = Path(path)
-        columns, read = read_segment(
-            file.parent,
-            file.name.removesuffix(".safetensors"),
-            rows=meta["rows"],
-            sha256=meta["sha256"],
-            nbytes=meta["nbytes"],
-            row_bytes=meta.get("row_bytes"),
-            observed_bytes=meta.get("observed_bytes", 0),
-        )
+        file, told = Path(path), {name: meta[name] for name in _TOLD if name in meta}
+        columns, read = read_segment(file.parent, file.name.removesuffix(".safetensors"), **told)
         meta["observed"] = read.observed
         return columns
 
@@ -601,4 +589,4 @@ def create_comm_learner(cfg: Config) -> BaseCommLearner:
     KeyError) for an unknown name, and ConfigError that names a missing key.
     """
     section = {**cfg, "type": cfg.get("comm_learner_type") or cfg.get("type")}
-    return class_of(COMM_LEARNER_REGISTRY, section, BaseCommLearner, default="flask_fs")(cfg)
+    return class_of(COMM_LEARNER_REGISTRY, section, BaseCommLearner)(cfg)

@@ -212,7 +212,7 @@ class Coordinator:
         self._main = cfg["main"]
         system = cfg.get("system")
         self.system = system if isinstance(system, SystemConfig) else read_system(system, self._main, in_memory=False)
-        self._folders = (self.system.path_data, self.system.path_policy)
+        self._folders: dict[str, Any] = {"segments": self.system.path_data, "weights": self.system.path_policy}
         folder = Path(self._main.exp_name)
         make_folder(str(folder), exist_ok=True)
         self._gives_up = threading.Event()  # a state file that cannot be written is not waited for any more
@@ -226,8 +226,8 @@ class Coordinator:
             parts.callback(self._lock.close)
             self._store = StateStore(
                 folder / "coordinator.sqlite",
-                durable=self.system.coordinator["durable"],
-                patience_s=self.system.coordinator["state_timeout_s"],
+                durable=self.system.coordinator.durable,
+                patience_s=self.system.coordinator.state_timeout_s,
                 wait=self._gives_up.wait,
             )
             parts.callback(self._store.close)
@@ -251,20 +251,14 @@ class Coordinator:
 
     def start(self) -> None:
         """Open the port. Raises CommError if it is in use, ConfigError for a host of others without keys."""
-        self._server = CoordinatorServer(
-            self.service,
-            self._begin(),
-            host=str(self.system.coordinator["host"]),
-            port=int(self.system.coordinator["port"]),
-            segments=self.system.path_data,
-            weights=self.system.path_policy,
-        )
+        at = self.system.coordinator
+        self._server = CoordinatorServer(self.service, self._begin(), host=at.host, port=at.port, **self._folders)
         self._server.start()
         self._watch_from_now(f"listening at {self.url}")
 
     def start_behind(self) -> Any:
         """Begin without a port of its own; return the WSGI application that a server is to serve in this process."""
-        app = make_app(self.service, self._begin(), segments=self.system.path_data, weights=self.system.path_policy)
+        app = make_app(self.service, self._begin(), **self._folders)
         self._watch_from_now("served by another server")
         return app
 
@@ -275,7 +269,7 @@ class Coordinator:
 
     def _begin(self) -> Keys | None:
         """Mark the folders and return the keys."""
-        for folder in self._folders:
+        for folder in self._folders.values():
             mark_shared(folder, self.core.run_id)
         key_file = self._cfg.get("key_file")
         if key_file is None:
@@ -332,7 +326,7 @@ class Coordinator:
             if self.is_done:
                 self.core.book.removable += self.core.book.live_segments()
                 self._tidy()
-            for folder in self._folders:
+            for folder in self._folders.values():
                 (folder / f"{self.core.run_id}.run").unlink(missing_ok=True)
         self.core.book.close()
         self._parts.close()
@@ -380,11 +374,9 @@ class Coordinator:
         with self.service.locked():
             removable, spoiled = book.take_files()
             pinned, policies = self.core.pinned(), list(self.core.policies)
-        unmoved = self._for_each(spoiled, lambda name: set_aside(data, [name]))
-        undeleted = self._for_each(removable, lambda name: remove_segments(data, [name]))
+        book.spoiled += self._for_each(spoiled, lambda name: set_aside(data, [name]))
+        book.removable += self._for_each(removable, lambda name: remove_segments(data, [name]))
         self._for_each(policies, lambda policy_id: prune_weights(self.system.path_policy, policy_id, pinned))
-        book.spoiled += unmoved
-        book.removable += undeleted
 
     def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> list[str]:
         """Do something with files; return the names with which it did not work, and warn once a minute."""
@@ -457,7 +449,7 @@ def make_core(
         _ratio(cfg.policy, system),
         buffer_size(cfg),
         system.segment_rows,
-        **{name: system.coordinator[name] for name in _CORE_SETTINGS},
+        **{name: getattr(system.coordinator, name) for name in _CORE_SETTINGS},
         steps_per_row=steps_per_row(cfg.policy),
         first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
         segment_episodes=system.segment_episodes,
@@ -493,5 +485,5 @@ def create_coordinator(cfg: Config) -> Coordinator:
     `import_names` beside it says where it may be registered. Raises RegistryError (a KeyError) for an unknown name.
     """
     system = cfg.get("system")
-    section = system.coordinator if isinstance(system, SystemConfig) else (system or {}).get("coordinator") or {}
-    return class_of(COORDINATOR_REGISTRY, section, Coordinator, default="flask_fs")(cfg)
+    section = vars(system.coordinator) if isinstance(system, SystemConfig) else (system or {}).get("coordinator")
+    return class_of(COORDINATOR_REGISTRY, section, Coordinator)(cfg)

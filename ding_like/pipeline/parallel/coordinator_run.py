@@ -55,8 +55,6 @@ class CoordinatorRun:
             self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
         self._metrics_s = 0.0
-        self._evaluations: list[dict[str, Json]] = []  # that were not noted yet
-        self._refuted: list[dict[str, Json]] = []  # that the final evaluation did not confirm
         self._unsaved_best: Mapping[str, Json] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
@@ -97,8 +95,8 @@ class CoordinatorRun:
             raise TrainingError(core.halted)
         try:
             with self._service.locked():
-                self._evaluations, self._refuted = core.take_evaluations()
-                return core.status()
+                evaluations, refuted = core.take_evaluations()
+                return {**core.status(), "evaluations": evaluations, "refuted": refuted}
         except RefusedError:  # the state file cannot be written now: the log reports it
             if not before:
                 raise
@@ -106,10 +104,9 @@ class CoordinatorRun:
 
     def _take_note(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down evaluations and, once a second, what workers reported."""
-        evaluations, refuted, self._evaluations, self._refuted = self._evaluations, self._refuted, [], []
-        for each in evaluations:
+        for each in view.pop("evaluations", ()):
             self._note_evaluation(each, console)
-        for each in refuted:
+        for each in view.pop("refuted", ()):
             self._note_refuted(each, console)
         if self._unsaved_best is not None:
             self._save_best(self._unsaved_best)

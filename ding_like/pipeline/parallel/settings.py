@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 from easydict import EasyDict
 
@@ -14,7 +14,7 @@ from ding_like.comm.tensors import WireDtype
 from ding_like.config import FrozenConfig, compile_config, deep_merge, to_plain
 from ding_like.config.di_engine import PARALLEL_COLLECTOR, SYSTEM, log_without_effect
 from ding_like.config.report import config_error
-from ding_like.config.system import FROM_1, SECONDS, check_section
+from ding_like.config.system import FROM_1, SECONDS, check_section, settings_of
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import check_buffer, steps_per_row, warmup_steps
 from ding_like.pipeline.learners.synced import check_shares, timeout_fault
@@ -66,8 +66,8 @@ class _Given:
     """The keys of a `system_config` of mode parallel."""
 
     # Folders of segments and weights; None: in memory where the system has such a folder, as a run's own.
-    path_data: str | None = None
-    path_policy: str | None = None
+    path_data: str | Path | None = None
+    path_policy: str | Path | None = None
     coordinator: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     # On one machine; 0: as many as there are sections collector0, collector1..., else 2.
     num_collectors: int = 0
@@ -85,22 +85,17 @@ class _Given:
 SYSTEM_TEMPLATE: dict[str, Json] = asdict(_Given())
 
 
-class SystemConfig(NamedTuple):
-    """The checked `system` part of a config."""
+@dataclass(frozen=True)
+class SystemConfig(_Given):
+    """The checked `system` part of a config.
 
-    path_data: Path
-    path_policy: Path
-    own_folder: Path | None  # that was made for this run, and goes with it
-    coordinator: dict[str, Json]
-    num_collectors: int
-    num_learners: int
-    segment_rows: int  # with n_episode: 1, an order for `segment_episodes`
-    segment_episodes: int
-    max_lead_rows: int  # env steps; with n_episode: episodes
-    publish_interval_s: float
-    weights: dict[str, Json]
-    num_batches: int
-    communication_mode: str
+    With `n_episode`, `segment_rows` is 1, an order for `segment_episodes`, and `max_lead_rows` is in episodes.
+    """
+
+    path_data: Path = Path()
+    path_policy: Path = Path()
+    own_folder: Path | None = None  # that was made for this run, and goes with it
+    segment_episodes: int = 0
 
 
 def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, in_memory: bool = True) -> SystemConfig:
@@ -109,9 +104,8 @@ def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, 
     Folders that it does not name are made in memory where the system has a place for that, or, for a run that may be
     interrupted and resumed, in the experiment's folder.
     """
-    given = {name: str(value) if isinstance(value, Path) else value for name, value in (system_config or {}).items()}
-    sections = sum(key.startswith("collector") and _is_worker(key) for key in given)
-    given = {key: value for key, value in given.items() if not _is_worker(key)}
+    given = {key: value for key, value in (system_config or {}).items() if not _is_worker(key)}
+    sections = sum(key.startswith("collector") and _is_worker(key) for key in system_config or ())
     system, faults = check_section(_Given, "system", given)
     if faults:
         raise config_error(faults, "system_config", {})
@@ -135,20 +129,14 @@ def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, 
     if None in (system["path_data"], system["path_policy"]):
         is_in_memory = in_memory and _MEMORY.is_dir()
         own = make_own_folder("ding-", where=_MEMORY) if is_in_memory else Path(cfg.exp_name) / FILES
-    system.update(
-        path_data=Path(system["path_data"] or (own or Path()) / "data"),
-        path_policy=Path(system["path_policy"] or (own or Path()) / "policy"),
-        own_folder=own,
-        num_collectors=num_collectors,
-        segment_rows=segment_rows,
-        segment_episodes=segment_episodes,
-        max_lead_rows=max_lead,
-    )
-    return SystemConfig(**{name: system[name] for name in SystemConfig._fields})
+    for name in ("path_data", "path_policy"):
+        system[name] = Path(system[name] or (own or Path()) / name.removeprefix("path_"))
+    system.update(num_collectors=num_collectors, segment_rows=segment_rows, max_lead_rows=max_lead)
+    return settings_of(SystemConfig, {**system, "own_folder": own, "segment_episodes": segment_episodes})
 
 
 def class_of(
-    registry: Registry[type[C]], section: Mapping[str, Json] | None, base: type[C], *, default: str
+    registry: Registry[type[C]], section: Mapping[str, Json] | None, base: type[C], *, default: str = "flask_fs"
 ) -> type[C]:
     """Return the class that `section.type` names, a registered name or "module:Class"; without one, `default`.
 
@@ -293,13 +281,9 @@ def compile_config_parallel(
     `system.coordinator`; those of workers have no use, as workers dial in. Raises ConfigError for them, for a platform
     other than 'local', and with every fault of the config.
     """
-    of_workers = dict(
-        learner_host=learner_host,
-        collector_host=collector_host,
-        learner_port=learner_port,
-        collector_port=collector_port,
-    )
-    if given := [name for name, value in of_workers.items() if value is not None]:
+    hosts = dict(learner_host=learner_host, collector_host=collector_host)
+    ports = dict(learner_port=learner_port, collector_port=collector_port)
+    if given := [name for name, value in {**hosts, **ports}.items() if value is not None]:
         raise ConfigError(f"{', '.join(given)}: workers dial in to the coordinator; leave them out.")
     if platform != "local":
         raise ConfigError(f"platform is {platform!r}, expected 'local'; `ding -m dist` runs on several machines.")

@@ -139,7 +139,7 @@ def test_a_core_whose_state_cannot_be_saved_halts_and_its_run_goes_on_in_another
     core = make_core(tmp_path)
     _, _, collector, task = begin(core)
     step = core.env_step
-    core._store._wait = lambda seconds: True
+    core._store.wait = lambda seconds: True
     fill(core._store)
 
     with pytest.raises(RefusedError) as refused:

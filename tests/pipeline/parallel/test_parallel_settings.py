@@ -11,7 +11,7 @@ from easydict import EasyDict
 
 from ding_like.config import compile_config
 from ding_like.errors import ConfigError
-from ding_like.pipeline.parallel.settings import SystemConfig, read_system, serial_parts
+from ding_like.pipeline.parallel.settings import SystemConfig, WeightSettings, read_system, serial_parts
 from ding_like.pipeline.rows import UpdateRatio, least_lead
 from tests.pipeline.test_serial import make_configs
 
@@ -38,7 +38,7 @@ def test_every_unknown_key_is_named(tmp_path: Path) -> None:
 def test_hosts_and_ports_of_the_seeds_configs_need_no_answer(tmp_path: Path) -> None:
     found = read(tmp_path, collector0={"host": "auto"}, learner_port=1, coordinator={"port": 7})
 
-    assert found.coordinator["port"] == 7 and found.coordinator["lease_ttl_s"] == 10.0
+    assert found.coordinator.port == 7 and found.coordinator.lease_ttl_s == 10.0
 
 
 def test_a_segment_is_what_is_collected_at_once_and_the_lead_two_of_them(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 def test_weights_travel_exactly_and_whole_unless_said_otherwise(tmp_path: Path) -> None:
-    assert read(tmp_path).weights == {"dtype": "exact", "delta": False}
-    assert read(tmp_path, weights=dict(dtype="bfloat16")).weights == {"dtype": "bfloat16", "delta": False}
+    assert read(tmp_path).weights == WeightSettings("exact", delta=False)
+    assert read(tmp_path, weights=dict(dtype="bfloat16")).weights == WeightSettings("bfloat16", delta=False)
 
 
 def test_weights_that_cannot_travel_so_are_refused(tmp_path: Path) -> None:

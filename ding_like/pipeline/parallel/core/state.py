@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ class StateUnwritableError(CheckpointError):
     """The state file could not be written in time: what is in memory must not be sent to any worker."""
 
 
+@dataclass(eq=False)
 class StateStore:
     """Store of items by kind and key; changes made in one `transaction` are saved together or not at all.
 
@@ -53,45 +55,38 @@ class StateStore:
     Raises CheckpointError for a file that cannot be used, or that is not what the last start left.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        durable: bool = False,
-        patience_s: float = 600.0,
-        wait: Callable[[float], bool] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._path = Path(path)
-        self._log = self._path.with_name(f"{self._path.name}-wal")
-        self._mark = self._path.with_name(f"{self._path.name}.start.json")
-        self._durable = durable
-        self._patience_s = patience_s
-        self._wait = wait or threading.Event().wait
-        self._clock = clock
+    path: Path
+    durable: bool = False
+    patience_s: float = 600.0
+    wait: Callable[[float], bool] = field(default_factory=lambda: threading.Event().wait)
+    clock: Callable[[], float] = field(default_factory=lambda: time.monotonic)
+
+    def __post_init__(self) -> None:
+        self._log = self.path.with_name(f"{self.path.name}-wal")
+        self._mark = self.path.with_name(f"{self.path.name}.start.json")
         self._depth = 0
         self._pending: dict[tuple[str, str], str | None] = {}  # None: to be deleted
         self._failure: str | None = None  # why nothing is written any more
         self._is_closed = False
         self._left = self._read_mark()
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+            self._db = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)
             self._open()
         except sqlite3.Error as error:
-            raise CheckpointError(f"{path} cannot be used as the coordinator's state: {error}.") from error
+            raise CheckpointError(f"{self.path} cannot be used as the coordinator's state: {error}.") from error
 
     def _open(self) -> None:
         execute = self._db.execute
         try:
             execute("PRAGMA journal_mode=WAL")
-            execute(f"PRAGMA synchronous={'FULL' if self._durable else 'NORMAL'}")
+            execute(f"PRAGMA synchronous={'FULL' if self.durable else 'NORMAL'}")
             (found,) = execute("PRAGMA quick_check(1)").fetchone()
             if found != "ok":
                 raise sqlite3.DatabaseError(found)
             execute(_SCHEMA)
             (found,) = execute("PRAGMA user_version").fetchone()
             if found not in (0, _FORMAT):
-                raise CheckpointError(f"{self._path} has format {found}, this version reads {_FORMAT}.")
+                raise CheckpointError(f"{self.path} has format {found}, this version reads {_FORMAT}.")
             execute(f"PRAGMA user_version={_FORMAT}")
             execute(f"PRAGMA busy_timeout={_BUSY_MS}")
         except BaseException:
@@ -108,7 +103,7 @@ class StateStore:
             return None
         except ValueError as error:
             raise CheckpointError(f"{self._mark} cannot be read ({error}). Delete it to start without it.") from error
-        for path in (self._path,) if mark["is_clean"] else (self._path, self._log):
+        for path in (self.path,) if mark["is_clean"] else (self.path, self._log):
             if not path.exists():
                 raise self._lost(f"{path} is gone, but run {mark['run_id']} was started there {mark['epoch']} times")
         return mark
@@ -118,7 +113,7 @@ class StateStore:
         mark = self._left
         if mark is not None and (run_id != mark["run_id"] or epoch < mark["epoch"]):
             found = "holds no run" if run_id is None else f"holds run {run_id}, started {epoch} times"
-            raise self._lost(f"{self._path} {found}, but run {mark['run_id']} was started there {mark['epoch']} times")
+            raise self._lost(f"{self.path} {found}, but run {mark['run_id']} was started there {mark['epoch']} times")
 
     def _lost(self, what: str) -> CheckpointError:
         return CheckpointError(
@@ -137,7 +132,7 @@ class StateStore:
         self._try_until_done(mark)
 
     def _write_mark(self, mark: dict[str, Json]) -> None:
-        with atomic_write(self._mark, durable=self._durable) as file:
+        with atomic_write(self._mark, durable=self.durable) as file:
             file.write(json.dumps(mark).encode())
         self._left = mark
 
@@ -189,9 +184,8 @@ class StateStore:
         if state.get("format") != _FORMAT:
             raise CheckpointError(f"the state has format {state.get('format')!r}, this version reads {_FORMAT}.")
         with self.transaction():
-            for kind, items in self.dump()["items"].items():
-                for key in items:
-                    self.delete(kind, key)
+            for kind, key in self._db.execute("SELECT kind, key FROM item").fetchall():
+                self.delete(kind, key)
             for kind, items in state["items"].items():
                 for key, value in items.items():
                     self.put(kind, key, value)
@@ -203,12 +197,12 @@ class StateStore:
         if self._is_closed:
             return
         self._is_closed = True
-        self._failure = self._failure or f"{self._path} is closed"
+        self._failure = self._failure or f"{self.path} is closed"
         has_log = True
         try:
             has_log = bool(self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0])
         except sqlite3.Error as error:
-            logger.warning("%s keeps its log: %s", self._path, error)
+            logger.warning("%s keeps its log: %s", self.path, error)
         self._db.close()
         if self._left is not None and not (has_log and self._log.exists()):
             try:
@@ -236,27 +230,27 @@ class StateStore:
         """Do what writes to the disk, again and again while its fault may pass."""
         if self._failure is not None:
             raise StateUnwritableError(self._failure)
-        started_s, wait_s, warned_s = self._clock(), _FIRST_WAIT_S, None
+        started_s, wait_s, warned_s = self.clock(), _FIRST_WAIT_S, None
         while True:
             try:
                 act()
             except (sqlite3.Error, OSError) as error:
-                now = self._clock()
+                now = self.clock()
                 may_pass = isinstance(error, (sqlite3.OperationalError, OSError))
-                if not may_pass or now - started_s >= self._patience_s or self._wait(wait_s):
+                if not may_pass or now - started_s >= self.patience_s or self.wait(wait_s):
                     raise self._give_up(error, now - started_s) from error
                 if warned_s is None or now - warned_s >= _WORD_S:
                     warned_s = now
-                    logger.warning("%s cannot be written (%s): nothing is answered until it can", self._path, error)
+                    logger.warning("%s cannot be written (%s): nothing is answered until it can", self.path, error)
                 wait_s = min(2 * wait_s, _MAX_WAIT_S)
             else:
                 if warned_s is not None:
-                    logger.warning("%s is written again, after %.1f s", self._path, self._clock() - started_s)
+                    logger.warning("%s is written again, after %.1f s", self.path, self.clock() - started_s)
                 return
 
     def _give_up(self, error: Exception, after_s: float) -> StateUnwritableError:
         self._failure = (
-            f"{self._path} could not be written for {after_s:.0f} s: {error}. Make room or fix the disk, then start "
+            f"{self.path} could not be written for {after_s:.0f} s: {error}. Make room or fix the disk, then start "
             "the coordinator again in the same folder (policy.learn.resume_training=True): it goes on from what was "
             "written, and workers that still wait go on with it."
         )
@@ -369,35 +363,23 @@ class SavedRun:
         """
         assert self._run, "there is a run to resume"
         with self._store.transaction():
-            self._forget_workers()
-            lost = self._forget_rows(data)
-            self._forget_weights(policy)
+            segments = self._store.items("segment")
+            # Rows whose files are gone in part are found out, and left out, by the run.
+            are_gone = not any(segment_file(data, entry["name"]).exists() for _, entry in segments)
+            for kind in ("worker", "secret", "answer", *(["segment"] if are_gone else [])):
+                for key, _ in self._store.items(kind):
+                    self._store.delete(kind, key)
+            if are_gone:
+                self._run["book"]["numbers"] = None  # on-policy, segments are numbered from 1 again
+            for policy_id, version in self._store.items("policy"):
+                if not weights_file(policy, policy_id, version["attempt"], version["version"]).exists():
+                    self._store.delete("policy", policy_id)
             if self._run["is_over"]:
                 self._run.update(is_over=False, failure=None)
                 self._run["commander"].update(stop=False, final_policy=None, unconfirmed=None, learn_result=None)
             self._queue_tasks()
             self._store.put("run", "run", self._run)
-        return lost
-
-    def _forget_workers(self) -> None:
-        for kind in ("worker", "secret", "answer"):
-            for key, _ in self._store.items(kind):
-                self._store.delete(kind, key)
-
-    def _forget_rows(self, data: Path) -> int:
-        """Forget all segments if the files of all are gone; those of some are found out, and left out, by the run."""
-        segments = self._store.items("segment")
-        if any(segment_file(data, entry["name"]).exists() for _, entry in segments):
-            return 0
-        for key, _ in segments:
-            self._store.delete("segment", key)
-        self._run["book"]["numbers"] = None  # on-policy, segments are numbered from 1 again
-        return sum(entry["rows"] for _, entry in segments)
-
-    def _forget_weights(self, policy: Path) -> None:
-        for policy_id, version in self._store.items("policy"):
-            if not weights_file(policy, policy_id, version["attempt"], version["version"]).exists():
-                self._store.delete("policy", policy_id)
+        return sum(entry["rows"] for _, entry in segments) if are_gone else 0
 
     def _queue_tasks(self) -> None:
         """Queue all tasks; the next learner knows by the attempt that it continues from what an earlier one saved."""
@@ -583,13 +565,12 @@ def _check_numbers(result: Mapping[str, Json], **least: float) -> None:
 
 def bounded_stats(stats: Mapping[str, Json]) -> dict[str, Json]:
     """Return what of a worker's numbers is shown: so many, and those of which means can be taken."""
-    kept: dict[str, Json] = {}
-    for name, value in stats.items():
-        if len(kept) < _MAX_STATS and (
-            not isinstance(value, (int, float)) or _is_number(value, -_MAX_RETURN, _MAX_RETURN)
-        ):
-            kept[name] = value
-    return kept
+    kept = {
+        name: value
+        for name, value in stats.items()
+        if not isinstance(value, (int, float)) or _is_number(value, -_MAX_RETURN, _MAX_RETURN)
+    }
+    return dict(islice(kept.items(), _MAX_STATS))
 
 
 def _is_number(value: Any, least: float, most: float) -> bool:
