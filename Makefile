@@ -94,10 +94,10 @@ chaos: $(FULL) ## the same for an hour, with partitions and full disks (root); w
 	$(BIN)/python -m tests.chaos
 
 fuzz: $(FULL) ## made-up requests to a coordinator, for ten minutes
-	$(BIN)/python -m tests.comm.rest.hostile.fuzz
+	$(BIN)/python -m tests.comm.rest.hostile.test_fuzz
 
 fuzz-seed: $(FULL) ## malformed messages to the sockets of central inference, for five minutes; writes docs/reports/seed_fuzz.json
-	$(BIN)/python -m tests.comm.zmq.hostile.fuzz
+	$(BIN)/python -m tests.comm.zmq.hostile.test_fuzz
 
 simulate: $(FULL) ## a million simulated operations with faults of all kinds, by seeds; about a quarter of an hour
 	$(BIN)/python -m tests.simulation --operations 1000000

@@ -182,7 +182,7 @@ def _report(path: Path, root: Path) -> Recording:
         return Recording(name, (*_in_package(parts), "benchmarks/first_hour"), command)
     if path.stem == "seed_fuzz":
         own = ("tests/comm/zmq/hostile",)
-        return Recording(name, (*_in_package(("comm/zmq",)), *own), "python -m tests.comm.zmq.hostile.fuzz")
+        return Recording(name, (*_in_package(("comm/zmq",)), *own), "python -m tests.comm.zmq.hostile.test_fuzz")
     if path.stem in _RAY_REPORTS:
         own = _RAY_REPORTS[path.stem]
         parts = (*_RAY, *_SERIAL_FILES)

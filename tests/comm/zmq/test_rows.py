@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import pytest
 
 from ding_like.comm.channels import Segment, Version
 from ding_like.comm.keys import SeedKeys, load_seed_keys, make_seed_keys
-from ding_like.comm.zmq.rows import PROTOCOL, DataLink, RowServer, ZmqRowSink
-from ding_like.comm.zmq.sockets import Socket, encode, open_socket, tcp_endpoint
+from ding_like.comm.zmq import rows as zmq_rows
+from ding_like.comm.zmq.rows import PROTOCOL, DataLink, RowServer, ZmqRowSink, join_as_host
+from ding_like.comm.zmq.sockets import Socket, encode, open_socket, reached_by, tcp_endpoint
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError, SchemaError
 from tests.comm.zmq.faulty_relay import FaultyRelay
@@ -88,7 +90,22 @@ def put_and_settle(sink: ZmqRowSink, found: Segment) -> None:
     assert sink.settle(SOON_S)
 
 
-def joined(server: RowServer, sink: ZmqRowSink) -> ZmqRowSink:
+@pytest.fixture
+def pair(serve: Any, connect: Any) -> Callable[..., tuple[RowServer, ZmqRowSink]]:
+    """Return what makes a server, and a source that has joined it and received the first of so many orders."""
+
+    def make(*, orders: int = 0, run_id: int = 1, **settings: Any) -> tuple[RowServer, ZmqRowSink]:
+        server = serve(**settings)
+        sink = joined(connect(server.endpoint, run_id=run_id))
+        for _ in range(orders):
+            give(server)
+        assert not orders or sink.order(timeout_s=SOON_S).rows == ROWS
+        return server, sink
+
+    return make
+
+
+def joined(sink: ZmqRowSink) -> ZmqRowSink:
     sink.join()
     return sink
 
@@ -96,12 +113,16 @@ def joined(server: RowServer, sink: ZmqRowSink) -> ZmqRowSink:
 # --- joining
 
 
-def test_a_source_that_joins_receives_the_welcome(serve: Any, connect: Any) -> None:
+def test_sources_that_join_receive_the_welcome_and_send_their_numbers(serve: Any, connect: Any, stack: Any) -> None:
     server = serve(welcome={"clients": "ipc:///somewhere"})
+    link = stack.enter_context(closing(DataLink(server.endpoint, name="server1", run_id=1)))
 
-    assert connect(server.endpoint).join() == {"clients": "ipc:///somewhere"}
+    assert connect(server.endpoint).join() == link.join() == {"clients": "ipc:///somewhere"}
+    link.send_stats({"mean_batch": 3.5})
+
     state = server.sources()["actor1"]
     assert (state.role, state.run_id, state.connected, state.orders) == ("actor", 1, True, {})
+    assert until(lambda: server.sources()["server1"].stats) == {"mean_batch": 3.5}
 
 
 def test_a_driver_that_does_not_answer_is_an_error_at_the_source(connect: Any, tmp_path: Path) -> None:
@@ -111,7 +132,7 @@ def test_a_driver_that_does_not_answer_is_an_error_at_the_source(connect: Any, t
 
 def test_a_second_process_needs_a_later_run_id(serve: Any, connect: Any) -> None:
     server = serve()
-    joined(server, connect(server.endpoint, run_id=7))
+    joined(connect(server.endpoint, run_id=7))
 
     for run_id in (7, 6):
         with pytest.raises(CommError, match="run 7 of actor1 has joined already; start it with a later run id"):
@@ -128,20 +149,8 @@ def test_a_program_of_another_protocol_is_refused_with_the_reason(serve: Any, ra
     assert b"install the ding-like" in bytes(answer[0]) and server.sources() == {}
 
 
-def test_a_server_joins_and_sends_its_numbers(serve: Any, stack: ExitStack) -> None:
-    server = serve(welcome={"weights": "there"})
-    link = DataLink(server.endpoint, name="server1", run_id=1)
-    stack.callback(link.close)
-
-    assert link.join() == {"weights": "there"}
-    link.send_stats({"mean_batch": 3.5})
-
-    assert until(lambda: server.sources()["server1"].stats) == {"mean_batch": 3.5}
-
-
-def test_a_reported_failure_ends_the_wait_for_rows(serve: Any, connect: Any) -> None:
-    server = serve()
-    sink = joined(server, connect(server.endpoint, run_id=3))
+def test_a_reported_failure_ends_the_wait_for_rows(pair: Any) -> None:
+    server, sink = pair(run_id=3)
     telling = threading.Timer(MOMENT_S, lambda: sink.send_error("EnvError: it broke"))
     telling.start()
 
@@ -160,41 +169,36 @@ def keys(tmp_path: Path) -> dict[str, SeedKeys]:
     return dict(zip(("own", "one", "two"), map(load_seed_keys, files), strict=True))
 
 
-def test_a_source_of_this_machine_cannot_be_replaced_by_another_machine(serve: Any, connect: Any, keys: Any) -> None:
+def test_a_source_comes_back_by_the_key_of_its_machine_only(serve: Any, connect: Any, keys: Any) -> None:
     server = serve(endpoint=tcp_endpoint("127.0.0.1"), keys=keys["own"], own_names=["actor1"])
+    tries = [
+        ("actor1", 2**52, "one", False),  # nor may it come first
+        ("actor1", 1, "own", True),
+        ("actor1", 2**52, "one", False),
+        ("actor101", 1, "one", True),
+        ("actor101", 2, "two", False),
+        ("actor101", 2, "one", True),
+    ]
+    for name, run_id, key, is_taken in tries:
+        with nullcontext() if is_taken else pytest.raises(CommError, match=f"{name} is of another machine"):
+            connect(server.endpoint, name=name, run_id=run_id, keys=keys[key]).join()
 
-    with pytest.raises(CommError, match="actor1 is of another machine"):  # nor may it come first
-        connect(server.endpoint, run_id=2**52, keys=keys["one"]).join()
-    connect(server.endpoint, run_id=1, keys=keys["own"]).join()
-    with pytest.raises(CommError, match="actor1 is of another machine"):
-        connect(server.endpoint, run_id=2**52, keys=keys["one"]).join()
-
-    assert server.sources()["actor1"].run_id == 1
-
-
-def test_a_source_of_a_machine_comes_back_by_its_key_only(serve: Any, connect: Any, keys: Any) -> None:
-    server = serve(endpoint=tcp_endpoint("127.0.0.1"), keys=keys["own"])
-    connect(server.endpoint, name="actor101", keys=keys["one"]).join()
-
-    with pytest.raises(CommError, match="actor101 is of another machine"):
-        connect(server.endpoint, name="actor101", run_id=2, keys=keys["two"]).join()
-    connect(server.endpoint, name="actor101", run_id=2, keys=keys["one"]).join()
-
-    assert server.sources()["actor101"].run_id == 2
+    assert {name: state.run_id for name, state in server.sources().items()} == {"actor1": 1, "actor101": 2}
 
 
 # --- orders and rows
 
 
-def test_a_segment_comes_as_it_was_put(serve: Any, connect: Any) -> None:
-    server = serve()
-    sink = joined(server, connect(server.endpoint))
-    number = give(server)
-    sink.order(timeout_s=SOON_S)
+def test_an_order_and_its_segment_come_as_they_were_given(pair: Any) -> None:
+    server, sink = pair()
+    number = give(server, env_step=77, newest=Version(2, 9), extra={"eps": 0.25})
+
+    order = sink.order(timeout_s=SOON_S)
+    assert order == (False, ROWS, 77, Version(2, 9)) and sink.extra == {"eps": 0.25}
+    assert sink.order(timeout_s=MOMENT_S) == order  # until it is done
     sink.put(segment(5))
 
-    (arrived,) = server.take(SOON_S)
-    sent = segment(5)
+    (arrived,), sent = server.take(SOON_S), segment(5)
     assert (arrived.source, (arrived.run_id, arrived.number), arrived.asked) == ("actor1", number, ROWS)
     assert arrived.segment.version == sent.version and arrived.segment.env_steps == 2 * ROWS
     assert arrived.segment.stats == {"return": 1.5}
@@ -205,20 +209,8 @@ def test_a_segment_comes_as_it_was_put(serve: Any, connect: Any) -> None:
     np.testing.assert_array_equal(arrived.segment.observed["0.ObsNorm/mean"], np.full(3, 5))
 
 
-def test_an_order_arrives_as_it_was_given(serve: Any, connect: Any) -> None:
-    server = serve()
-    sink = joined(server, connect(server.endpoint))
-    give(server, env_step=77, newest=Version(2, 9), extra={"eps": 0.25})
-
-    order = sink.order(timeout_s=SOON_S)
-
-    assert order == (False, ROWS, 77, Version(2, 9)) and sink.extra == {"eps": 0.25}
-    assert sink.order(timeout_s=MOMENT_S) == order  # until it is done
-
-
-def test_a_driver_that_stores_nothing_lets_actors_wait(serve: Any, connect: Any) -> None:
-    server = serve(credit=2)
-    sink = joined(server, connect(server.endpoint))
+def test_a_driver_that_stores_nothing_lets_actors_wait(pair: Any) -> None:
+    server, sink = pair(credit=2)
     assert give(server) and give(server) and give(server) is None
     for number in range(2):
         assert sink.order(timeout_s=SOON_S).rows == ROWS
@@ -232,9 +224,8 @@ def test_a_driver_that_stores_nothing_lets_actors_wait(serve: Any, connect: Any)
     assert sink.order(timeout_s=SOON_S).rows == ROWS
 
 
-def test_statistics_come_once_to_each_run_of_a_source(serve: Any, connect: Any) -> None:
-    server = serve(credit=3)
-    sink = joined(server, connect(server.endpoint))
+def test_statistics_come_once_to_each_run_of_a_source(connect: Any, pair: Any) -> None:
+    server, sink = pair(credit=3)
     mean = np.arange(3.0)
     server.use_statistics({"0.ObsNorm/mean": mean})
     mean[:] = -1
@@ -248,41 +239,28 @@ def test_statistics_come_once_to_each_run_of_a_source(serve: Any, connect: Any) 
 
     assert first is not None and first["0.ObsNorm/mean"].tolist() == [0, 1, 2]
     assert sink.take_statistics() is None
-    again = joined(server, connect(server.endpoint, run_id=2))
+    again = joined(connect(server.endpoint, run_id=2))
     give(server)
     again.order(timeout_s=SOON_S)
     assert again.take_statistics() is not None, "it was started again"
 
 
-def test_all_sources_receive_stop_also_those_that_join_later(serve: Any, connect: Any) -> None:
-    server = serve()
-    first = joined(server, connect(server.endpoint))
+def test_all_sources_receive_stop_also_those_that_join_later(connect: Any, pair: Any) -> None:
+    server, first = pair()
     server.stop_all()
 
-    for sink in (first, joined(server, connect(server.endpoint, name="actor2"))):
+    for sink in (first, joined(connect(server.endpoint, name="actor2"))):
         assert sink.order(timeout_s=SOON_S) == (True, 0, 0, None)
     assert give(server) is None
-
-
-def test_rows_that_do_not_stack_are_refused_at_the_actor(serve: Any, connect: Any) -> None:
-    server = serve()
-    sink = joined(server, connect(server.endpoint))
-    give(server)
-    sink.order(timeout_s=SOON_S)
-
-    with pytest.raises(ConfigError, match="do not stack"):
-        sink.put(Segment([{"obs": 1}], Version(0, 0), 1))
 
 
 # --- what is refused
 
 
-def test_rows_of_another_schema_are_refused_whole_with_the_reason(serve: Any, connect: Any) -> None:
-    server = serve(credit=4)
-    sink = joined(server, connect(server.endpoint))
-    for _ in range(3):
-        give(server)
-    sink.order(timeout_s=SOON_S)
+def test_rows_of_another_schema_are_refused_whole_with_the_reason(pair: Any) -> None:
+    server, sink = pair(orders=3, credit=4)
+    with pytest.raises(ConfigError, match="do not stack"):
+        sink.put(Segment([{"obs": 1}], Version(0, 0), 1))
     sink.put(segment(0))
 
     with pytest.raises(CommError, match="refuses segment 2 of actor1: .*column 'more' is not stored"):
@@ -294,15 +272,12 @@ def test_rows_of_another_schema_are_refused_whole_with_the_reason(serve: Any, co
     assert "segment 2 of it was refused" in server.errors()[0][1]
 
 
-def test_what_a_check_of_the_driver_raises_is_the_reason(serve: Any, connect: Any) -> None:
+def test_what_a_check_of_the_driver_raises_is_the_reason(pair: Any) -> None:
     def check(found: Segment) -> None:
         if len(found.batch) != ROWS:
             raise SchemaError("too many")
 
-    server = serve(check=check)
-    sink = joined(server, connect(server.endpoint))
-    give(server)
-    sink.order(timeout_s=SOON_S)
+    server, sink = pair(orders=1, check=check)
 
     with pytest.raises(CommError, match="refuses segment 1 of actor1: too many"):
         put_and_settle(sink, segment(0, rows=ROWS + 1))
@@ -315,7 +290,7 @@ def test_a_source_of_bad_segments_is_counted_and_cut_off_and_others_go_on(serve:
             raise SchemaError("too good")
 
     server = serve(credit=4, check=check)
-    good, bad = (joined(server, connect(server.endpoint, name=name)) for name in ("actor1", "actor2"))
+    good, bad = (joined(connect(server.endpoint, name=name)) for name in ("actor1", "actor2"))
     for _ in range(4):
         give(server, "actor2")
     bad.order(timeout_s=SOON_S)
@@ -381,30 +356,30 @@ def test_messages_that_are_none_are_dropped_and_counted(serve: Any, connect: Any
         socket.send(frames)
         wait_until(lambda number=number: server.counts["garbled"] == number, f"{frames} to be counted")
 
-    joined(server, connect(server.endpoint))
+    joined(connect(server.endpoint))
     assert list(server.sources()) == ["actor1"]
 
 
 # --- sources and drivers that are started again
 
 
-def test_a_source_that_came_back_takes_the_place_of_its_earlier_run(serve: Any, connect: Any) -> None:
-    server = serve(credit=2)
-    old = joined(server, connect(server.endpoint, run_id=1))
-    give(server)
-    give(server)
-    old.order(timeout_s=SOON_S)
+def test_a_source_that_came_back_takes_the_place_of_its_earlier_run(pair: Any, connect: Any) -> None:
+    server, old = pair(orders=2, credit=2)
     old.put(segment(0))
     until(lambda: server.queue_depth == 1)
 
-    new = joined(server, connect(server.endpoint, run_id=2))
+    new = joined(connect(server.endpoint, run_id=2))
 
-    # What the old one has handed over counts, its orders are gone; all of its credit is the new one's.
+    # What the old one has handed over counts, and no more of it; its orders are gone; all credit is the new one's.
     state = server.sources()["actor1"]
     assert (state.run_id, state.orders) == (2, {}) and server.queue_depth == 0
-    assert rows_of(server.take(0.0)) == rows_of_segment(0)
-    give(server)
-    give(server)
+    (arrived,) = server.take(0.0)
+    assert rows_of([arrived]) == rows_of_segment(0)
+    with pytest.raises(CommError, match="run 2 of actor1 has taken its place"):
+        put_and_settle(old, segment(1))
+    assert server.take(MOMENT_S) == [] and server.queue_depth == 0
+    server.acknowledge(arrived)  # late
+    assert give(server) and give(server) and give(server) is None
     new.order(timeout_s=SOON_S)
     new.put(segment(9))
     assert rows_of(server.take(SOON_S)) == rows_of_segment(9)
@@ -414,38 +389,8 @@ def rows_of_segment(number: int) -> list[int]:
     return list(range(number * ROWS, (number + 1) * ROWS))
 
 
-def test_nothing_of_an_earlier_run_comes_after_that_of_a_later_one(serve: Any, connect: Any) -> None:
-    server = serve()
-    old = joined(server, connect(server.endpoint, run_id=1))
-    give(server)
-    old.order(timeout_s=SOON_S)
-    joined(server, connect(server.endpoint, run_id=2))
-
-    with pytest.raises(CommError, match="run 2 of actor1 has taken its place"):
-        put_and_settle(old, segment(0))
-    assert server.take(MOMENT_S) == [] and server.queue_depth == 0
-
-
-def test_rows_that_were_taken_of_an_earlier_run_may_be_acknowledged_late(serve: Any, connect: Any) -> None:
-    server = serve(credit=1)
-    old = joined(server, connect(server.endpoint, run_id=1))
-    give(server)
-    old.order(timeout_s=SOON_S)
-    old.put(segment(0))
-    (arrived,) = server.take(SOON_S)
-    new = joined(server, connect(server.endpoint, run_id=2))
-
-    server.acknowledge(arrived)
-
-    give(server)
-    assert new.order(timeout_s=SOON_S).rows == ROWS and server.queue_depth == 0
-
-
-def test_a_restarted_driver_gets_hello_and_new_rows_only(serve: Any, connect: Any) -> None:
-    first = serve()
-    sink = joined(first, connect(first.endpoint))
-    give(first)
-    sink.order(timeout_s=SOON_S)
+def test_a_restarted_driver_gets_hello_and_new_rows_only(serve: Any, pair: Any) -> None:
+    first, sink = pair(orders=1)
     put_and_settle(sink, segment(0))
     give(first)
     sink.order(timeout_s=SOON_S)
@@ -462,11 +407,8 @@ def test_a_restarted_driver_gets_hello_and_new_rows_only(serve: Any, connect: An
     assert rows_of(second.take(SOON_S)) == rows_of_segment(1)
 
 
-def test_rows_that_a_driver_of_before_ordered_are_dropped(serve: Any, connect: Any) -> None:
-    first = serve()
-    sink = joined(first, connect(first.endpoint))
-    give(first)
-    sink.order(timeout_s=SOON_S)
+def test_rows_that_a_driver_of_before_ordered_are_dropped(serve: Any, pair: Any) -> None:
+    first, sink = pair(orders=1)
     first.close()
     second = serve()
     until(lambda: sink.send_stats({}) or sink.stopped or second.sources())
@@ -540,3 +482,72 @@ def test_no_row_is_lost_doubled_or_out_of_order_where_messages_are(
         assert [row for source, row in storm.stored if source == name] == [ROWS * number for number in range(40)]
     assert storm.unacknowledged == 0 and server.counts["segments"] == 120 == server.counts["acknowledged"]
     assert all(relay.counts[fault] >= 5 for fault in faults)
+
+
+# --- machines that join
+
+
+@pytest.fixture
+def join(stack: ExitStack) -> Callable[[RowServer], DataLink]:
+    def make(rows: RowServer) -> DataLink:
+        return stack.enter_context(closing(join_as_host(rows.endpoint, keys=None, patience_s=SOON_S)))
+
+    return make
+
+
+def test_machines_have_different_numbers_as_long_as_there_are_some(
+    serve: Any, join: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = iter([6, 6, 6, 7])
+    monkeypatch.setattr(secrets, "randbelow", lambda _: next(drawn, 6))
+    rows = serve()
+
+    assert [join(rows).number for _ in range(2)] == [7, 8]
+    assert [state.role for state in rows.sources().values()] == ["host", "host"]
+    with pytest.raises(CommError, match="host7 .* cannot join: host7 has joined already"):
+        join(rows)
+
+
+def test_the_number_of_a_machine_that_is_gone_is_given_again(
+    serve: Any, join: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secrets, "randbelow", lambda _: 6)
+    monkeypatch.setattr(zmq_rows, "_HOST_S", 0.0)
+    rows = serve()
+    first = join(rows)
+    first.close()
+    later_s = time.time() + 10.0
+    monkeypatch.setattr(time, "time", lambda: later_s)
+    second = join(rows)
+    assert second.number == first.number and second.run_id > first.run_id
+
+
+def test_endpoints_of_every_address_are_those_of_the_driver(serve: Any, join: Any) -> None:
+    rows = serve(endpoint=tcp_endpoint("127.0.0.1"), welcome={"clients": "tcp://0.0.0.0:17"})
+    link = join(rows)
+    assert link.welcome == {"clients": "tcp://127.0.0.1:17"}
+
+
+def test_a_link_ends_its_wait_at_the_end_of_the_run_and_at_a_call_to_wake(serve: Any, join: Any) -> None:
+    rows = serve()
+    link = join(rows)
+    called = threading.Event()
+    timer = threading.Timer(0.05, lambda: (called.set(), link.wake()))
+    timer.start()
+    assert link.wait_until(called.is_set, timeout_s=60.0)
+    assert not link.wait_until(lambda: link.is_stopped, timeout_s=0.05)
+    rows.stop_all()
+    assert link.wait_until(lambda: link.is_stopped, timeout_s=60.0)
+    timer.join()
+    link.close()
+
+
+def test_an_endpoint_of_every_address_is_reached_by_the_one_that_is_known() -> None:
+    for endpoint, other, found in (
+        ("tcp://0.0.0.0:1", "tcp://10.0.0.1:2", "tcp://10.0.0.1:1"),
+        ("tcp://*:1", "tcp://host:2", "tcp://host:1"),
+        ("tcp://[::]:1", "tcp://[fe80::1]:2", "tcp://[fe80::1]:1"),
+        ("tcp://10.0.0.2:1", "tcp://10.0.0.1:2", "tcp://10.0.0.2:1"),
+        ("ipc:///x/y", "tcp://10.0.0.1:2", "ipc:///x/y"),
+    ):
+        assert reached_by(endpoint, other) == found

@@ -44,7 +44,7 @@ class Stage:
         self.core: Any = make_core(folder)
         self.service = LockedService(self.core)
         self.learner, self.learn, self.collector, self.collect = begin(_Registrar(self.service))
-        self.data, self.weights = folder / "data", folder / "policy"
+        self.folder, self.data, self.weights = folder, folder / "data", folder / "policy"
         self.data.mkdir()
         self.keys = make_keys(folder / "keys.json")
         self.server = CoordinatorServer(self.service, self.keys, segments=self.data, weights=self.weights, threads=8)
@@ -64,7 +64,7 @@ class Stage:
         """Return all that a request might change, but for the journal of what was answered, which is to grow."""
         saved = self.core._store.dump()
         saved["items"].pop("answer", None)
-        files = sorted(str(path) for folder in (self.data, self.weights) for path in folder.rglob("*"))
+        files = sorted(str(path) for path in self.folder.rglob("*"))
         return json.dumps([self.core.status(), saved, files], sort_keys=True, default=str)
 
     def send(self, raw: bytes, *, close: bool = True) -> int:

@@ -275,6 +275,7 @@ def test_ids_that_are_more_than_ids(stage: Stage) -> None:
         ("GET", "/v1/weights/{}/1-1", b"", {}, (400, 404)),
         ("GET", "/v1/weights/policy/{}", b"", {}, (400, 404)),
         ("PUT", "/v1/segments/{}", b"x", octets, range(400, 600)),
+        ("PUT", "/v1/weights/policy/{}", b"x", {**octets, "role": "learner"}, (400, 401, 404)),
     ]
     cases = [(method, path.format(name), *more) for name in IDS for method, path, *more in asked]
     check(stage, cases, lambda method, path, body, more: stage.ask(method, path, body, **more))
