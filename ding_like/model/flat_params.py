@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
 
@@ -19,20 +18,20 @@ class FlatParams:
     Behind the gradient lies one number more, `loss`: what fills the gradient fills it too, so that a step which must
     not be applied, as its loss is not finite, is known wherever the gradient goes. `grad_and_loss` [P + 1] is both.
 
-    `source` is a module, or (name, parameter) pairs for a choice of its parameters; several modules go in as one
-    `nn.ModuleDict`. A shared parameter has one place in the vector, a frozen one has too and its gradient stays 0, and
-    buffers stay outside. A parameter belongs to one FlatParams: building a second over it takes it away from the first.
+    `source` is a module; several go in as one `nn.ModuleDict`. A shared parameter has one place in the vector, a frozen
+    one has too and its gradient stays 0, and buffers stay outside. A parameter belongs to one FlatParams: building a
+    second over it takes it away from the first.
 
     In-place changes (optimizer steps, `load_state_dict`, `init_orthogonal`) keep the views. `module.to(...)` and
     `load_state_dict(assign=True)` break them; the next `follow`, which `zero_grad` and every optimizer step call,
     restores them. A new dtype or device needs `rebuild`. The layers themselves must stay the same. A deep copy of this
     object, or of what holds it, has vectors of its own; a deep copy of the module alone needs a FlatParams of its own.
 
-    Raises SchemaError if there are no parameters, a name comes twice, or dtypes or devices are mixed.
+    Raises SchemaError if there are no parameters, or dtypes or devices are mixed.
     """
 
-    def __init__(self, source: nn.Module | Iterable[tuple[str, nn.Parameter]]) -> None:
-        self._source = source if isinstance(source, nn.Module) else list(source)
+    def __init__(self, source: nn.Module) -> None:
+        self._source = source
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -40,7 +39,7 @@ class FlatParams:
 
         After a move to another device the optimizer's state has to be moved too.
         """
-        params = _unique_params(self._source)
+        params = dict(self._source.named_parameters())  # a shared one under the first of its names
         dtype, device = _common_kind(params)
         size = sum(param.numel() for param in params.values())
         self.data_vector = torch.empty(size, dtype=dtype, device=device)
@@ -57,7 +56,7 @@ class FlatParams:
         """
         if [owner[name].data_ptr() for owner, name in self._slots] == self._addresses:  # type: ignore[union-attr]
             return
-        params = _unique_params(self._source)
+        params = dict(self._source.named_parameters())
         new, old = _common_kind(params), (self.data_vector.dtype, self.data_vector.device)
         shapes = {name: view.shape for name, view in self._views.items()}
         if new != old or {name: param.shape for name, param in params.items()} != shapes:
@@ -143,26 +142,8 @@ class FlatParams:
             )
 
 
-def _unique_params(source: nn.Module | list[tuple[str, nn.Parameter]]) -> dict[str, nn.Parameter]:
-    """Return each parameter once, under the first of its names."""
-    found: dict[str, nn.Parameter] = {}
-    seen: set[int] = set()
-    for name, param in source.named_parameters() if isinstance(source, nn.Module) else source:
-        if id(param) in seen:
-            continue
-        if name in found:
-            raise SchemaError(f"two parameters are called '{name}'; put the modules into one nn.ModuleDict")
-        seen.add(id(param))
-        found[name] = param
-    return found
-
-
-def parameter_slots(
-    source: nn.Module | list[tuple[str, nn.Parameter]],
-) -> list[tuple[dict[str, nn.Parameter | None], str]]:
+def parameter_slots(source: nn.Module) -> list[tuple[dict[str, nn.Parameter | None], str]]:
     """Return the dict that holds each parameter, and its key there."""
-    if not isinstance(source, nn.Module):
-        return [({name: param}, name) for name, param in source]
     return [
         (layer._parameters, name)
         for layer in source.modules()

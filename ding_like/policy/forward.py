@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.reduction import ForkingPickler
@@ -316,7 +317,7 @@ class LaneState:
         self._columns = {name: np.array(state[name]) for name in self._initial}
 
 
-class ForwardActor:
+class ForwardActor(LaneState):
     """Actor that splits the mask from the observation, runs a network and chooses among its outputs.
 
     Recurrent state, where the network has any, is kept by lane and reset with every episode. The rows of such an actor
@@ -328,8 +329,7 @@ class ForwardActor:
         self.forward = forward  # may be replaced by one that computes the same elsewhere: `policy/forward.py`
         self.choose = choose  # among the network's outputs
         self._noise_size = noise_size
-        self._remembers = bool(forward.initial_state)
-        self._state = LaneState(forward.initial_state)
+        super().__init__(forward.initial_state)
 
     def act(
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
@@ -343,24 +343,13 @@ class ForwardActor:
         given: Mapping[str, Array] = _NO_STATE
         if self._noise_size:
             given = {"noise": factorised_noise(len(lanes), self._noise_size, rng=rng)}
-        if not self._remembers:
+        if not self._columns:
             return self.choose(self.forward(obs, given)[0], mask, rng, setting)
-        state = self._state.take(lanes, is_first)
+        state = self.take(lanes, is_first)
         output, after = self.forward(obs, {**given, **state})
-        self._state.put(lanes, after)
+        self.put(lanes, after)
         chosen = self.choose(output, mask, rng, setting)
         return {**chosen, **{f"state/{name}": column for name, column in state.items()}}
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget the recurrent state of these lanes, or of all."""
-        self._state.reset(lanes)
-
-    def state_dict(self) -> State:
-        return self._state.state_dict()
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
-        self._state.load_state_dict(state)
 
 
 _ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode
@@ -419,10 +408,8 @@ class ActorPart:
         actor.forward = RemoteForward(None, actor.forward.initial_state)
         attributes = {}
         for name in _ATTRIBUTES:
-            try:
+            with suppress(NotImplementedError):  # it has none
                 attributes[name] = policy.get_attribute(name)
-            except NotImplementedError:  # it has none
-                continue
         return cls(actor, policy.row_maker() if "row_maker" in vars(first) else policy, attributes)
 
     def is_plain(self) -> bool:

@@ -153,11 +153,10 @@ class OnPolicyActorCritic(Policy):
                 cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
             ):
                 one_time_warning(f"policy.{path} {message}.")
-        low, high = (_bound(side, shape) for side in (cfg.action_low, cfg.action_high))
-        squash = cfg.action_bound == "tanh"
+        bounds: dict[str, Any] = dict(low=cfg.action_low, high=cfg.action_high, squash=cfg.action_bound == "tanh")
         if cfg.action_space == "hybrid":
-            return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), low=low, high=high, squash=squash)
-        return build_family(cfg.action_space or "discrete", shape, low=low, high=high, squash=squash)
+            return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), **bounds)
+        return build_family(cfg.action_space or "discrete", shape, **bounds)
 
     def _model_sizes(self) -> dict[str, int]:
         shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"
@@ -339,12 +338,3 @@ class OnPolicyActorCritic(Policy):
 
     def _saved(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer}
-
-
-def _bound(side: Any, shape: Any) -> Array | None:
-    """Return one side's bounds of continuous actions, of which the config gives one number or one for each."""
-    if side is None:
-        return None
-    given = np.array(side, np.float32)
-    size = shape.get("action_args_shape") if isinstance(shape, Mapping) else shape
-    return given if given.ndim or not isinstance(size, int) else np.full(size, given)

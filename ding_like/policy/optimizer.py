@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from easydict import EasyDict
@@ -17,64 +17,50 @@ from ding_like.types import Config
 Moments: TypeAlias = tuple[Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Adam:
-    """Steps by first and second moments (Kingma & Ba 2015, algorithm 1).
+class UpdateRule(NamedTuple):
+    """How a gradient becomes a step.
+
+    `step(vector, grad, moments, num_steps, bad, learning_rate)` changes `vector` [P] and its `moments` by `grad` [P];
+    if `bad` is 1.0, nothing. `num_steps`, a 0-dim tensor, counts this step already, unless it is bad.
+    """
+
+    kind: str  # whose moments they are: a checkpoint of another one is not read
+    step: Callable[[Tensor, Tensor, Moments, Tensor, Tensor, float], None]
+
+
+# Any: of each setting its own.
+def _adam(
+    vector: Tensor, grad: Tensor, moments: Moments, num_steps: Tensor, bad: Tensor, lr: float, **rule: Any
+) -> None:
+    """Step by first and second moments (Kingma & Ba 2015, algorithm 1).
 
     `weight_decay` is added to the gradient, or, `decoupled`, taken off the weights (AdamW, Loshchilov & Hutter 2019).
     """
-
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    decoupled: bool = False
-    kind: str = "adam"
-
-    def step(
-        self, vector: Tensor, grad: Tensor, moments: Moments, *, num_steps: Tensor, bad: Tensor, learning_rate: float
-    ) -> None:
-        """Change `vector` [P] and its `moments` by `grad` [P]; if `bad` is 1.0, nothing.
-
-        `num_steps`, a 0-dim tensor, counts this step already, unless it is bad.
-        """
-        mean, square = moments
-        # The kernel itself: an optimizer object, or torch's function around it, takes as long again for one vector.
-        # `found_inf` = 1 makes it leave parameters and moments as they are; the step count is the caller's.
-        kernel = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
-        rule = dict(beta1=self.betas[0], beta2=self.betas[1], eps=self.eps, weight_decay=self.weight_decay)
-        settings: dict[str, Any] = dict(rule, lr=learning_rate, amsgrad=False, maximize=False)  # of each its own
-        kernel([vector], [grad], [mean], [square], [], [num_steps], found_inf=bad, **settings)
+    mean, square = moments
+    # The kernel itself: an optimizer object, or torch's function around it, takes as long again for one vector.
+    # `found_inf` = 1 makes it leave parameters and moments as they are; the step count is the caller's.
+    kernel = torch._fused_adamw_ if rule.pop("decoupled") else torch._fused_adam_
+    rule.update(lr=lr, amsgrad=False, maximize=False)
+    kernel([vector], [grad], [mean], [square], [], [num_steps], found_inf=bad, **rule)
 
 
-@dataclass(frozen=True)
-class RMSprop:
-    """Steps by the running mean square of the gradient, with `alpha` as its decay (Tieleman & Hinton 2012).
+def _rmsprop(
+    vector: Tensor, grad: Tensor, moments: Moments, num_steps: Tensor, bad: Tensor, lr: float, **rule: float
+) -> None:
+    """Step by the running mean square of the gradient, with `alpha` as its decay (Tieleman & Hinton 2012).
 
     `weight_decay` is added to the gradient; `momentum` sums steps up.
     """
+    speed, square = moments
+    if rule["weight_decay"]:
+        grad = grad.add(vector, alpha=rule["weight_decay"])
+    new_square = (square * rule["alpha"]).addcmul_(grad, grad, value=1.0 - rule["alpha"])
+    new_speed = (speed * rule["momentum"]).addcdiv_(grad, new_square.sqrt().add_(rule["eps"]))
+    is_bad = bad.bool()
+    vector.sub_(torch.where(is_bad, 0.0, new_speed), alpha=lr)
+    torch.where(is_bad, square, new_square, out=square)
+    torch.where(is_bad, speed, new_speed, out=speed)
 
-    alpha: float = 0.99
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    momentum: float = 0.0
-    kind: str = "rmsprop"
-
-    def step(
-        self, vector: Tensor, grad: Tensor, moments: Moments, *, num_steps: Tensor, bad: Tensor, learning_rate: float
-    ) -> None:
-        """Do what `Adam.step` does."""
-        speed, square = moments
-        if self.weight_decay:
-            grad = grad.add(vector, alpha=self.weight_decay)
-        new_square = (square * self.alpha).addcmul_(grad, grad, value=1.0 - self.alpha)
-        new_speed = (speed * self.momentum).addcdiv_(grad, new_square.sqrt().add_(self.eps))
-        is_bad = bad.bool()
-        vector.sub_(torch.where(is_bad, 0.0, new_speed), alpha=learning_rate)
-        torch.where(is_bad, square, new_square, out=square)
-        torch.where(is_bad, speed, new_speed, out=speed)
-
-
-UpdateRule: TypeAlias = Adam | RMSprop  # `kind` is whose moments they are: a checkpoint of another one is not read
 
 # Defaults of `learn.optimizer`, and which type reads which key beside `eps` and `weight_decay`.
 OPTIMIZER_CONFIG: dict[str, Any] = dict(
@@ -122,9 +108,11 @@ def build_rule(section: Config | None, *, adam_eps: float | None = None) -> Upda
         eps = 1e-8 if adam_eps is None or kind == "rmsprop" else adam_eps
     if decay is None:
         decay = 0.01 if kind == "adamw" else 0.0
+    rule: dict[str, Any] = dict(eps=eps, weight_decay=decay)  # of each setting its own
     if kind == "rmsprop":
-        return RMSprop(cfg["alpha"], eps, decay, cfg["momentum"])
-    return Adam((cfg["betas"][0], cfg["betas"][1]), eps, decay, decoupled=kind == "adamw")
+        return UpdateRule("rmsprop", partial(_rmsprop, alpha=cfg["alpha"], momentum=cfg["momentum"], **rule))
+    beta1, beta2 = cfg["betas"]
+    return UpdateRule("adam", partial(_adam, beta1=beta1, beta2=beta2, decoupled=kind == "adamw", **rule))
 
 
 def _as_plain(value: Any) -> Any:
@@ -144,26 +132,23 @@ class FlatOptimizer:
         *,
         learning_rate: float,
         grad_clip_norm: float | None = None,
-        adam_eps: float = 1e-8,
         max_nonfinite_steps: int = 5,
         rule: UpdateRule | None = None,
     ) -> None:
-        """Step `params` by `rule`, or by Adam with `adam_eps`.
+        """Step `params` by `rule`, or by Adam.
 
         `check` gives up after `max_nonfinite_steps` in a row that were not finite.
         """
         self.params = params  # what is optimized
         self._clip = grad_clip_norm
-        self._rule: UpdateRule = Adam(eps=adam_eps) if rule is None else rule
+        self._rule = build_rule(None) if rule is None else rule
         self._max_nonfinite_steps = max_nonfinite_steps
         self.learning_rate = learning_rate
         vector = params.data_vector
         # The rule's moments and Adam's step count, which the fused kernel keeps as a tensor.
         self._moments = torch.zeros_like(vector), torch.zeros_like(vector)
-        self._num_steps = torch.zeros((), device=vector.device)
-        self._nonfinite = torch.zeros((), device=vector.device)
-        self._in_a_row = torch.zeros((), device=vector.device)
-        self._most_in_a_row = torch.zeros((), device=vector.device)
+        counts = (torch.zeros((), device=vector.device) for _ in range(4))
+        self._num_steps, self._nonfinite, self._in_a_row, self._most_in_a_row = counts
 
     @classmethod
     def from_config(cls, params: FlatParams, learn: EasyDict, *, learning_rate: float | None = None) -> FlatOptimizer:
@@ -200,8 +185,7 @@ class FlatOptimizer:
             # 1e-6 keeps a gradient of zero from dividing; as in torch.nn.utils.clip_grad_norm_.
             grad.mul_((self._clip / (norm + 1e-6)).clamp_(max=1.0))
         self._num_steps += 1.0 - bad
-        now: dict[str, Any] = dict(num_steps=self._num_steps, bad=bad, learning_rate=self.learning_rate)
-        self._rule.step(self.params.data_vector, grad, self._moments, **now)
+        self._rule.step(self.params.data_vector, grad, self._moments, self._num_steps, bad, self.learning_rate)
         self._nonfinite += bad
         self._in_a_row.add_(1.0).mul_(bad)
         torch.maximum(self._most_in_a_row, self._in_a_row, out=self._most_in_a_row)

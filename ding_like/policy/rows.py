@@ -46,34 +46,25 @@ class NStepRows:
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (n-step rows, rows to keep per lane [E]) of a rollout."""
-        return nstep_rows(rollout, nstep=self.nstep, gamma=self.gamma)
+        columns = rollout.columns()
+        if self.nstep == 1:
+            return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
+        lanes = rollout.as_lanes()
+        done = (columns["terminated"] | columns["truncated"])[lanes.row]
+        window = nstep_return(columns["reward"][lanes.row], done, gamma=self.gamma, n=self.nstep, valid=lanes.valid)
+        time, lane = (window.complete & lanes.valid).nonzero()
+        first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
+        rows = {}
+        for name, column in columns.items():
+            is_of_end = name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
+            rows[name] = column.take(last if is_of_end else first, axis=0)
+        rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
+        return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
         waiting = np.where(ended, 0, np.minimum(length, self.nstep - 1))
         return int((length - waiting).sum())
-
-
-def nstep_rows(rollout: Rollout, *, nstep: int, gamma: float) -> tuple[TransitionBatch, Array]:
-    """Return (rows, rows to keep per lane [E]) of a rollout; windows that are not complete wait.
-
-    A row holds the discounted sum of its window's rewards, the window's last `next_obs`, `terminated` and
-    `truncated`, and `discount`, what multiplies the value of that `next_obs`.
-    """
-    columns = rollout.columns()
-    if nstep == 1:
-        return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
-    lanes = rollout.as_lanes()
-    done = (columns["terminated"] | columns["truncated"])[lanes.row]
-    window = nstep_return(columns["reward"][lanes.row], done, gamma=gamma, n=nstep, valid=lanes.valid)
-    time, lane = (window.complete & lanes.valid).nonzero()
-    first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
-    rows = {}
-    for name, column in columns.items():
-        is_of_end = name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
-        rows[name] = column.take(last if is_of_end else first, axis=0)
-    rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
-    return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
 
 
 # Of a row's first step alone; other columns are of every step.
@@ -118,10 +109,6 @@ class SequenceShape:
         if_ended = np.where(beyond <= 0, 1, 1 - (-beyond // self.num_steps))
         return np.where(ended, if_ended, if_open) * (length > 0)
 
-    def num_ready(self, length: Array, ended: Array) -> int:
-        """Return how many rows stretches of these lengths [S] make, some `ended` [S]: see `Policy.num_ready`."""
-        return int(self.num_windows(length, ended).sum())
-
 
 def windows_of(
     lane: Array, ended: Array, shape: SequenceShape, *, num_lanes: int, closes: bool = False
@@ -156,19 +143,29 @@ def windows_of(
     return windows, keep
 
 
-def sequence_rows(rollout: Rollout, shape: SequenceShape) -> tuple[TransitionBatch, Array]:
-    """Return (rows that are sequences, the steps to keep per lane [E]): what a policy's `segment` returns.
+@dataclass(frozen=True)
+class SequenceRows:
+    """Maker of rows that are sequences.
 
     Beside the steps' own columns, a row has `mask` bool [L], the steps to learn from, and `num_steps` int64, how many
     there are before it goes beyond its episode. What is beyond is zero.
     """
-    columns = rollout.columns()
-    windows, keep = windows_of(columns["lane"], episode_ends(columns), shape, num_lanes=rollout.num_lanes)
-    begins = windows.begins & (columns["step"][windows.row[:, 0]] == 0) if "step" in columns else windows.begins
-    batch = TransitionBatch(gather(columns, windows, burn_in=shape.burn_in, begins=begins))
-    # Where steps were dropped, a lane may have nothing but burn-in left of an episode.
-    learns = batch["mask"].any(axis=1)
-    return (batch if learns.all() else batch.take(np.flatnonzero(learns))), keep
+
+    shape: SequenceShape
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows that are sequences, the steps to keep per lane [E])."""
+        columns, shape = rollout.columns(), self.shape
+        windows, keep = windows_of(columns["lane"], episode_ends(columns), shape, num_lanes=rollout.num_lanes)
+        begins = windows.begins & (columns["step"][windows.row[:, 0]] == 0) if "step" in columns else windows.begins
+        batch = TransitionBatch(gather(columns, windows, burn_in=shape.burn_in, begins=begins))
+        # Where steps were dropped, a lane may have nothing but burn-in left of an episode.
+        learns = batch["mask"].any(axis=1)
+        return (batch if learns.all() else batch.take(np.flatnonzero(learns))), keep
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows stretches of these lengths [S] make, some `ended` [S]."""
+        return int(self.shape.num_windows(length, ended).sum())
 
 
 def episode_ends(columns: Mapping[str, Array]) -> Array:
@@ -218,16 +215,15 @@ def _with_last(column: Array, next_column: Array, windows: Windows, num_steps: A
 
 
 @dataclass(frozen=True)
-class SequenceReturns:
+class SequenceReturns(SequenceRows):
     """Maker of sequences whose `reward`, `discount` and `terminated` [R, L] are of n-step windows within the row."""
 
-    shape: SequenceShape
     nstep: int
     gamma: float
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (rows that are sequences, the steps to keep per lane [E])."""
-        rows, keep = sequence_rows(rollout, self.shape)
+        rows, keep = super().segment(rollout)
         valid = np.arange(self.shape.length) < rows["num_steps"][:, None]
         done = rows["terminated"] | rows["truncated"]
         window = nstep_return(rows["reward"].T, done.T, gamma=self.gamma, n=self.nstep, valid=valid.T)
@@ -237,31 +233,22 @@ class SequenceReturns:
             terminated=np.take_along_axis(rows["terminated"], window.last.T, axis=1),
         ), keep
 
-    def num_ready(self, length: Array, ended: Array) -> int:
-        """Return how many rows stretches of these lengths [S] make, some `ended` [S]."""
-        return self.shape.num_ready(length, ended)
-
 
 @dataclass(frozen=True)
-class SequencesWithLogProb:
+class SequencesWithLogProb(SequenceRows):
     """Maker of sequence rows with the log probabilities [R, L] when acting.
 
     Of random actions it is that of an even draw among the `sizes` choices that are legal; None: no such draw is known.
     """
 
-    shape: SequenceShape
     sizes: tuple[int, ...] | None
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (sequences, the steps to keep per lane [E])."""
-        batch, keep = sequence_rows(rollout, self.shape)
+        batch, keep = super().segment(rollout)
         if "log_prob" not in batch.columns:
             batch = batch.with_columns(log_prob=self._log_prob_at_random(batch))
         return batch, keep
-
-    def num_ready(self, length: Array, ended: Array) -> int:
-        """Return how many rows stretches of these lengths [S] make, some `ended` [S]."""
-        return self.shape.num_ready(length, ended)
 
     def _log_prob_at_random(self, batch: TransitionBatch) -> Array:
         if self.sizes is None:

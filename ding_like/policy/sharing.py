@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -50,26 +50,6 @@ class Share(NamedTuple):
 
 
 ALONE = Share()
-
-
-class Moving(Protocol):
-    """Value beside the networks that `grad` reads; `next_state` is what the update under way makes of `state`."""
-
-    # Any: nested mappings of tensors and numbers, or one of these.
-    @property
-    def state(self) -> Any: ...
-
-    @property
-    def next_state(self) -> Any: ...
-
-    def load(self, state: Any) -> None:
-        """Take over what `state` returned."""
-
-    def load_next(self, state: Any) -> None:
-        """Take over what `next_state` of another policy returned, for `commit`."""
-
-    def commit(self) -> None:
-        """Let the next update begin with what this one made."""
 
 
 T = TypeVar("T")
@@ -172,6 +152,10 @@ class GradNoise:
             self._generator.set_state(state)
         else:
             self._generator.manual_seed(zlib.crc32(state.numpy().data))
+
+
+# Value beside the networks that `grad` reads. Any: of each its own.
+Moving: TypeAlias = Pending[Any] | GradNoise
 
 
 def is_equal(one: Any, other: Any) -> bool:

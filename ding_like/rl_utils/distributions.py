@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # actors have no torch: what needs it imports it
 # Stands for minus infinity where a mask forbids an action: times a probability of 0 it is 0 and not NaN.
 FORBIDDEN = -1e9
 ArrayOrTensor = TypeVar("ArrayOrTensor", Array, "Tensor")
+Bound: TypeAlias = "Array | Sequence[float] | float | None"  # one side's of continuous actions
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -190,14 +191,13 @@ class Gaussian:
 
     column = "action_raw"
 
-    def __init__(self, size: int, *, low: Array | None = None, high: Array | None = None, squash: bool = False) -> None:
-        """Act within `low` and `high` [A], by default -1 and 1 with `squash` and none without.
+    def __init__(self, size: int, *, low: Bound = None, high: Bound = None, squash: bool = False) -> None:
+        """Act within `low` and `high`, [A] or a number for all, by default -1 and 1 with `squash` and none without.
 
         Raises ConfigError if they have another shape, or if `squash` lacks one.
         """
         end = 1.0 if squash else np.inf
-        self._low = np.full(size, -end, np.float32) if low is None else np.asarray(low, np.float32)
-        self._high = np.full(size, end, np.float32) if high is None else np.asarray(high, np.float32)
+        self._low, self._high = _side(low, -end, size), _side(high, end, size)
         if self._low.shape != (size,) or self._high.shape != (size,):
             raise ConfigError(
                 f"{size} continuous actions need as many bounds, got low {self._low.shape} and high "
@@ -284,12 +284,18 @@ class Gaussian:
         return ByHand(log_prob, total_log_sigma + (0.5 * self._size + constant), backward)
 
 
+def _side(bound: Bound, default: float, size: int) -> Array:
+    """Return one side's bounds [A]."""
+    given = np.asarray(default if bound is None else bound, np.float32)
+    return given if given.ndim else np.full(size, given)
+
+
 def build_family(
     action_space: str,
     action_shape: int | Sequence[int],
     *,
-    low: Array | None = None,
-    high: Array | None = None,
+    low: Bound = None,
+    high: Bound = None,
     squash: bool = False,
 ) -> ActionFamily:
     """Return the family for a kind of action space; bounds and `squash` are for 'continuous' ones.
@@ -366,14 +372,7 @@ class Hybrid:
 
     column = "action_raw"
 
-    def __init__(
-        self,
-        parameter_mask: Array,
-        *,
-        low: Array | None = None,
-        high: Array | None = None,
-        squash: bool = False,
-    ) -> None:
+    def __init__(self, parameter_mask: Array, *, low: Bound = None, high: Bound = None, squash: bool = False) -> None:
         self._mask = np.asarray(parameter_mask, np.float32)
         self._choices, self._size = self._mask.shape
         self._gaussian = Gaussian(self._size, low=low, high=high, squash=squash)

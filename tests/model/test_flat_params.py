@@ -67,18 +67,12 @@ def test_lerp_from_moves_every_parameter_by_a_share():
 
 
 def test_copy_from_another_layout_is_refused():
-    for other in (make_net(width=6), nn.Sequential(nn.Linear(3, 5))):
+    another_order = nn.Sequential()
+    for name in ("2", "0"):
+        another_order.add_module(name, make_net().get_submodule(name))
+    for other in (make_net(width=6), nn.Sequential(nn.Linear(3, 5)), another_order):
         with pytest.raises(SchemaError, match=r"differ in layout: (0.weight \(5, 3\)|2.weight)"):
             FlatParams(make_net()).copy_from(FlatParams(other))
-
-
-def test_copy_from_another_order_is_refused():
-    net = make_net()
-    pairs = list(net.named_parameters())
-    other = [(name, nn.Parameter(param.detach().clone())) for name, param in reversed(pairs)]
-
-    with pytest.raises(SchemaError, match="differ in layout"):
-        FlatParams(net).copy_from(FlatParams(other))
 
 
 def test_load_state_dict_keeps_the_views():
@@ -143,16 +137,6 @@ def test_a_shared_parameter_has_one_place():
     assert flat.data_vector.numel() == 12
 
 
-def test_a_choice_of_parameters_leaves_the_others_alone():
-    net = make_net()
-
-    flat = FlatParams([(name, param) for name, param in net.named_parameters() if name.startswith("2.")])
-    flat.data_vector.zero_()
-
-    assert not net[2].weight.any()
-    assert net[0].weight.any()
-
-
 def test_channels_last_weights_stay_channels_last():
     encoder = ConvEncoder((2, 8, 8), [4, 4], kernel_size=[3], stride=[1])
     x = torch.rand(2, 2, 8, 8)
@@ -186,8 +170,3 @@ def test_mixed_dtypes_are_refused():
 def test_a_module_without_parameters_is_refused():
     with pytest.raises(SchemaError, match="no parameters"):
         FlatParams(nn.ReLU())
-
-
-def test_one_name_for_two_parameters_is_refused():
-    with pytest.raises(SchemaError, match=r"two parameters are called 'w'; put the modules into one nn.ModuleDict"):
-        FlatParams([("w", nn.Parameter(torch.zeros(1))), ("w", nn.Parameter(torch.zeros(1)))])

@@ -191,5 +191,5 @@ def test_an_eps_of_the_optimizer_replaces_adam_eps():
     cfg = compile_config(main, create, save=False)
 
     assert cfg.policy.learn.adam_eps is None and cfg.policy.learn.optimizer.eps == 1e-3
-    assert build_rule(cfg.policy.learn.optimizer, adam_eps=1e-5).eps == 1e-3
-    assert build_rule(OPTIMIZER_CONFIG, adam_eps=1e-5).eps == 1e-5 and build_rule(None).eps == 1e-8
+    rules = (build_rule(cfg.policy.learn.optimizer, adam_eps=1e-5), build_rule(OPTIMIZER_CONFIG, adam_eps=1e-5))
+    assert [rule.step.keywords["eps"] for rule in (*rules, build_rule(None))] == [1e-3, 1e-5, 1e-8]

@@ -17,7 +17,7 @@ from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
 from ding_like.policy.r2d2 import R2D2Policy
-from ding_like.policy.rows import SequenceShape, sequence_rows
+from ding_like.policy.rows import SequenceRows, SequenceShape
 from tests.config.faults import faults
 from tests.policy.differences import assert_finite_differences
 
@@ -136,7 +136,7 @@ def both_rows(policy: R2D2Policy, **kwargs: Any) -> tuple[TransitionBatch, Trans
     """Return (the policy's rows, the same rows with each step's own reward and end), floats in float64."""
     rollout = make_rollout(policy, **kwargs)
     shape = SequenceShape(policy._cfg.learn_unroll_len, policy._cfg.burnin_step)
-    rows, raw = policy.segment(rollout)[0], sequence_rows(rollout, shape)[0]
+    rows, raw = policy.segment(rollout)[0], SequenceRows(shape).segment(rollout)[0]
     cast = {name: column.astype(np.float64) for name, column in rows.columns.items() if column.dtype.kind == "f"}
     exact = {name: raw[name].astype(np.float64) for name in ("reward",)}
     assert len(rows) > 8 and not raw["mask"].all() and raw["terminated"].any() and raw["truncated"].any()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.policy.base import Policy
-from ding_like.policy.rows import SequenceShape, sequence_rows, windows_of
+from ding_like.policy.rows import SequenceRows, SequenceShape, windows_of
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
 GAMMA = 0.9
@@ -138,8 +138,8 @@ class Play:
 
     def take(self, shape: SequenceShape) -> Any:
         length = np.concatenate([np.array(self.closed, np.int64), self.open_rows])
-        expected = shape.num_ready(length, np.arange(len(length)) < len(self.closed))
-        batch, keep = sequence_rows(self.rollout, shape)
+        expected = SequenceRows(shape).num_ready(length, np.arange(len(length)) < len(self.closed))
+        batch, keep = SequenceRows(shape).segment(self.rollout)
         assert len(batch) == expected, "num_ready says what segment makes"
         self.rollout.keep_last(keep)
         self.open_rows[:] = keep
@@ -202,7 +202,7 @@ def test_steps_after_dropped_ones_do_not_continue_an_episode() -> None:
     play.step[:] = 0
     play.run(10)
 
-    batch, _ = sequence_rows(play.rollout, SequenceShape(4))
+    batch, _ = SequenceRows(SequenceShape(4)).segment(play.rollout)
 
     for obs, count in zip(batch["obs"], batch["num_steps"], strict=True):
         assert (obs[: count + 1, 1] == obs[0, 1]).all()
@@ -218,7 +218,7 @@ def test_burn_in_that_nothing_follows_makes_no_row() -> None:
     play.step[:] = 0
     play.run(20)
 
-    batch, _ = sequence_rows(play.rollout, shape)
+    batch, _ = SequenceRows(shape).segment(play.rollout)
 
     assert (left >= 2).all() and batch["mask"].any(axis=1).all()
     old = batch["obs"][:, 0, 1] == 0
