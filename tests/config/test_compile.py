@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
+import operator
 import os
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +18,21 @@ import numpy as np
 import pytest
 from easydict import EasyDict
 
-from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
-from ding_like.errors import ConfigError
+from ding_like.config import FrozenConfig, compile_config, deep_merge, read_config, to_plain
+from ding_like.config.schema import ENV_BOUNDS, ENV_TEMPLATE, PARTS, TOP_BOUNDS, TOP_TEMPLATE, class_defaults
+from ding_like.config.tree import leaves
+from ding_like.envs import AsyncSubprocessEnvManager, BaseEnvManager
+from ding_like.errors import ConfigError, EnvError
+from ding_like.policy import DQNPolicy, PPOPolicy
+from ding_like.utils.bounds import ABOVE_0, ANY_NUMBER, FINITE, FROM_1, SHARE, SHARE_ABOVE_0, Bounds, declared
+from ding_like.worker import (
+    AdvancedReplayBuffer,
+    BaseLearner,
+    EpisodeSerialCollector,
+    InteractionSerialEvaluator,
+    SampleSerialCollector,
+)
+from ding_like.worker.replay_buffer.presets import PresetBuffer
 from tests.config.conftest import FakePolicy
 
 FIVE_FAULTS = """\
@@ -310,3 +328,305 @@ def test_batch_that_an_on_policy_collection_never_fills_is_named(
 
     # Each of the 8 envs takes the same number of steps.
     assert ("holds at most the 8 rows" in caplog.text) == (on_policy and batch_size == 9)
+
+
+TREE = {"a": 1, "b": {"c": [1, {"d": 2}]}, "t": ({"e": 3},)}
+
+
+CHANGES: list[Callable[[Any], Any]] = [
+    lambda cfg: setattr(cfg, "a", 2),
+    lambda cfg: delattr(cfg, "a"),
+    lambda cfg: operator.setitem(cfg, "a", 2),
+    lambda cfg: operator.delitem(cfg, "a"),
+    lambda cfg: operator.ior(cfg, {"a": 2}),
+    lambda cfg: operator.iadd(cfg.b.c, [1]),
+    lambda cfg: cfg.update(a=2),
+    lambda cfg: cfg.pop("a"),
+    lambda cfg: cfg.popitem(),
+    lambda cfg: cfg.setdefault("z", 1),
+    lambda cfg: cfg.setdefault("a", 1),
+    lambda cfg: cfg.clear(),
+    lambda cfg: setattr(cfg.b, "new", 1),
+    lambda cfg: cfg.b.c.append(1),
+    lambda cfg: cfg.b.c.sort(),
+    lambda cfg: setattr(cfg.b.c[1], "d", 3),
+    lambda cfg: setattr(cfg.t[0], "e", 4),
+]
+
+
+def test_every_change_is_refused() -> None:
+    for change in CHANGES:
+        cfg = FrozenConfig(TREE)
+
+        with pytest.raises(ConfigError, match="the config is frozen"):
+            change(cfg)
+
+        assert cfg == TREE
+
+
+def test_it_reads_like_an_easydict() -> None:
+    cfg = FrozenConfig(TREE)
+
+    assert cfg.b.c[1].d == 2
+    assert cfg.get("nothing", 5) == 5
+    assert isinstance(cfg, EasyDict)
+    assert isinstance(cfg.b.c, list)
+
+
+@pytest.mark.parametrize("make", [copy.deepcopy, FrozenConfig.copy])
+def test_copy_is_a_mutable_easydict_all_the_way_down(make: Callable[[FrozenConfig], Any]) -> None:
+    cfg = FrozenConfig(TREE)
+    mutable = make(cfg)
+
+    mutable.b.c[1].d = 7
+    mutable.b.c.append(1)
+    mutable.new = 1
+
+    assert type(mutable) is EasyDict
+    assert cfg == TREE
+
+
+def test_pickle_keeps_it_frozen() -> None:
+    cfg = pickle.loads(pickle.dumps(FrozenConfig(TREE)))
+
+    assert cfg == TREE
+    with pytest.raises(ConfigError):
+        cfg.b.c.append(1)
+    with pytest.raises(ConfigError):
+        cfg.b.x = 1
+
+
+def test_to_plain_gives_plain_containers() -> None:
+    plain = to_plain(FrozenConfig(TREE))
+
+    assert plain == TREE
+    assert (type(plain), type(plain["b"]), type(plain["b"]["c"])) == (dict, dict, list)
+    assert type(plain["b"]["c"][1]) is dict
+
+
+def test_deep_merge_lets_the_user_win_and_keeps_the_rest() -> None:
+    merged = deep_merge({"a": {"x": 1, "y": 2}, "b": 1}, EasyDict(a=dict(y=3, z=4), b=dict(c=1)))
+
+    assert merged == {"a": {"x": 1, "y": 3, "z": 4}, "b": {"c": 1}}
+
+
+def test_deep_merge_shares_nothing_with_its_inputs() -> None:
+    default: dict[str, Any] = {"a": {"x": [1]}}
+    user: dict[str, Any] = {"b": {"y": [2]}}
+
+    merged = deep_merge(default, user)
+    merged["a"]["x"].append(1)
+    merged["b"]["y"].append(1)
+
+    assert (default, user) == ({"a": {"x": [1]}}, {"b": {"y": [2]}})
+
+
+MAIN: dict[str, Any] = dict(
+    exp_name="run",
+    env=dict(env_id="CartPole-v1", stop_value=100, n_evaluator_episode=3, evaluator_env_num=3),
+    policy=dict(nstep=3, learn=dict(batch_size=16)),
+)
+CREATE: dict[str, Any] = dict(
+    env=dict(type="gymnasium"),
+    env_manager=dict(type="base"),
+    policy=dict(type="dqn"),
+    replay_buffer=dict(type="advanced"),
+)
+
+
+def of_classes(main: Any = None, **kwargs: Any) -> Any:
+    return compile_config(
+        MAIN if main is None else main,
+        BaseEnvManager,
+        DQNPolicy,
+        BaseLearner,
+        SampleSerialCollector,
+        InteractionSerialEvaluator,
+        AdvancedReplayBuffer,
+        **{"save_cfg": False, **kwargs},
+    )
+
+
+def test_classes_give_what_their_names_in_create_config_give() -> None:
+    named = to_plain(compile_config(MAIN, CREATE, save=False))
+
+    of_script = to_plain(of_classes())
+
+    assert {key: of_script[key] for key in ("policy", "seed")} == {key: named[key] for key in ("policy", "seed")}
+
+
+def test_the_env_section_of_a_script_takes_any_key() -> None:
+    cfg = of_classes({**MAIN, "env": dict(MAIN["env"], my_own_key=3, manager=dict(shared_memory=True))})
+
+    assert cfg.env.my_own_key == 3 and cfg.env.collector_env_num == 8
+    assert cfg.policy.eval.evaluator.n_episode == 3 and cfg.policy.eval.evaluator.stop_value == 100
+
+
+def test_a_typing_error_is_found_all_the_same() -> None:
+    with pytest.raises(ConfigError, match="batchsize.*did you mean 'batch_size'"):
+        of_classes({**MAIN, "policy": dict(learn=dict(batchsize=3))})
+
+
+def test_create_cfg_by_keyword_gives_the_same_as_our_form() -> None:
+    ours = compile_config(MAIN, CREATE, seed=5, save=False)
+
+    theirs = compile_config(MAIN, seed=5, auto=True, create_cfg=CREATE, save_cfg=False)
+
+    assert to_plain(theirs) == to_plain(ours)
+
+
+def test_what_a_script_gets_can_be_changed_and_ours_cannot() -> None:
+    cfg = of_classes()
+    cfg.policy.learn.batch_size = 3
+
+    assert cfg.policy.learn.batch_size == 3
+    assert isinstance(compile_config(MAIN, CREATE, save=False), FrozenConfig)
+
+
+def test_classes_by_keyword_and_left_out_ones_are_the_usual() -> None:
+    cfg = compile_config({"exp_name": "run"}, policy=PPOPolicy, env_manager=AsyncSubprocessEnvManager, save_cfg=False)
+
+    assert (cfg.policy.type, cfg.env.manager.type) == ("ppo", "subprocess")
+    assert cfg.policy.collect.collector.type == "sample"
+
+
+def test_a_collector_of_another_kind_is_named() -> None:
+    main = {**MAIN, "policy": dict(collect=dict(n_episode=4))}
+
+    cfg = compile_config(main, BaseEnvManager, DQNPolicy, collector=EpisodeSerialCollector, save_cfg=False)
+
+    assert cfg.policy.collect.collector.type == "episode"
+
+
+class OwnDQN(DQNPolicy):
+    config = dict(learn=dict(batch_size=48))
+
+
+def test_a_class_that_is_not_registered_brings_its_defaults() -> None:
+    cfg = compile_config({"exp_name": "run"}, BaseEnvManager, OwnDQN, save_cfg=False)
+
+    assert cfg.policy.type == "OwnDQN" and cfg.policy.learn.batch_size == 48
+
+
+def test_the_config_is_saved_and_says_that_the_script_made_the_envs() -> None:
+    cfg = of_classes(save_cfg=True)
+    saved = read_config(Path(cfg.exp_name) / "total_config.py")
+
+    from ding_like.envs import make_env
+
+    with pytest.raises(EnvError, match="script that makes its envs itself"):
+        make_env(saved.main_config["env"] | {"type": saved.create_config["env"]["type"]})
+
+
+def test_without_a_policy_the_error_names_both_ways() -> None:
+    with pytest.raises(ConfigError, match="create_cfg=create_config"):
+        compile_config(MAIN, auto=True)
+    with pytest.raises(ConfigError, match="create_cfg names none"):
+        compile_config(MAIN, auto=True, create_cfg=dict(env=dict(type="gymnasium")))
+
+
+def test_an_object_in_the_place_of_a_class_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="a class for learner, got str 'base'"):
+        compile_config(MAIN, BaseEnvManager, DQNPolicy, "base", save_cfg=False)  # type: ignore[arg-type]
+
+
+def registered() -> Iterator[tuple[str, type[Any]]]:
+    for part in PARTS:
+        for name in part.registry.names():
+            cls = part.registry.get(name)
+            if cls.__module__.startswith("ding_like."):  # other tests register what is only theirs
+                yield f"{part.name} {name}", cls
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def test_every_number_of_a_class_has_bounds_that_its_default_keeps() -> None:
+    buffer = {
+        f"other.replay_buffer.{path}": each for path, each in declared(PresetBuffer, "config_bounds").items()
+    }  # a policy's section
+    wrong = {}
+    for name, cls in registered():
+        bounds = declared(cls, "config_bounds") | buffer
+        defaults = dict(leaves(class_defaults(cls)))
+        typed = {path for path, types in declared(cls, "config_types").items() if {int, float} & set(types)}
+        without = {path for path, value in defaults.items() if is_number(value)} | typed
+        outside = {path: value for path, value in defaults.items() if path in bounds and not bounds[path].hold(value)}
+        if without - bounds.keys() or outside:
+            wrong[name] = without - bounds.keys(), outside
+
+    assert not wrong
+
+
+def test_what_no_class_has_is_bounded_too() -> None:
+    top = {path for path, value in leaves(TOP_TEMPLATE) if is_number(value)}
+    env = {path for path, value in leaves(ENV_TEMPLATE) if is_number(value)}
+
+    assert TOP_BOUNDS.keys() == top
+    assert ENV_BOUNDS.keys() == env
+
+
+BOUNDS: list[tuple[Bounds, list[float], list[float], str]] = [
+    (FROM_1, [1, 7, 1e9], [0, -1, 0.5, math.nan, math.inf], "1 or more"),
+    (ABOVE_0, [1e-9, 3], [0, -1e-9, math.inf, math.nan], "a number above 0"),
+    (SHARE, [0, 0.5, 1], [-0.1, 1.1, math.nan], "a number from 0 to 1"),
+    (SHARE_ABOVE_0, [1e-3, 1], [0, 1.1, math.nan], "a number above 0 and at most 1"),
+    (FINITE, [-5, 0, 5], [math.inf, -math.inf, math.nan], "a finite number"),
+    (ANY_NUMBER, [-5, math.inf, -math.inf], [math.nan], "a number"),
+    (Bounds(1, also=(-1,)), [-1, 1], [0, -2], "-1, or 1 or more"),
+    (Bounds(1, may_be_infinite=True), [1, math.inf], [0, math.nan], "1 or more"),
+]
+
+
+def test_bounds_hold_what_they_say() -> None:
+    for bounds, inside, outside, text in BOUNDS:
+        assert all(map(bounds.hold, inside)), text
+        assert not any(map(bounds.hold, outside)), text
+        assert str(bounds) == text
+
+
+def bound_faults_of(**policy: Any) -> str:
+    main = {"env": {"env_id": "CartPole-v1"}, "policy": policy}
+    with pytest.raises(ConfigError) as caught:
+        compile_config(main, {"env": {"type": "gymnasium"}, "policy": {"type": "dqn"}}, save=False)
+    return str(caught.value)
+
+
+def test_all_numbers_out_of_range_are_one_error_with_value_range_and_default() -> None:
+    text = bound_faults_of(discount_factor=1.7, learn={"learning_rate": -1.0, "update_per_collect": 0})
+
+    assert "3 problems" in text
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "policy.discount_factor is 1.7; give a number from 0 to 1 (default 0.97)" in rows
+    assert "policy.learn.learning_rate is -1.0; give a number above 0 (default 0.001)" in rows
+    assert "policy.learn.update_per_collect is 0; give a number from 1 to 1e+06 (default 3)" in rows
+
+
+def refusal_of(*overrides: str, policy: str = "dqn") -> str:
+    main, create = {"env": {"env_id": "CartPole-v1"}, "policy": {}}, {"env": {"type": "gymnasium"}}
+    with pytest.raises(ConfigError) as caught:
+        compile_config(main, {**create, "policy": {"type": policy}}, overrides=overrides, save=False, builds_model=True)
+    return " ".join(str(caught.value).split())
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("policy.collect.n_sample=1e9", "is 1000000000; give a number from 1 to 1e+07"),
+        ("env.collector_env_num=1e9", "is 1000000000; give a number from 1 to 1e+06 (default 8)"),
+        ("env.n_evaluator_episode=1e9", "is 1000000000; give a number from 1 to 1e+06 (default 4)"),
+        ("policy.learn.target_update_freq=None", "the target network would never change; give 1 or more updates"),
+        ("policy.model.dueling=off", "policy.model.dueling is 'off'; give True or False"),
+        ("policy.model.head_layer_num=[3]", "policy.model.head_layer_num is [3]; give a whole number"),
+    ],
+)
+def test_what_can_only_be_a_slip_is_refused_before_the_run(override: str, words: str) -> None:
+    assert words in refusal_of(override)
+
+
+def test_a_buffer_that_never_holds_a_batch_is_refused() -> None:
+    text = bound_faults_of(learn={"batch_size": 64}, other={"replay_buffer": {"replay_buffer_size": 63}})
+
+    assert "is 63, fewer than the 64 of policy.learn.batch_size" in text
+    assert "give 64 or more" in text

@@ -1,26 +1,232 @@
-"""Every key of every class does something, or is said to do nothing.
-
-The walk goes over the defaults of all registered classes. A key is changed, and the class is seen to behave otherwise;
-or it is declared in the class's `without_effect`; or, where that takes processes, games or packages that a walk has
-not, it is listed as one that tests of its room set. A key that is none of these fails here. Policies have tests of
-their own for this, and so have the commanders of parallel runs.
-"""
+"""Short uses of every kind of part, each ending in a text that tells what happened: equal texts, equal behaviour."""
 
 from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium
+import numpy as np
 import pytest
 
+from ding_like.config import deep_merge
 from ding_like.config.di_engine import COMMANDER
 from ding_like.config.schema import class_defaults
 from ding_like.config.tree import leaves, set_path
+from ding_like.data.batch import TransitionBatch
+from ding_like.errors import DingError
 from ding_like.utils.registries import REGISTRIES
-from tests.config import key_scenarios as scenarios
+from tests.worker.collector.test_battle import manager_of, mode
+from tests.worker.collector.test_sample import Rows
+from tests.worker.evaluator.test_interaction import MODE
+from tests.worker.evaluator.test_metric import Accuracy, batches
+from tests.worker.learner.counting_policy import CountingPolicy, RecordingWriter
+from tests.worker.replay_buffer.goal_env import LineEnv
+from tests.worker.scripted_manager import ScriptedManager
+
+Config = Mapping[str, Any]
+
+
+def log_of(folder: Path) -> str:
+    """Return all text logs without their times."""
+    texts = [path.read_text() for path in sorted(folder.rglob("*.txt"))]
+    return re.sub(r"[0-9:.]*\d+( s\b|:\d+)|\[.*?\]|per_sec [^,]*|in [\d.e-]+ s", "", "\n".join(texts))
+
+
+def rows(number: int, *, size: int = 4) -> TransitionBatch:
+    """Return the rows of `size` steps of one lane; every eighth ends an episode."""
+    time = np.arange(number * size, (number + 1) * size)
+    frames = np.stack([time, time + 1], axis=1).astype(np.float32)[:, :, None]
+    return TransitionBatch(
+        {
+            "obs": frames,
+            "next_obs": frames + 1,
+            "hidden": time.astype(np.float32),
+            "env_id": time * 0 + number % 2,
+            "lane": time * 0 + number % 2,
+            "episode_id": time // 8,
+            "step": time % 8,
+            "terminated": time % 8 == 7,
+            "truncated": np.zeros(size, bool),
+            "policy_version": time // 8,
+            "reward": time.astype(np.float32),
+        }
+    )
+
+
+def rows_with_goals(number: int) -> TransitionBatch:
+    """Return `rows` whose observations are what was achieved, two numbers, and what was wanted, two more."""
+    batch = rows(number)
+    achieved = {name: batch[name][:, :, 0] for name in ("obs", "next_obs")}
+    return batch.with_columns(**{name: np.hstack([column, column + 50]) for name, column in achieved.items()})
+
+
+def use_buffer(cls: Any, cfg: Config, folder: Path) -> str:
+    needed = {"make_env": lambda: LineEnv(flat=True)} if cls.needs_env else {}
+    buffer = cls.for_pipeline(cfg, exp_name=str(folder), rng=np.random.default_rng(0), **needed)
+    seen: list[str] = []
+    try:
+        for number in range(6):
+            buffer.push(rows_with_goals(number) if cls.needs_env else rows(number), 0)
+            size = 1 if cls.unit == "episode" else 3
+            for _ in range(3):
+                sample = buffer.sample(size, number)
+                seen.append("nothing" if sample is None else _text(sample))
+                if hasattr(buffer, "beta") and sample is not None:
+                    seen.append(f"beta {buffer.beta}")
+                    names = ("replay_buffer_idx", "replay_unique_id")
+                    buffer.update({**{name: sample[name] for name in names}, "priority": _priority(sample)})
+        seen.append(f"{buffer.count()} {buffer.num_bytes}")
+    finally:
+        buffer.close()
+    return "\n".join(seen) + log_of(folder)
+
+
+def _priority(sample: Any) -> Any:
+    reward = np.abs(sample["reward"])
+    return reward if reward.ndim == 1 else reward[:, 0]
+
+
+def _text(sample: Any) -> str:
+    columns = getattr(sample, "columns", None) or sample.batch.columns
+    columns = {**columns, **getattr(sample, "per_window", {})}
+    return f"{type(sample).__name__} " + " ".join(f"{name}={np.asarray(columns[name]).tolist()}" for name in columns)
+
+
+class FaultyEnv(gymnasium.Env[Any, Any]):
+    """Show seed and time; the second episode raises, the fourth gives a NaN."""
+
+    observation_space = gymnasium.spaces.Box(-1e9, 1e9, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+    episodes = 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        FaultyEnv.episodes += 1
+        self._episode, self._seed, self._time = FaultyEnv.episodes, -1 if seed is None else seed % 1000, 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        self._time += 1
+        if self._time == 2 and self._episode == 4:
+            raise RuntimeError("broken")
+        reward = np.nan if self._time == 2 and self._episode == 8 else 1.0
+        return self._obs(), reward, self._time == 3, False, {}
+
+    def _obs(self) -> Any:
+        return np.array([self._seed, self._time], np.float32)
+
+
+def use_manager(cls: Any, cfg: Config, folder: Path) -> str:
+    FaultyEnv.episodes = 0
+    managers = [cls([FaultyEnv, FaultyEnv], cfg) for _ in range(2)]
+    seen: list[Any] = []
+    try:
+        for manager in managers:
+            manager.seed(0)
+            manager.launch()
+        for _ in range(16):
+            lanes = managers[0].ready.nonzero()[0]
+            answer = managers[0].step(lanes, np.zeros(len(lanes), np.int64))
+            seen += [answer.lanes.tolist(), answer.next_obs.tolist(), answer.dropped.tolist(), managers[0].obs.tolist()]
+        managers[1].load_state_dict(managers[0].state_dict())
+        seen.append(managers[1].lanes_lost)
+    finally:
+        for manager in managers:
+            manager.close()
+    return repr(seen)
+
+
+def use_collector(cls: Any, cfg: Config, folder: Path) -> str:
+    is_battle = "1v1" in cfg["type"]
+    manager: Any = manager_of(games=2) if is_battle else ScriptedManager([[2], [3]])
+    policy: Any = [mode(), mode()] if is_battle else Rows().collect_mode
+    writer = RecordingWriter()
+    collector = cls(cfg, manager, policy, writer, exp_name=str(folder))
+    try:
+        found = [collector.collect(6, train_iter=number) for number in range(0, 60, 20)]
+    finally:
+        collector.close()
+    return f"{[type(each[0] if is_battle else each).__name__ for each in found]} {found} {len(writer.lines)}"
+
+
+def use_evaluator(cls: Any, cfg: Config, folder: Path) -> str:
+    if cfg["type"] != "metric" and cfg["n_episode"] is None:
+        cfg = {**cfg, "n_episode": 4}
+    kwargs: dict[str, Any] = {"env": ScriptedManager([[2], [3]]), "policy": MODE}
+    if cfg["type"] == "metric":
+        kwargs = {"env": (batches((2, 2)), Accuracy()), "policy": MODE._replace(forward=lambda inputs: inputs)}
+    if "1v1" in cfg["type"]:
+        kwargs = {"env": manager_of(games=2), "policy": [mode(), mode()]}
+    evaluator = cls(cfg, exp_name=str(folder), **kwargs)
+    try:
+        stop, found = evaluator.eval(train_iter=5)
+        later = [evaluator.should_eval(number) for number in (5, 6, 60, 2000)]
+    finally:
+        evaluator.close()
+    return f"{stop} {found} {later}"
+
+
+def use_learner(cls: Any, cfg: Config, folder: Path) -> str:
+    """Let the first and the second of two learners train six times each."""
+    seen = []
+    for rank in (0, 1):
+        writer, policy, count = RecordingWriter(), CountingPolicy(), iter(range(6))
+        learner = cls(cfg, policy.learn_mode, writer, (rank, 1), exp_name=str(folder / f"rank{rank}"))
+        try:
+            batch = rows(rank)
+            learner.get_data = lambda size, count=count, batch=batch: (
+                lambda: batch if next(count, None) is not None else None
+            )
+            learner.start()
+            seen.append(f"{policy.updates} {writer.lines} {learner.monitor is None}")
+        finally:
+            learner.close()
+    return f"{seen} {sorted(str(path.relative_to(folder)) for path in folder.rglob('*.pth.tar'))} {log_of(folder)}"
+
+
+PLAYERS = ("naive_sp_player", "main_player", "main_exploiter", "league_exploiter")
+
+
+def use_league(cls: Any, cfg: Config, folder: Path) -> str:
+    """Let a league of all kinds of players play for a while."""
+    cfg = {**cfg, "active_players": cfg["active_players"] or dict.fromkeys(PLAYERS, 1)}
+    league = cls(cfg, rng=np.random.default_rng(0), save_checkpoint=lambda source, target: None)
+    league.begin()
+    seen: list[Any] = [league.games_per_job]
+    for step in (4, 9, 12, 30):
+        for player in league.active_players_ids:
+            for wins in (1, 5, 9):
+                found = league.get_job_info(player)
+                results = ["wins"] * wins + ["losses"] * (10 - wins)
+                league.finish_job({"player_id": found["player_id"], "result": results})
+                seen.append([found["player_id"], found["checkpoint_path"]])
+            league.update_active_player({"player_id": player, "train_iteration": step})
+            past = league.judge_snapshot(player)
+            seen += [None if past is None else past.player_id, league.is_to_reset(player)]
+    return f"{seen} {league.payoff.state_dict()}"
+
+
+def use_player(cls: Any, cfg: Config, folder: Path) -> str:
+    league = REGISTRIES["league"].get("one_vs_one")
+    return use_league(league, deep_merge(league.default_config(), {cfg["name"]: cfg["own"]}), folder)
+
+
+def outcome(use: Any, cls: Any, cfg: Config, changes: Config, folder: Path) -> str:
+    """Return what a use of a class with its defaults and these changes ends in; an error that it raises, too."""
+    folder.mkdir()
+    full = deep_merge(deep_merge(class_defaults(cls), changes), cfg)
+    if use is use_player:
+        full = {"name": cls.category, "own": full}
+    try:
+        found = str(use(cls, full, folder))
+    except DingError as error:
+        found = f"{type(error).__name__}: {error}"
+    return re.sub(r" at 0x[0-9a-f]+|train_time_avg'?:? [\de.-]+", "", found.replace(str(folder), ""))
 
 
 class Changed(NamedTuple):
@@ -122,13 +328,13 @@ REGISTRY_KEYS: dict[str, dict[str, Any]] = {
     "player": PLAYER,
 }
 USES = {
-    "buffer": scenarios.use_buffer,
-    "env_manager": scenarios.use_manager,
-    "serial_collector": scenarios.use_collector,
-    "serial_evaluator": scenarios.use_evaluator,
-    "learner": scenarios.use_learner,
-    "league": scenarios.use_league,
-    "player": scenarios.use_player,
+    "buffer": use_buffer,
+    "env_manager": use_manager,
+    "serial_collector": use_collector,
+    "serial_evaluator": use_evaluator,
+    "learner": use_learner,
+    "league": use_league,
+    "player": use_player,
 }
 # What a part needs in order to do anything in a short use; a key's own proof comes before it.
 BESIDE: dict[tuple[str, str], dict[str, Any]] = {
@@ -171,7 +377,7 @@ def test_a_key_has_an_effect_or_is_said_to_have_none(registry: str, tmp_path: Pa
         if proof is None and not is_idle and key not in ELSEWHERE.get(registry, ()):
             wrong.append(f"'{key}' of {cls.__name__}: show what it does, or declare it in without_effect")
         elif registry in USES and (registry, name) not in NOT_USED and (is_idle or proof is not None):
-            use = functools.partial(scenarios.outcome, USES[registry], cls)
+            use = functools.partial(outcome, USES[registry], cls)
             needed: dict[str, Any] = {}
             if is_idle:
                 value = OTHER_VALUES[type(dict(leaves(class_defaults(cls)))[key])]

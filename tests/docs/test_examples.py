@@ -22,8 +22,7 @@ from ding_like.pipeline.parallel.settings import read_system
 from ding_like.pipeline.settings import RankSettings, read_ranks
 from ding_like.worker import create_buffer
 from tests.docs.test_commands import CARTPOLE, PAGES, ROOT
-from tests.docs.test_walked_pages import WALKED
-from tests.docs.walk import own_modules
+from tests.docs.test_walked_pages import WALKED, own_modules
 
 # tests/serve/test_page.py runs serve.md, test_walked_pages.py runs use.md, others are run here.
 WITH_PYTHON = (

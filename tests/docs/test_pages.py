@@ -11,8 +11,7 @@ from pathlib import Path
 
 from ding_like.policy import get_policy_cls
 from ding_like.utils.registries import POLICY_REGISTRY
-from tests.docs.test_walked_pages import WALKED
-from tests.docs.walk import blocks_of, commands_of
+from tests.docs.test_walked_pages import WALKED, blocks_of, commands_of
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

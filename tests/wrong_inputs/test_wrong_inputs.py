@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.wrong_inputs.judge import faults_of
+from tests.wrong_inputs.run import faults_of
 from tests.wrong_inputs.table import CASES, SECTIONS
 from tests.wrong_inputs.typist import Typist
 

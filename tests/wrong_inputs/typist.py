@@ -13,8 +13,7 @@ import sys
 from pathlib import Path
 
 from tests.wrong_inputs.cases import Case
-from tests.wrong_inputs.judge import Trial, train, try_case
-from tests.wrong_inputs.run import Answer
+from tests.wrong_inputs.run import Answer, Trial, train, try_case
 from tests.wrong_inputs.table import CASES
 
 ROOT = Path(__file__).parents[2]
