@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ding_like.pipeline.parallel.core import CoordinatorCore
-from tests.pipeline.parallel.service_parts import make_core
+from tests.pipeline.parallel.service_parts import Rig
 
 
 @pytest.fixture
-def core(tmp_path: Path) -> Iterator[CoordinatorCore]:
-    """Give a core with the settings of `make_core`, on a state file in the test's folder."""
-    made = make_core(tmp_path)
-    yield made
-    made.close()
+def make_rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
+    """Give what makes a rig with settings of `make_core`, on a state file in the test's folder; all are closed."""
+    made: list[Rig] = []
+
+    def make(folder: str = "", **cfg: Any) -> Rig:
+        made.append(Rig(tmp_path / folder, **cfg))
+        return made[-1]
+
+    yield make
+    for rig in made:
+        rig.core.close()
+
+
+@pytest.fixture
+def rig(make_rig: Callable[..., Rig]) -> Rig:
+    """Give a rig with the settings of `make_core`."""
+    return make_rig()

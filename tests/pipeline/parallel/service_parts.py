@@ -1,4 +1,4 @@
-"""Make a coordinator's core with small numbers, and segments whose every row can be recognised."""
+"""A coordinator's core with small numbers, who speaks for its workers, and segments whose rows can be recognised."""
 
 from __future__ import annotations
 
@@ -121,3 +121,74 @@ def segment(folder: Path, worker: str, number: int, *, rows: int = 8, env_steps:
 def announced(worker: str, number: int, *, rows: int = 8) -> m.SegmentInfo:
     """Return the announcement of a segment that no learner will read."""
     return m.SegmentInfo(f"{worker}.{number:08d}", rows, "0" * 64, 100, 0, rows)
+
+
+class Rig:
+    """Core of a run whose first evaluation is done; it speaks for a learner and a collector with a task each."""
+
+    def __init__(self, folder: Path, **cfg: Any) -> None:
+        self.folder, self.cfg = folder, {"clock": Clock(), **cfg}
+        self.clock: Clock = self.cfg["clock"]
+        folder.mkdir(exist_ok=True)
+        self.core: Any = make_core(folder, **self.cfg)
+        self.learner, self.learn, self.collector, self.task = begin(self.core)
+
+    def restart(self, **cfg: Any) -> None:
+        """Close the core, and make another on its state file."""
+        self.core.close()
+        self.core = make_core(self.folder, **{**self.cfg, **cfg})
+
+    def join(self, role: str, number: int = 0) -> str:
+        return join(self.core, role, number)
+
+    def claim(self, worker: str) -> m.Task:
+        return claim(self.core, worker)
+
+    def publish(self, version: int, sha256: str = "x") -> m.Ok:
+        message = m.Publish(self.learn.task_id, self.learn.attempt, version, sha256, 1)
+        return self.core.publish(self.learner, "policy", message)  # type: ignore[no-any-return]
+
+    def send(self, *segments: int | m.SegmentInfo, by: str = "", to: m.Task | None = None) -> m.SendDataReply:
+        """Announce segments, or those with these numbers."""
+        worker, task = by or self.collector, to or self.task
+        infos = tuple(announced(worker, each) if isinstance(each, int) else each for each in segments)
+        return self.core.send_data(worker, task.task_id, m.SendData(task.attempt, infos))  # type: ignore[no-any-return]
+
+    def sample(self, by: str = "", to: m.Task | None = None, **changes: Any) -> m.SampleReply:
+        """Ask for up to 4 batches of 2 rows."""
+        task = to or self.learn
+        asked = dict(batch_size=2, num_batches=4, cur_learner_iter=0, have_segments_up_to=0) | changes
+        message = m.Sample(task.task_id, task.attempt, **asked)
+        return self.core.sample(by or self.learner, "buffer", message)  # type: ignore[no-any-return]
+
+    def update(self, learn_iter: int, **more: Any) -> None:
+        self.core.update(
+            self.learner, "buffer", m.Update(self.learn.task_id, self.learn.attempt, learn_iter, {}, **more)
+        )
+
+    def info(self, by: str = "", to: m.Task | None = None, **info: Any) -> m.TaskInfoReply:
+        task = to or self.task
+        reply = self.core.task_info(by or self.collector, task.task_id, m.TaskInfo(task.attempt, info))
+        return reply  # type: ignore[no-any-return]
+
+    def finish(self, by: str = "", to: m.Task | None = None, **result: Any) -> bool:
+        """Send a task's result, of the collect task by default; return whether the run is over."""
+        task = to or self.task
+        message = m.FinishTask(task.attempt, result)
+        return bool(self.core.finish_task(by or self.collector, task.task_id, message).shutdown)
+
+    def fail(self, by: str, task: m.Task, message: str = "it broke") -> bool:
+        """Report a failure; return whether the run is over."""
+        return bool(self.core.fail_task(by, task.task_id, m.FailTask(task.attempt, message)).shutdown)
+
+    def begin_evaluation(self) -> m.Task:
+        """Have version 100 evaluated by the collector."""
+        self.publish(100)
+        self.finish()
+        evaluation = self.claim(self.collector)
+        assert evaluation.kind == "eval"
+        return evaluation
+
+    def evaluated(self, evaluation: m.Task, *returns: float, **changes: Any) -> bool:
+        """Send the collector's result of an evaluation; return whether the run is over."""
+        return self.finish(to=evaluation, **{**evaluated(evaluation, *returns).result, **changes})
