@@ -457,11 +457,7 @@ class _Choices:
         return np.concatenate([values, parameters], axis=1)
 
 
-_SPECIAL: dict[type[nn.Module], Callable[[Any], Any]] = {
-    IQN: _expected_of_iqn,
-    FQF: _expected_of_fqf,
-    PDQN: _Choices,
-}
+_SPECIAL: dict[type[nn.Module], Callable[[Any], Any]] = {IQN: _expected_of_iqn, FQF: _expected_of_fqf, PDQN: _Choices}
 
 
 class NumpyGrad:

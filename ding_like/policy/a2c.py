@@ -17,7 +17,7 @@ rewards are followed by V of its true last observation, and so are those of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.rl_utils.policy_gradient import a2c_loss
-from ding_like.types import Array, Config, Info
+from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -85,24 +85,16 @@ class A2CPolicy(OnPolicyActorCritic):
 class PGPolicy(A2CPolicy):
     """REINFORCE with a baseline: policy gradients on whole returns."""
 
-    config: dict[str, Any] = dict(
-        type="pg",
-        learn=dict(batch_size=64),
-        collect=dict(n_sample=1024, gae_lambda=1.0),
-    )
+    config: dict[str, Any] = dict(type="pg", learn=dict(batch_size=64), collect=dict(n_sample=1024, gae_lambda=1.0))
 
     # Type of a collector -> what it has as a default with this policy, which learns from the rows of episodes.
     collector_config: ClassVar[dict[str, dict[str, Any]]] = {"episode": {"get_train_sample": True}}
 
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        if cfg["collect"]["gae_lambda"] != 1:
-            yield (
-                "collect.gae_lambda",
-                f"must be 1, got {cfg['collect']['gae_lambda']}: whole returns are what this algorithm learns from; "
-                "choose policy 'a2c' for a shorter mean",
-            )
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "collect.gae_lambda": (
+            1,
+            "whole returns are what this algorithm learns from; choose policy 'a2c' for a shorter mean",
+        )
+    }
 
     model_name = "pg"

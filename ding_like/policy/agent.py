@@ -59,8 +59,7 @@ class AgentPolicy(EpsilonPolicy):
         learn=dict(update_per_collect=1, batch_size=32),
         collect=dict(n_sample=8),
         other=dict(
-            eps=dict(type="linear", start=0.1, end=0.1, decay=1),
-            replay_buffer=dict(replay_buffer_size=100_000),
+            eps=dict(type="linear", start=0.1, end=0.1, decay=1), replay_buffer=dict(replay_buffer_size=100_000)
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {}

@@ -153,6 +153,8 @@ class Policy:
     # Key -> the values that it may have, and key -> why it has no effect here; those of base classes are included.
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.nonfinite": ("skip", "raise")}
     config_unused: ClassVar[Mapping[str, str]] = {}
+    # Key -> (the one value that it may have here, why); those of base classes are included.
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {}
     # Key -> (a value, the keys that have no effect where it has that one); those of base classes are included.
     config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {}
     config_free: tuple[str, ...] = ("model",)
@@ -199,6 +201,9 @@ class Policy:
             if (value := get_path(cfg, path)) not in allowed:
                 *first, last = map(repr, allowed)
                 yield path, f"must be {', '.join(first)} or {last}, got {value!r}"
+        for path, (only, why) in declared(cls, "config_fixed").items():
+            if (value := get_path(cfg, path)) != only:
+                yield path, f"must be {only!r}, got {value!r}: {why}"
         for path, why in declared(cls, "config_unused").items():
             yield from cls._no_effect(cfg, (path,), why)
         for path, (value, idle) in declared(cls, "config_idle").items():

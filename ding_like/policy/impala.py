@@ -90,6 +90,9 @@ class IMPALAPolicy(OnPolicyActorCritic):
         "collect.gae_lambda": "V-trace has its own: learn.lambda_",
         "learn.optim": "learn.optimizer.type says how a gradient becomes a step",
     }
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "nstep": (1, "it has no use with V-trace; set unroll_len and learn.lambda_")
+    }
     rows_are_sequences = True
     rows_need_networks = False
 
@@ -98,12 +101,10 @@ class IMPALAPolicy(OnPolicyActorCritic):
         """Yield (path, message) for every contradiction in the policy section."""
         learn = cfg["learn"]
         # What is wrong with these where rows are used as they come is not wrong here.
-        allowed = ("discount_factor", "nstep", "priority", "random_collect_size")
+        allowed = ("discount_factor", "priority", "random_collect_size")
         yield from (fault for fault in super().check_config(cfg) if fault[0] not in allowed)
         if learn["discount_factor"] not in (None, cfg["discount_factor"]):
             yield from cls._no_effect(cfg, ("discount_factor",), "learn.discount_factor is set too")
-        if cfg["nstep"] != 1:
-            yield "nstep", "has no use with V-trace; set unroll_len and learn.lambda_"
         if cfg["random_collect_size"] and cfg["action_space"] == "continuous":
             yield NoEffect(
                 "random_collect_size", "needs discrete actions, whose log probability is known; leave it out"

@@ -58,7 +58,7 @@ from ding_like.rl_utils.value_family import (
     quantile_huber_by_hand,
     weighted_mean,
 )
-from ding_like.types import Array, Config, Info
+from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -252,12 +252,9 @@ class FQFPolicy(ImplicitQuantilePolicy):
         "learn.ent_coef": FROM_0,
     }
 
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        if cfg["learn"]["learning_rate"] is not None:
-            yield "learn.learning_rate", "give two: learn.learning_rate_quantile and learn.learning_rate_fraction"
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "learn.learning_rate": (None, "give two: learn.learning_rate_quantile and learn.learning_rate_fraction")
+    }
 
     model_name = "fqf"
 

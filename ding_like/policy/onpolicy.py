@@ -92,6 +92,11 @@ class OnPolicyActorCritic(Policy):
         "collect.gae_lambda": SHARE,
     }
     config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "learn.grad_clip_type": ("clip_norm", "there is no other way"),
+        "nstep": (1, "it has no use with generalised advantages; set collect.gae_lambda"),
+        "priority": (False, "it has no use here: rows are used as they come"),
+    }
     config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
         "learn.schedule.env_steps": (None, ("learn.schedule.lr_end",)),
         "learn.optimizer.type": ("rmsprop", ("learn.adam_eps",)),
@@ -108,13 +113,7 @@ class OnPolicyActorCritic(Policy):
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
-        learn, collect = cfg["learn"], cfg["collect"]
-        if learn["grad_clip_type"] != "clip_norm":
-            yield "learn.grad_clip_type", f"must be 'clip_norm', got {learn['grad_clip_type']!r}"
-        if cfg["nstep"] != 1:
-            yield "nstep", "has no use with generalised advantages; set collect.gae_lambda"
-        if cfg["priority"]:
-            yield "priority", "has no use here: rows are used as they come"
+        collect = cfg["collect"]
         if cfg["on_policy"]:
             yield from cls._no_effect(
                 cfg, ("learn.update_per_collect",), "all rows are learned from once, or epoch_per_collect times"

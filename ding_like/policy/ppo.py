@@ -14,7 +14,7 @@ small buffer keeps them recent.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,7 +37,7 @@ from ding_like.rl_utils.policy_gradient import (
     ppo_value_loss,
     ppo_value_loss_by_hand,
 )
-from ding_like.types import Array, Config, Info, Obs, State
+from ding_like.types import Array, Info, Obs, State
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -256,20 +256,10 @@ class PPOOffPolicy(PPOPolicy):
     )
     action_spaces = OnPolicyActorCritic.action_spaces
 
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, message) for every contradiction in the policy section."""
-        yield from super().check_config(cfg)
-        for path, value, only in (
-            ("recompute_adv", cfg["recompute_adv"], False),
-            ("learn.target_kl", cfg["learn"]["target_kl"], None),
-            ("learn.epoch_per_collect", cfg["learn"]["epoch_per_collect"], 1),
-        ):
-            if value != only:
-                yield (
-                    path,
-                    f"must be {only} where rows come from a buffer: use learn.update_per_collect, or policy 'ppo'",
-                )
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        path: (only, "where rows come from a buffer, use learn.update_per_collect, or policy 'ppo'")
+        for path, only in (("recompute_adv", False), ("learn.target_kl", None), ("learn.epoch_per_collect", 1))
+    }
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the batch itself."""

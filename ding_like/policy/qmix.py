@@ -35,9 +35,7 @@ class QMIXPolicy(DQNPolicy):
         ModelMethod("mix", "values, obs", ("B",)),
     )
     config: dict[str, Any] = dict(
-        type="qmix",
-        discount_factor=0.99,
-        learn=dict(backend="autograd", learning_rate=5e-4, grad_clip_norm=10.0),
+        type="qmix", discount_factor=0.99, learn=dict(backend="autograd", learning_rate=5e-4, grad_clip_norm=10.0)
     )
     action_spaces = ("MultiDiscrete",)
     config_unused: ClassVar[Mapping[str, str]] = {

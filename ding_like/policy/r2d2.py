@@ -76,6 +76,13 @@ class R2D2Policy(ValueBasedPolicy):
     config_unused: ClassVar[Mapping[str, str]] = {
         "learn.backend": "no gradient by hand is known for recurrent networks"
     }
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "random_collect_size": (
+            0,
+            "random actions come without the recurrent state that rows begin with; let the policy's own be random at "
+            "first, with other.eps.start=1.0",
+        )
+    }
     rows_are_sequences = True
 
     @classmethod
@@ -88,12 +95,6 @@ class R2D2Policy(ValueBasedPolicy):
         for path, length in (("unroll_len", cfg["unroll_len"]), ("collect.unroll_len", cfg["collect"]["unroll_len"])):
             if length is not None and length != burn_in + steps:
                 yield path, f"is {length}, but burnin_step + learn_unroll_len is {burn_in + steps}: leave it out"
-        if cfg["random_collect_size"]:
-            yield (
-                "random_collect_size",
-                f"must be 0, got {cfg['random_collect_size']}: random actions come without the recurrent state that "
-                "rows begin with; let the policy's own be random at first, with other.eps.start=1.0",
-            )
 
     @classmethod
     def env_steps_per_row(cls, cfg: Config) -> int:

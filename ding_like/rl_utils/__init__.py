@@ -6,21 +6,12 @@ Rollout arithmetic is numpy. Losses are torch and are imported from their own mo
 
 from __future__ import annotations
 
-from ding_like.rl_utils.exploration import (
-    Schedule,
-    constant,
-    epsilon_greedy,
-    get_epsilon_greedy_fn,
-    linear_schedule,
-)
+from ding_like.rl_utils.exploration import Schedule, constant, epsilon_greedy, get_epsilon_greedy_fn, linear_schedule
 from ding_like.rl_utils.returns import NStep, gae, get_nstep_return_data, get_train_sample, nstep_return
 from ding_like.utils.registries import lazy_exports
 
 # Imported on first use. Names are DI-engine's.
-_HOMES = {
-    "q_nstep_td_data": "ding_like.rl_utils.td",
-    "q_nstep_td_error": "ding_like.rl_utils.td",
-}
+_HOMES = {"q_nstep_td_data": "ding_like.rl_utils.td", "q_nstep_td_error": "ding_like.rl_utils.td"}
 _TD = "use q_nstep_td_error, or nstep_td_target of ding_like.rl_utils.td, and a loss of torch"
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {

@@ -291,12 +291,7 @@ def _side(bound: Bound, default: float, size: int) -> Array:
 
 
 def build_family(
-    action_space: str,
-    action_shape: int | Sequence[int],
-    *,
-    low: Bound = None,
-    high: Bound = None,
-    squash: bool = False,
+    action_space: str, action_shape: int | Sequence[int], *, low: Bound = None, high: Bound = None, squash: bool = False
 ) -> ActionFamily:
     """Return the family for a kind of action space; bounds and `squash` are for 'continuous' ones.
 

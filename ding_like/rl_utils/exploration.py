@@ -78,12 +78,7 @@ def check_some_legal(legal: Array) -> None:
 
 
 def epsilon_greedy(
-    greedy: Array,
-    eps: float | Array,
-    *,
-    num_actions: int,
-    rng: np.random.Generator,
-    action_mask: Array | None = None,
+    greedy: Array, eps: float | Array, *, num_actions: int, rng: np.random.Generator, action_mask: Array | None = None
 ) -> Array:
     """Return `greedy` [R], each row replaced by a uniformly drawn action with probability `eps` (one, or one per row).
 
