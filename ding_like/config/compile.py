@@ -130,9 +130,8 @@ def _compiled(
     faults: list[Fault] = []
     applied = apply_overrides(overrides, main, create, faults)
     if seed is not None and "seed" in applied and applied["seed"].value != seed:
-        faults.append(
-            Fault("seed", f"would have no effect, as the run's seed is given as {seed}; set it there: -s, seed=")
-        )
+        text = f"would have no effect, as the run's seed is given as {seed}; set it there: -s, seed="
+        faults.append(Fault("seed", text))
     faults += di_engine.read_her(main, create, quiet=quiet)
     schema = _schema_of(main, create, faults, source)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
@@ -212,8 +211,7 @@ def _inputs(main_config: Config, create_config: Config, seed: Any) -> tuple[Tree
 def _log_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: Schema, source: str) -> None:
     """Name the keys that are read and change nothing."""
     if ignored:
-        title = f"{os.path.basename(source)}: these keys of DI-engine are ignored"
-        _logger.warning("%s", listed(ignored, title))
+        _logger.warning("%s", listed(ignored, f"{os.path.basename(source)}: these keys of DI-engine are ignored"))
     reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
     log_without_effect(user, schema.defaults, reasons, source=source)
 
@@ -294,11 +292,8 @@ def _fall_back_to_cpu(cfg: Tree, source: str, *, quiet: bool) -> None:
     if cuda.is_available():
         return
     if not quiet:
-        _logger.warning(
-            "%s: policy.cuda is %s, but torch sees no GPU: this run computes on the CPU, as policy.cuda=False says",
-            os.path.basename(source),
-            cfg["policy"]["cuda"],
-        )
+        text = "%s: policy.cuda is %s, but torch sees no GPU: this run computes on the CPU, as policy.cuda=False says"
+        _logger.warning(text, os.path.basename(source), cfg["policy"]["cuda"])
     cfg["policy"]["cuda"] = False
 
 

@@ -192,7 +192,6 @@ def _freeze(value: Any) -> Any:
 
 
 _PREFIX = "import:"
-_NO_VALUE = object()
 
 
 def is_object(value: object) -> bool:
@@ -235,24 +234,20 @@ def _loaded(value: Any) -> Any:
 def _load(text: str) -> Any:
     try:
         node = ast.parse(text.removeprefix(_PREFIX), mode="eval").body
-        if not isinstance(node, ast.Call):
-            return _checked(_find(ast.unparse(node)), is_called=False)
-        if node.args:
+        call = node if isinstance(node, ast.Call) else None
+        if call is not None and call.args:
             raise ValueError("arguments are given by name")
-        arguments = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-        return _checked(_find(ast.unparse(node.func)), is_called=True)(**arguments)
+        module, _, name = ast.unparse(node if call is None else call.func).rpartition(".")
+        if not module:
+            raise ImportError("an import path has a module and a name in it")
+        found = _checked(getattr(importlib.import_module(module), name), is_called=call is not None)
+        if call is None:
+            return found
+        return found(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords})
     except (SyntaxError, ValueError, TypeError, ImportError, AttributeError) as error:
         raise ConfigError(
             f"'{text}' cannot be made: {error}; it is an import path, as in {_PREFIX}torch.nn.Tanh()."
         ) from (error)
-
-
-def _find(path: str) -> Any:
-    """Return what an import path names. Raises ImportError or AttributeError."""
-    module, _, name = path.rpartition(".")
-    if not module:
-        raise ImportError("an import path has a module and a name in it")
-    return getattr(importlib.import_module(module), name)
 
 
 def _checked(found: Any, *, is_called: bool) -> Any:
@@ -294,11 +289,9 @@ def _arguments(layer: Any) -> str:
         raise ConfigError(
             f"{type(layer).__name__} has weights, which a config cannot hold: give its class, or a model of your own."
         )
-    changed = {}
-    for name, parameter in inspect.signature(type(layer).__init__).parameters.items():
-        value = getattr(layer, name, _NO_VALUE)
-        if value is not _NO_VALUE and name != "self" and value != parameter.default:
-            changed[name] = value
+    defaults = {name: each.default for name, each in inspect.signature(type(layer)).parameters.items()}
+    values = {name: getattr(layer, name, default) for name, default in defaults.items()}
+    changed = {name: value for name, value in values.items() if value != defaults[name]}
     text = ", ".join(f"{name}={literal(value)}" for name, value in changed.items())
     try:
         again = type(layer)(**{name: ast.literal_eval(literal(value)) for name, value in changed.items()})

@@ -141,15 +141,13 @@ def check_model_state(expected: Mapping[str, torch.Tensor], got: object, *, path
     """Raise one CheckpointError that names every way in which `got`, read from `path`, does not fit a model's state."""
     if not isinstance(got, Mapping):
         raise CheckpointError(f"{path} holds a {type(got).__name__} where a model's state belongs; {_EXPECTED}")
-    faults = []
-    if missing := [name for name in expected if name not in got]:
-        faults.append(f"missing {name_some(missing, _MAX_NAMES)}")
-    if unexpected := [name for name in got if name not in expected]:
-        faults.append(f"unexpected {name_some(unexpected, _MAX_NAMES)}")
     shapes = {name: (_shape(got[name]), tuple(tensor.shape)) for name, tensor in expected.items() if name in got}
-    if other := [f"{name} {seen} instead of {wanted}" for name, (seen, wanted) in shapes.items() if seen != wanted]:
-        faults.append(f"of another shape {name_some(other, _MAX_NAMES)}")
-    if faults:
+    found = {
+        "missing": (missing := [name for name in expected if name not in got]),
+        "unexpected": [name for name in got if name not in expected],
+        "of another shape": [f"{name} {seen} instead of {own}" for name, (seen, own) in shapes.items() if seen != own],
+    }
+    if faults := [f"{what} {name_some(names, _MAX_NAMES)}" for what, names in found.items() if names]:
         raise CheckpointError(
             f"{path} was saved by another model than the config's: {'; '.join(faults)}. {_model_fix(shapes, missing)}"
         )
@@ -422,10 +420,10 @@ class ResumeStore:
                 saved = self.load(step)
             except CheckpointError as error:
                 faults.append(str(error))
-                continue
-            for fault in faults:
-                logger.warning("%s Going on from step %d instead.", fault, step)
-            return saved
+            else:
+                for fault in faults:
+                    logger.warning("%s Going on from step %d instead.", fault, step)
+                return saved
         if faults:
             raise CheckpointError(f"no saved point of {self.folder} is valid: " + " ".join(faults))
         raise CheckpointError(
@@ -459,9 +457,8 @@ class ResumeStore:
 
     def forget_after(self, step: int) -> None:
         """Delete the steps that are newer than one: a run that resumes from it makes them again."""
-        for newer in self.steps():
-            if newer > step:
-                shutil.rmtree(self.folder / str(newer), ignore_errors=True)
+        for newer in (each for each in self.steps() if each > step):
+            shutil.rmtree(self.folder / str(newer), ignore_errors=True)
 
     def _checked(self, step: int) -> tuple[list[Path], dict[str, Json]]:
         """Return (the files, `meta`) of a step. Raises CheckpointError if a file does not fit the manifest."""

@@ -175,12 +175,8 @@ class MetricsSink:
         self._started_s = time.monotonic() - float(state["time_s"])
 
     def _write_line(self, source: str, numbers: Mapping[str, float], env_step: int, train_iter: int) -> None:
-        line: dict[str, float | str] = {
-            "source": source,
-            "env_step": int(env_step),
-            "train_iter": int(train_iter),
-            "time_s": round(self._time_s(), 3),
-        }
+        line: dict[str, float | str] = {"source": source, "env_step": int(env_step), "train_iter": int(train_iter)}
+        line["time_s"] = round(self._time_s(), 3)
         for name, number in numbers.items():
             line[name] = number if math.isfinite(number) else str(float(number))
         if self._file is None:
@@ -191,10 +187,8 @@ class MetricsSink:
 
     def _write_waiting(self) -> None:
         """Hand waiting lines to the system; on a full disk they keep waiting, with a warning in the log."""
-        if self._file is None:
-            return
         try:
-            while self._waiting:
+            while self._waiting and self._file is not None:
                 del self._waiting[: self._file.write(self._waiting)]
         except OSError as error:
             if not is_full(error):
@@ -250,12 +244,10 @@ def _tag(
 
 
 def _to_number(source: str, name: str, value: Any) -> float:  # Any: it is checked here
-    try:
+    with suppress(RuntimeError, ValueError):  # of an array or tensor of several elements
         number = value.item() if hasattr(value, "item") else value
-    except (RuntimeError, ValueError):  # an array or tensor of several elements
-        number = value
-    if not isinstance(number, (int, float)):
-        raise SchemaError(
-            f"metric {name!r} of {source} is {value!r} ({type(value).__name__}), expected one number; report its mean"
-        )
-    return number
+        if isinstance(number, (int, float)):
+            return number
+    raise SchemaError(
+        f"metric {name!r} of {source} is {value!r} ({type(value).__name__}), expected one number; report its mean"
+    )

@@ -157,15 +157,14 @@ def sweep(prefix: str, base: Path) -> list[Path]:
     swept = []
     for path in base.glob(f"{prefix}*"):
         owner = name.fullmatch(path.name)
-        try:
+        with suppress(FileNotFoundError):  # another start swept it meanwhile
             if owner is None or path.is_symlink() or path.lstat().st_uid != os.getuid():
                 continue
-        except FileNotFoundError:  # another start swept it meanwhile
-            continue
-        if owner[2] != "0" and start_of(int(owner[1], 16)) != int(owner[2], 16):
-            logger.info("%s is left by process %s, which has ended: it is deleted", path, int(owner[1], 16))
-            shutil.rmtree(path, ignore_errors=True)
-            swept.append(path)
+            pid, start = int(owner[1], 16), int(owner[2], 16)
+            if start and start_of(pid) != start:
+                logger.info("%s is left by process %s, which has ended: it is deleted", path, pid)
+                shutil.rmtree(path, ignore_errors=True)
+                swept.append(path)
     return swept
 
 
@@ -199,22 +198,17 @@ def runs_with(pid: int, word: str) -> bool:
 
 
 def _fields_of(pid: int) -> list[str]:
-    try:
-        stat = Path("/proc", str(pid), "stat").read_text()
-    except OSError:
-        return []
-    # The name of the program, in brackets, may hold anything: fields are counted behind it.
-    return stat.rpartition(")")[2].split()
+    with suppress(OSError):
+        # The name of the program, in brackets, may hold anything: fields are counted behind it.
+        return Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 # The fix of a host name to listen on that is unknown.
 OWN_HOST = "give an address or a name of this machine (127.0.0.1), or 0.0.0.0 for all of its addresses"
 _EVERY_ADDRESS = ("0.0.0.0", "::", "*", "")
-# By whether it is IPv6: the family, an address of other networks (for documentation, RFC 5737 and 3849), the loopback.
-_OUTSIDE = {
-    False: (socket.AF_INET, "192.0.2.1", "127.0.0.1"),
-    True: (socket.AF_INET6, "2001:db8::1", "::1"),
-}
+# Of IPv4 and IPv6: the family, an address of other networks (for documentation, RFC 5737 and 3849), the loopback.
+_OUTSIDE = (socket.AF_INET, "192.0.2.1", "127.0.0.1"), (socket.AF_INET6, "2001:db8::1", "::1")
 _GIB = 2**30
 
 
@@ -249,17 +243,14 @@ def reachable(host: str) -> str:
     if host not in _EVERY_ADDRESS:
         return host
     family, outside, loopback = _OUTSIDE[":" in host]
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as way_out:
-            way_out.connect((outside, 9))  # sends nothing: it only chooses the way
-            return str(way_out.getsockname()[0])
-    except OSError:
-        pass  # there is no way out: the name may still be known
-    try:
+    # Without a way out the name may still be known.
+    with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as way_out:
+        way_out.connect((outside, 9))  # sends nothing: it only chooses the way
+        return str(way_out.getsockname()[0])
+    with suppress(OSError):
         found = {str(each[4][0]) for each in socket.getaddrinfo(socket.gethostname(), None, family)}
-    except OSError:
-        found = set()
-    return min((each for each in found if not is_loopback(each)), default=loopback)
+        return min((each for each in found if not is_loopback(each)), default=loopback)
+    return loopback
 
 
 def reachable_url(url: str) -> str:
@@ -291,13 +282,11 @@ def num_cores() -> int:
 def available_bytes() -> float:
     """Return how much memory can be allocated without swapping; infinity where the system does not report it."""
     found = [math.inf]
-    try:
+    with suppress(OSError):  # no such file: another system than Linux, or no cgroup
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii").strip()
         found += [int(limit)] if limit.isdecimal() else []  # of a container; "max": none
-    except OSError:  # no such file: another system than Linux, or no cgroup
-        pass
     return min(found)
 
 

@@ -18,7 +18,7 @@ import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -370,29 +370,21 @@ class Registry(Generic[T]):
         return dict(self._classes)
 
     def names(self) -> list[str]:
-        """Return every registered name, sorted, after importing all of the home package."""
-        self.load_home()
+        """Return every registered name, sorted, after importing all of the home package that can be imported."""
+        modules = list(self._modules.values())
+        if find_spec(self.home) is not None:
+            modules.insert(0, self.home)
+            path = getattr(importlib.import_module(self.home), "__path__", ())
+            modules += [f"{self.home}.{m.name}" for m in pkgutil.iter_modules(path) if not m.name.startswith("_")]
+        for module in dict.fromkeys(modules):
+            with suppress(Exception):  # an optional package may fail in any way; `get` of a name raises why
+                importlib.import_module(module)
         return sorted(self._classes)
 
     def describe(self) -> list[RegistryRow]:
         """Return a row for every name, sorted, after importing all of the home package."""
         rows = [(name, self._classes[name]) for name in self.names()]
         return [RegistryRow(name, cls.__qualname__, _where(cls)) for name, cls in rows]
-
-    def load_home(self) -> dict[str, str]:
-        """Import all modules of the home package and return {module: why it could not be imported}."""
-        modules = list(self._modules.values())
-        if find_spec(self.home) is not None:
-            modules.insert(0, self.home)
-            path = getattr(importlib.import_module(self.home), "__path__", ())
-            modules += [f"{self.home}.{m.name}" for m in pkgutil.iter_modules(path) if not m.name.startswith("_")]
-        failures: dict[str, str] = {}
-        for module in dict.fromkeys(modules):
-            try:
-                importlib.import_module(module)
-            except Exception as error:  # an optional package may fail in any way; the caller shows why
-                failures[module] = _reason(module, error)
-        return failures
 
     def __contains__(self, name: object) -> bool:
         """Return whether `get(name)` would find a class without `import_names`; no import path is looked up."""

@@ -508,25 +508,19 @@ class WandbTracker:
 
         cfg, run_id = self._settings, run.run_id or secrets.token_hex(4)
         wandb.setup(wandb.Settings(silent=True))  # its messages would go into the run's console
+        init_s, finish_s = float(cfg["init_timeout_s"]), float(cfg["finish_s"])
+        settings = wandb.Settings(silent=True, console="off", init_timeout=init_s, finish_timeout=finish_s)
         try:
             self._run = wandb.init(
-                project=cfg["project"],
-                entity=cfg["entity"],
+                **{name: cfg[name] for name in ("project", "entity", "group", "mode")},
                 name=cfg["name"] or run.name,
-                group=cfg["group"],
                 tags=list(cfg["tags"]),
-                mode=cfg["mode"],
                 id=run_id,
                 resume="allow",
                 dir=str(run.folder),
                 config=dict(run.config),
                 allow_val_change=True,
-                settings=wandb.Settings(
-                    silent=True,
-                    console="off",
-                    init_timeout=float(cfg["init_timeout_s"]),
-                    finish_timeout=float(cfg["finish_s"]),
-                ),
+                settings=settings,
             )
         except (AuthenticationError, UsageError) as error:
             raise TrackerRefusedError(f"{error} (or set trackers.wandb.mode=offline)") from error

@@ -18,7 +18,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.entry import cli, serial_entry
 from ding_like.envs import make_env
-from ding_like.pipeline.parallel.settings import read_system
+from ding_like.pipeline.parallel.settings import WeightSettings, read_system
 from ding_like.pipeline.settings import RankSettings, read_ranks
 from ding_like.worker import create_buffer
 from tests.docs.test_commands import CARTPOLE, PAGES, ROOT
@@ -229,7 +229,7 @@ def test_the_weights_of_the_weights_page_arrive(tmp_path: Path, capsys: Any) -> 
 
     paths = {"path_data": str(tmp_path / "data"), "path_policy": str(tmp_path / "policy")}
     assert capsys.readouterr().out == "version 1\nversion 2\n"
-    assert read_system({**names["system_config"], **paths}, cfg).weights == {"dtype": "exact", "delta": False}
+    assert read_system({**names["system_config"], **paths}, cfg).weights == WeightSettings("exact", delta=False)
 
 
 def test_the_settings_of_the_ranks_page_are_the_defaults() -> None:

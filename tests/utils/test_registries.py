@@ -181,13 +181,6 @@ def test_describe_tells_class_and_line_of_every_name_in_the_home(shapes: Registr
     assert rows[0].where.endswith("circle.py:4")
 
 
-def test_load_home_tells_which_modules_failed_and_why(shapes: Registry) -> None:
-    failures = shapes.load_home()
-
-    assert list(failures) == ["shapes_home.broken"]
-    assert "package_that_is_not_installed" in failures["shapes_home.broken"]
-
-
 def test_contains_imports_what_it_is_asked_for(shapes: Registry) -> None:
     assert "circle" in shapes
     assert "circel" not in shapes
