@@ -17,10 +17,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from ding_like.config import to_plain
 from ding_like.errors import ConfigError
-from ding_like.policy import get_policy_cls
-from tests.config.faults import faults
 from tests.policy import hybrid, test_discrete_sac, test_pdqn
 from tests.policy.continuous import (
     CASES,
@@ -210,23 +207,6 @@ def test_a_state_in_the_middle_of_a_cycle_goes_on_bit_equal_and_torchs_generator
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_learning_finds_which_way_to_push(name: str) -> None:
     assert push_the_right_way(name, learning_rate=1e-2, **(dict(actor_update_freq=1) if name == "td3" else {})) > 0.8
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "value"),
-    [
-        ("ddpg", "target_theta", 1.5),
-        ("td3", "actor_update_freq", 0),
-        ("td3", "noise_range", dict(min=0.5, max=-0.5)),
-        ("sac", "alpha", 0.0),
-    ],
-)
-def test_settings_that_make_no_sense_are_contradictions(name: str, key: str, value: Any) -> None:
-    cls = get_policy_cls({"type": name})
-    cfg = to_plain(cls.default_config())
-    cfg["learn"][key] = value
-
-    assert [path for path, _ in faults(cls, cfg)] == [f"learn.{key}"]
 
 
 OBS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from ding_like.envs import BaseEnvTimestep
 from ding_like.errors import ConfigError
 from ding_like.policy.di_engine_view import RandomActor
-from tests.policy.test_dqn import make_policy
+from tests.policy.values import make_policy
 
 OBS = {"state": np.zeros(3, np.float32), "action_mask": np.array([0, 1, 0, 1], np.int8)}
 

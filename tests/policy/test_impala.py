@@ -193,24 +193,6 @@ def compile_with(tmp_path: Any, **changes: Any) -> Any:
     return compile_config(main, create, seed=0, save=False)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(unroll_len=0), "unroll_len.*give 1 or more"),
-        (dict(discount_factor=0.9, learn=dict(discount_factor=0.8)), "learn.discount_factor is set too"),
-        (dict(nstep=3), "nstep.*no use with V-trace"),
-        (dict(learn=dict(rho_clip_ratio=0.0)), "rho_clip_ratio.*above 0"),
-        (dict(learn=dict(lambda_=1.5)), "lambda_.*from 0 to 1"),
-        (dict(learn=dict(clip_value=1.0, grad_clip_norm=1.0)), "both set"),
-        (dict(action_space="continuous", random_collect_size=8), "random_collect_size.*discrete actions"),
-        (dict(priority_IS_weight=True), "needs priority=True"),
-    ],
-)
-def test_contradictions_in_the_config_are_told(changes: dict[str, Any], message: str, tmp_path: Any) -> None:
-    with pytest.raises(ConfigError, match=message):
-        compile_with(tmp_path, **changes)
-
-
 def test_keys_stand_where_di_engine_has_them(tmp_path: Any) -> None:
     learn = dict(clip_value=5, grad_clip_type="clip_norm", discount_factor=0.9, optim="adam")
     collect = dict(unroll_len=16, discount_factor=0.8, gae_lambda=0.95)

@@ -12,11 +12,10 @@ import torch
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
-from ding_like.policy import Policy, create_policy, get_policy_cls
+from ding_like.policy import create_policy, get_policy_cls
 from ding_like.policy.iqn import IQNPolicy
 from ding_like.policy.sharing import Share
 from ding_like.rl_utils.value_family import fraction_gradient, fraction_loss
-from tests.config.faults import faults
 from tests.policy.differences import assert_finite_differences, in_float64
 from tests.policy.values import make_rows, with_masks
 
@@ -217,23 +216,6 @@ def test_each_update_draws_fractions_of_its_own() -> None:
         policy.apply()
 
     assert len(set(losses)) == 3
-
-
-@pytest.mark.parametrize(
-    ("name", "changes", "key"),
-    [
-        ("iqn", dict(learn=dict(kappa=0.0)), "learn.kappa"),
-        ("iqn", dict(learn=dict(num_quantiles=0)), "learn.num_quantiles"),
-        ("iqn", dict(learn=dict(num_target_quantiles=-1)), "learn.num_target_quantiles"),
-        ("iqn", dict(learn=dict(loss="huber")), "learn.loss"),
-        ("fqf", dict(learn=dict(learning_rate=1e-3)), "learn.learning_rate"),
-        ("fqf", dict(learn=dict(ent_coef=-1.0)), "learn.ent_coef"),
-    ],
-)
-def test_contradictions_are_named(name: str, changes: dict[str, Any], key: str) -> None:
-    cls: type[Policy] = get_policy_cls({"type": name})
-
-    assert key in dict(faults(cls, deep_merge(to_plain(cls.default_config()), changes)))
 
 
 class Unsaid(torch.nn.Module):

@@ -3,8 +3,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ding_like.config import compile_config
-from ding_like.errors import CheckpointError, ConfigError, TrainingError
+from ding_like.errors import CheckpointError, TrainingError
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, build_rule
 
@@ -164,32 +163,7 @@ def test_the_moments_of_another_kind_are_refused_and_those_of_old_checkpoints_ar
         rmsprop.load_state_dict(old)
 
 
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        (dict(type="sgd"), "'adam', 'adamw' or 'rmsprop', got 'sgd'"),
-        (dict(betas=[0.9]), "betas .*two numbers"),
-        (dict(betas=[0.9, 1.0]), "betas .*two numbers"),
-        (dict(alpha=0.9), "alpha .*no use with type 'adam'"),
-        (dict(type="rmsprop", betas=[0.5, 0.9]), "betas .*no use with type 'rmsprop'"),
-        (dict(type="rmsprop", momentum=1.5), "momentum .*from 0 to 1"),
-        (dict(weight_decay=-0.1), "weight_decay .*is -0.1; give 0 or more"),
-    ],
-)
-def test_what_contradicts_itself_is_refused(section, message):
-    main = dict(policy=dict(model=dict(obs_shape=4, action_shape=2), learn=dict(optimizer=section)))
-    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
-
-    with pytest.raises(ConfigError, match=message):
-        compile_config(main, create, save=False)
-
-
 def test_an_eps_of_the_optimizer_replaces_adam_eps():
-    main = dict(env=dict(env_id="CartPole-v1"), policy=dict(learn=dict(optimizer=dict(eps=1e-3))))
-    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppo"))
+    rules = (build_rule({**OPTIMIZER_CONFIG, "eps": 1e-3}, adam_eps=1e-5), build_rule(OPTIMIZER_CONFIG, adam_eps=1e-5))
 
-    cfg = compile_config(main, create, save=False)
-
-    assert cfg.policy.learn.adam_eps is None and cfg.policy.learn.optimizer.eps == 1e-3
-    rules = (build_rule(cfg.policy.learn.optimizer, adam_eps=1e-5), build_rule(OPTIMIZER_CONFIG, adam_eps=1e-5))
     assert [rule.step.keywords["eps"] for rule in (*rules, build_rule(None))] == [1e-3, 1e-5, 1e-8]

@@ -13,7 +13,6 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError
 from ding_like.policy.pdqn import PDQNPolicy
-from tests.config.faults import faults
 from tests.policy.continuous import CASES, act, double
 from tests.policy.hybrid import GAMMA, HIGH, LOW, MASK, best_actions, make_batch, register_aim
 
@@ -215,19 +214,6 @@ def test_images_and_dicts_are_encoded_first() -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_policy(**changes)
-
-
-def test_contradictions_are_named() -> None:
-    cfg = to_plain(PDQNPolicy.default_config())
-    cfg["learn"]["update_circle"] = 0
-    cfg["other"]["eps"]["type"] = "step"
-    cfg["collect"] |= dict(noise=False, noise_sigma=0.3)
-
-    assert [path for path, _ in faults(PDQNPolicy, cfg)] == [
-        "learn.update_circle",
-        "other.eps.type",
-        "collect.noise_sigma",
-    ]
 
 
 @pytest.mark.slow

@@ -130,9 +130,3 @@ def test_head_sizes_are_of_both_heads():
     for head, size in ((model.actor_head, 4), (model.critic_head, 1)):
         widths = [layer.out_features for layer in head.modules() if isinstance(layer, torch.nn.Linear)]
         assert widths == [5, 5, size]
-
-
-def test_a_shorter_mean_is_refused_by_its_name():
-    cfg = deep_merge(to_plain(PGPolicy.default_config()), dict(collect=dict(gae_lambda=0.9)))
-
-    assert [path for path, _ in PGPolicy.check_config(cfg)] == ["collect.gae_lambda"]

@@ -12,7 +12,6 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.model.vac import PPG
 from ding_like.policy.ppg import PPGPolicy
 from ding_like.policy.ppo import PPOPolicy
-from tests.config.faults import faults
 from tests.policy.differences import assert_finite_differences
 from tests.policy.on_policy import SMALL as ON_POLICY_SMALL
 
@@ -193,10 +192,3 @@ def test_rows_that_wait_are_copies():
 
     assert np.array_equal(policy._kept.now[0]["obs"], before)
     assert set(policy._kept.now[0].columns) == {"obs", "value", "return_"}
-
-
-@pytest.mark.parametrize("key", ["aux_freq", "aux_train_epoch"])
-def test_no_phase_is_refused(key):
-    cfg = deep_merge(to_plain(PPGPolicy.default_config()), dict(learn={key: 0}))
-
-    assert [path for path, _ in faults(PPGPolicy, cfg)] == [f"learn.{key}"]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ding_like.config import compile_config, to_plain
+from ding_like.config import to_plain
 from ding_like.data.batch import split_mask
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
@@ -422,45 +422,6 @@ def test_off_policy_schedules_count_env_steps_not_rows():
 
 
 # ---- config
-
-
-def compile_with(policy: str, tmp_path, **changes):
-    main = dict(exp_name=str(tmp_path / "exp"), env=dict(env_id="CartPole-v1"), policy=changes)
-    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
-    return compile_config(main, create, seed=0)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(learn=dict(adv_norm="epoch")), "adv_norm.*must be True, False or 'batch'"),
-        (dict(learn=dict(backend="jit")), "backend.*'auto' or 'autograd'"),
-        (dict(learn=dict(clip_ratio=0.0)), "clip_ratio.*above 0"),
-        (dict(learn=dict(dual_clip=0.5)), "dual_clip.*above 1"),
-        (dict(learn=dict(epoch_per_collect=0)), "epoch_per_collect.*give a number from 1"),
-        (dict(learn=dict(grad_clip_type="clip_value")), "grad_clip_type.*'clip_norm'"),
-        (dict(learn=dict(grad_clip_norm=1.0, grad_clip_value=1.0)), "both set"),
-        (dict(action_bound="wrap"), "action_bound.*'clip' or 'tanh'"),
-        (dict(collect=dict(gae_lambda=1.5)), "gae_lambda.*from 0 to 1"),
-        (dict(nstep=3), "nstep.*gae_lambda"),
-        (dict(priority=True), "priority.*no use"),
-    ],
-)
-def test_contradictions_in_the_config_are_told(changes, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        compile_with("ppo", tmp_path, **changes)
-
-
-@pytest.mark.parametrize("changes", [dict(recompute_adv=True), dict(learn=dict(target_kl=0.1))])
-def test_off_policy_refuses_what_needs_the_whole_rollout(changes, tmp_path):
-    with pytest.raises(ConfigError, match="where rows come from a buffer"):
-        compile_with("ppo_offpolicy", tmp_path, **changes)
-
-
-def test_the_norm_limit_has_either_name(tmp_path):
-    cfg = compile_with("ppo", tmp_path, learn=dict(grad_clip_norm=2.0))
-
-    assert (cfg.policy.learn.grad_clip_norm, cfg.policy.learn.grad_clip_value) == (2.0, None)
 
 
 def test_a_policy_that_does_not_know_its_actions_says_so():

@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
-from ding_like.errors import ConfigError
 from ding_like.policy import Policy
 from tests.contracts.policy_cases import CASES, LANES, act, make
 from tests.policy.differences import assert_finite_differences, in_float64, moved_in_float64
@@ -246,18 +244,6 @@ def test_values_count_in_the_unit_of_the_returns() -> None:
 
 
 # ---- config
-
-
-@pytest.mark.parametrize(
-    ("learn", "message"),
-    [(dict(seq_len=0), "seq_len.*give 1 or more"), (dict(backend="autograd"), "backend.*has no effect.*recurrent")],
-)
-def test_contradictions_in_the_config_are_told(learn: dict[str, Any], message: str, tmp_path: Any) -> None:
-    main = dict(exp_name=str(tmp_path / "exp"), env=dict(env_id="CartPole-v1"), policy=dict(learn=learn))
-    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="ppo_recurrent"))
-
-    with pytest.raises(ConfigError, match=message):
-        compile_config(main, create, seed=0, save=False)
 
 
 # ---- learning what must be remembered

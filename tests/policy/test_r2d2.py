@@ -14,11 +14,9 @@ import torch
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
-from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
 from ding_like.policy.r2d2 import R2D2Policy
 from ding_like.policy.rows import SequenceRows, SequenceShape
-from tests.config.faults import faults
 from tests.policy.differences import assert_finite_differences
 
 LANES, OBS, ACTIONS, GAMMA = 3, 2, 3, 0.9
@@ -217,31 +215,3 @@ def test_drqn_is_plain() -> None:
     expected = slow_loss(policy, raw, frozen=copy.deepcopy(policy.get_attribute("model")))
     assert priority is None and not policy._cfg.learn.value_rescale
     assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (dict(random_collect_size=100), r"random_collect_size.*other\.eps\.start=1\.0"),
-        (dict(unroll_len=10), r"unroll_len.*burnin_step \+ learn_unroll_len is 6"),
-        (dict(collect=dict(unroll_len=10)), r"collect\.unroll_len.*is 6"),
-        (dict(nstep=9), "nstep.*learn_unroll_len: lower it"),
-        (dict(burnin_step=-1), "burnin_step give 0 or more"),
-        (dict(learn_unroll_len=0, nstep=1), "learn_unroll_len give 1 or more"),
-        (dict(learn=dict(backend="auto")), "backend.*recurrent networks"),
-    ],
-)
-def test_a_config_that_cannot_be_meant_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
-    own = dict(burnin_step=2, learn_unroll_len=4, nstep=3)
-    cfg = deep_merge(deep_merge(to_plain(R2D2Policy.default_config()), own), changes)
-
-    found = [f"{path} {message}" for path, message in faults(R2D2Policy, cfg)]
-
-    with pytest.raises(ConfigError, match=words):
-        raise ConfigError("; ".join(found))
-
-
-def test_unroll_len_may_say_what_both_lengths_make() -> None:
-    own = dict(burnin_step=2, learn_unroll_len=4, nstep=3, unroll_len=6, collect=dict(unroll_len=6))
-
-    assert list(faults(R2D2Policy, deep_merge(to_plain(R2D2Policy.default_config()), own))) == []

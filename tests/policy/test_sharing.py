@@ -22,7 +22,7 @@ from ding_like.policy.sharing import GradNoise, check_sharing, mean_gradient
 from ding_like.utils.checkpoint import load_state, save_state
 from tests.contracts.grad_cases import GRAD_CASES
 from tests.contracts.policy_cases import make
-from tests.policy.test_dqn import make_policy
+from tests.policy.values import make_policy
 
 
 def test_the_mean_is_that_of_the_vectors() -> None:

@@ -1,15 +1,31 @@
-"""Made-up rows for the tests of value-based policies."""
+"""Small value-based policies and made-up rows for their tests."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import torch
 
+from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
+from ding_like.policy import create_policy, get_policy_cls
+
+OBS, ACTIONS = 3, 4
 
 
-def make_rows(rows: int = 16, *, obs: int = 3, actions: int = 4, seed: int = 0, **columns: Any) -> TransitionBatch:
+# Any: tests read what the policies of one algorithm alone have.
+def make_policy(name: str = "dqn", **changes: Any) -> Any:
+    """Return a policy of two hidden layers of 8, its weights drawn with seed 0."""
+    torch.manual_seed(0)
+    cfg = deep_merge(
+        to_plain(get_policy_cls({"type": name}).default_config()),
+        dict(type=name, model=dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8])),
+    )
+    return create_policy(deep_merge(cfg, changes))
+
+
+def make_rows(rows: int = 16, *, obs: int = OBS, actions: int = ACTIONS, seed: int = 0, **columns: Any) -> Any:
     """Return n-step rows with weights; some are terminated, others truncated."""
     rng = np.random.default_rng(seed)
     made = {
@@ -25,7 +41,7 @@ def make_rows(rows: int = 16, *, obs: int = 3, actions: int = 4, seed: int = 0, 
     return TransitionBatch({**made, **columns})
 
 
-def with_masks(batch: TransitionBatch, *, actions: int = 4) -> TransitionBatch:
+def with_masks(batch: TransitionBatch, *, actions: int = ACTIONS) -> TransitionBatch:
     """Return rows whose next actions are masked; the first two allow nothing: one is terminated, one is not."""
     mask = np.random.default_rng(1).random((len(batch), actions)) < 0.5
     columns, terminated = dict(batch.columns), batch["terminated"].copy()
