@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ding_like.data.segment_file import SegmentError, read_segment, remove_segme
 from ding_like.errors import CommError, SchemaError
 from ding_like.pipeline.parallel.coordinator import LockedService
 from tests.pipeline.parallel.service_parts import begin, columns_of, make_core, segment
+from tests.support import wait_until
 
 SIZE = 40
 
@@ -31,21 +33,24 @@ class Run:
         self.learner, self.learn, self.collector, self.task = begin(self.core)
         self.service = LockedService(self.core)
         self.number = 0
-        self.source = RestBatchSource(
-            self.service,
-            self.learn,
-            worker_id=self.learner,
-            read=self.read,
-            batch_size=4,
-            buffer_size=SIZE,
-            num_batches=3,
-        )
+        self.source = self.make_source(self.read)
+        self.updates: list[m.Update] = []  # that were reported
+
+    def make_source(self, read: Any, **more: Any) -> RestBatchSource:
+        own: dict[str, Any] = dict(worker_id=self.learner, read=read, batch_size=4, buffer_size=SIZE, num_batches=3)
+        return RestBatchSource(self.service, self.learn, **own, **more)
 
     def read(self, segment: m.NewSegment) -> dict[str, Any]:
-        columns, _ = read_segment(
-            self.folder, segment.name, rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes
-        )
-        return columns
+        told = dict(rows=segment.rows, sha256=segment.sha256, nbytes=segment.nbytes)
+        return read_segment(self.folder, segment.name, **told)[0]
+
+    def next(self) -> TransitionBatch:
+        """Return the next batch, whose rows are of segments that were sent."""
+        batch = self.source.next(timeout_s=60.0)
+        assert batch is not None and len(batch) == 4
+        assert (batch["segment"] < self.number).all()
+        assert (batch["row"] < 5 + batch["segment"] % 4).all(), "a row of another segment"
+        return batch
 
     def send(self, *, damage: bool = False) -> None:
         info = segment(self.folder, self.collector, self.number, rows=5 + self.number % 4)
@@ -60,16 +65,17 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Any:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made = Run(tmp_path)
+    update = made.service.update
+
+    def record(worker: str, buffer: str, message: m.Update) -> Any:
+        made.updates.append(message)
+        return update(worker, buffer, message)
+
+    monkeypatch.setattr(made.service, "update", record)
     yield made
     made.close()
-
-
-def check(batch: TransitionBatch, sent: int) -> None:
-    assert len(batch) == 4
-    assert (batch["segment"] < sent).all()
-    assert (batch["row"] < 5 + batch["segment"] % 4).all(), "a row of another segment"
 
 
 def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
@@ -77,9 +83,7 @@ def test_rows_are_those_that_were_sent_over_many_rounds(run: Run) -> None:
     for _ in range(60):
         run.send()
         while run.core.book.granted_updates < run.core.cfg.ratio.allowed_updates(run.core.env_step):
-            batch = run.source.next(timeout_s=60.0)
-            assert batch is not None
-            check(batch, run.number)
+            batch = run.next()
             drawn.update(zip(batch["segment"].tolist(), batch["row"].tolist(), strict=True))
         remove_segments(run.folder, run.core.book.removable)
 
@@ -94,25 +98,17 @@ def test_without_data_there_is_no_batch_in_time(run: Run) -> None:
 
 def test_a_segment_that_cannot_be_read_is_left_out_and_reported(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.comm.rest.rows._LATE_S", 0.0)
-    reported: list[str] = []
-    update = run.service.update
-    monkeypatch.setattr(
-        run.service, "update", lambda w, b, message: reported.extend(message.bad_segments) or update(w, b, message)
-    )
     for number in range(6):
         run.send(damage=number == 2)
 
     seen = set()
     for _ in range(6):
-        batch = run.source.next(timeout_s=60.0)
-        assert batch is not None
-        check(batch, run.number)
-        seen.update(batch["segment"].tolist())
+        seen.update(run.next()["segment"].tolist())
     run.source.feedback(6, priority=None, info=dict)
     run.source.close()
 
     assert 2 not in seen and len(seen) >= 3
-    assert reported == [f"{run.collector}.00000002"]
+    assert [name for each in run.updates for name in each.bad_segments] == [f"{run.collector}.00000002"]
 
 
 def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
@@ -128,10 +124,7 @@ def test_a_segment_that_comes_late_is_learned_from_later(run: Run) -> None:
             (run.folder / "hidden").rename(late)
         if run.core.book.granted_updates >= run.core.cfg.ratio.allowed_updates(run.core.env_step):
             run.send()
-        batch = run.source.next(timeout_s=60.0)
-        assert batch is not None
-        check(batch, run.number)
-        seen.update(batch["segment"].tolist())
+        seen.update(run.next()["segment"].tolist())
         if 2 in seen:
             break
 
@@ -194,23 +187,19 @@ def test_a_segment_left_out_leaves_no_old_rows_to_draw() -> None:
     assert not mirror.are_there(np.array([8, 9, 0, 1]), new).any() and mirror.last_serial == 2
 
 
-def test_priorities_come_back_with_the_rows_that_they_are_of(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[m.Update] = []
-    update = run.service.update
-    monkeypatch.setattr(run.service, "update", lambda w, b, message: sent.append(message) or update(w, b, message))
+def test_priorities_come_back_with_the_rows_that_they_are_of(run: Run) -> None:
     for _ in range(6):
         run.send()
 
     expected = []
     for train_iter in range(5):
-        batch = run.source.next(timeout_s=60.0)
-        assert batch is not None
+        batch = run.next()
         # Segment n is the one with serial n + 1.
         expected += ((batch["segment"] + 1) * m.ROWS_PER_SEGMENT + batch["row"]).tolist()
         run.source.feedback(train_iter, priority=np.full(4, train_iter, np.float32), info=dict)
     run.source.close()
 
-    told = [message for message in sent if message.unique_ids is not None]
+    told = [message for message in run.updates if message.unique_ids is not None]
     assert np.concatenate([message.unique_ids for message in told]).tolist() == expected
     assert np.concatenate([message.priorities for message in told]).tolist() == np.repeat(np.arange(5), 4).tolist()
     assert all(len(message.places) == len(message.unique_ids) for message in told)
@@ -228,14 +217,6 @@ def test_the_end_of_the_run_ends_the_wait(run: Run) -> None:
 
 def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.comm.rest.rows._REPORT_S", 0.0)
-    reported = threading.Semaphore(0)
-    update = run.service.update
-
-    def tell(*arguments: Any) -> Any:
-        reported.release()
-        return update(*arguments)
-
-    monkeypatch.setattr(run.service, "update", tell)
     for _ in range(40):
         run.send()
     assert run.core.cfg.ratio.allowed_updates(run.core.env_step) > 100
@@ -243,13 +224,12 @@ def test_a_slow_learner_is_not_flooded_however_often_it_reports(run: Run, monkey
     assert run.source.next(timeout_s=60.0) is not None
     for train_iter in range(20):
         run.source.feedback(train_iter, priority=None, info=dict)
-        assert reported.acquire(timeout=60.0)
+        wait_until(lambda number=train_iter: len(run.updates) > number, "a report")
 
     assert run.core.book.granted_updates <= 3 * 3, "three batches a reply: one being drawn from and two ahead"
 
 
-def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(tmp_path)
+def test_an_answer_that_comes_twice_is_consumed_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     sample, last = run.service.sample, []
 
     def twice(*arguments: Any) -> m.SampleReply:
@@ -270,7 +250,6 @@ def test_an_answer_that_comes_twice_is_consumed_once(tmp_path: Path, monkeypatch
 
     assert run.source.next(timeout_s=0.3) is None
     assert drawn == run.core.book.granted_updates == run.source.num_received == run.source.num_learned > 10
-    run.close()
 
 
 @pytest.mark.parametrize("error", [RefusedError("stale_attempt", "no more"), CommError("no more")])
@@ -288,33 +267,22 @@ def test_what_goes_wrong_in_the_thread_is_raised_in_the_learners(
     assert isinstance(run.source.failure, type(error))
 
 
-def test_closing_does_not_wait_for_what_is_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_does_not_wait_for_what_is_late(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ding_like.comm.rest.rows._LATE_S", 600.0)
-    made = Run(tmp_path)
-    made.source.close()
+    run.source.close()
     looked = threading.Event()
 
     def read(segment: m.NewSegment) -> Any:
         looked.set()
         raise SegmentError("missing", "it has not come")
 
-    source = RestBatchSource(
-        made.service,
-        made.learn,
-        worker_id=made.learner,
-        read=read,
-        batch_size=4,
-        buffer_size=SIZE,
-        num_batches=3,
-        waits_for_late=True,
-    )
-    made.send()
+    source = run.make_source(read, waits_for_late=True)
+    run.send()
     assert looked.wait(60)
 
     source.close()
 
     assert not [thread for thread in threading.enumerate() if thread.name == "batch-source"]
-    made.core.close()
 
 
 def test_a_mirror_grows_with_the_rows_that_come_and_loses_none() -> None:
@@ -359,11 +327,12 @@ def with_one(name: str, value: float) -> Any:
     return column
 
 
-def test_good_rows_pass() -> None:
-    check = RowCheck(BOX, spaces.Discrete(2), Schema.of(rows()))
-
-    check(rows())
-    check(rows())
+def refuses(check: RowCheck, cases: Sequence[tuple[dict[str, Any], str]]) -> None:
+    for columns, said in cases:
+        with pytest.raises(SegmentError, match=said) as caught:
+            check(columns)
+            pytest.fail(f"{columns} passes")
+        assert caught.value.code == "schema"
 
 
 def test_rows_of_no_env_are_refused_even_where_the_schema_has_them() -> None:
@@ -380,22 +349,18 @@ def test_rows_of_no_env_are_refused_even_where_the_schema_has_them() -> None:
         (dict(action=np.zeros(4, np.float32)), "column action has numbers"),
     ]
     for changes, said in cases:
-        with pytest.raises(SegmentError, match=said) as caught:
-            RowCheck(BOX, spaces.Discrete(2), Schema.of(rows(**changes)))(rows(**changes))
-            pytest.fail(f"{changes} passes")
-        assert caught.value.code == "schema"
+        refuses(RowCheck(BOX, spaces.Discrete(2), Schema.of(rows(**changes))), [(rows(**changes), said)])
 
 
 def test_columns_are_those_of_the_schema() -> None:
     check = RowCheck(BOX, spaces.Discrete(2), Schema.of(rows()))
-
-    for changes in (dict(extra=np.zeros(4)), dict(reward=np.ones(4)), dict(action=np.zeros((4, 1), np.int64))):
-        with pytest.raises(SegmentError, match="column"):
-            check(rows(**changes))
+    wrong = (dict(extra=np.zeros(4)), dict(reward=np.ones(4)), dict(action=np.zeros((4, 1), np.int64)))
     short = rows()
     del short["reward"]
-    with pytest.raises(SegmentError, match="'reward' is missing"):
-        check(short)
+
+    for _ in range(2):
+        check(rows())
+    refuses(check, [*((rows(**changes), "column") for changes in wrong), (short, "'reward' is missing")])
 
 
 @pytest.mark.parametrize(
@@ -411,8 +376,7 @@ def test_other_actions(space: Space[Any], good: Any, bad: Any) -> None:
     check = RowCheck(BOX, space, Schema.of(taken))
     check(taken)
 
-    with pytest.raises(SegmentError):
-        check(rows(action=np.array(bad * 4, kind)))
+    refuses(check, [(rows(action=np.array(bad * 4, kind)), "column action has")])
 
 
 def test_dict_observations_are_held_to_their_spaces() -> None:
@@ -442,14 +406,9 @@ def sequences(**changes: Any) -> dict[str, Any]:
     return {**typed, **changes}
 
 
-def test_rows_that_are_sequences_pass_where_the_policys_rows_are() -> None:
-    box = spaces.Box(-1, 1, (3,), np.float32)
-
-    RowCheck(box, spaces.Discrete(2), SEQUENCES)(sequences())
-
-
 def test_sequences_that_are_not_the_policys_are_refused() -> None:
-    check = RowCheck(spaces.Box(-1, 1, (3,), np.float32), spaces.Discrete(2), SEQUENCES)
+    check = RowCheck(BOX, spaces.Discrete(2), SEQUENCES)
+    check(sequences())
     cases: list[tuple[dict[str, Any], str]] = [
         (dict(obs=np.ones((2, 4, 3), np.float32)), "column 'obs' has rows"),
         (dict(obs=np.ones((2, 5, 2), np.float32)), "column 'obs' has rows"),
@@ -457,12 +416,8 @@ def test_sequences_that_are_not_the_policys_are_refused() -> None:
         (dict(action=np.array([[0, 1, 1, 0, 0], [0, 0, 0, 0, 2]])), "column action has numbers"),
         (dict(reward=np.array([[0, 0, 0, 0, 0], [0, 0, 0, np.nan, 0]], np.float32)), "are not finite"),
     ]
-    for changes, said in cases:
-        with pytest.raises(SegmentError, match=said):
-            check(sequences(**changes))
-            pytest.fail(f"{changes} passes")
-
-
-def test_sequences_of_another_env_are_refused_even_where_the_schema_has_them() -> None:
-    with pytest.raises(SegmentError, match=r"column obs has rows \(5, 3\), the envs give \(4,\)"):
-        RowCheck(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2), SEQUENCES)(sequences())
+    refuses(check, [(sequences(**changes), said) for changes, said in cases])
+    refuses(
+        RowCheck(spaces.Box(-1, 1, (4,), np.float32), spaces.Discrete(2), SEQUENCES),  # of another env
+        [(sequences(), r"column obs has rows \(5, 3\), the envs give \(4,\)")],
+    )

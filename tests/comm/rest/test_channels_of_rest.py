@@ -37,8 +37,7 @@ def net(tmp_path: Path) -> Iterator[Net]:
 
 @pytest.fixture
 def sink(net: Net) -> RestRowSink:
-    made = RestRowSink(net.collector)
-    return made
+    return RestRowSink(net.collector)
 
 
 @pytest.fixture
@@ -50,8 +49,7 @@ def publisher(net: Net) -> Iterator[RestWeightPublisher]:
 
 @pytest.fixture
 def reader(net: Net) -> RestWeightReader:
-    made = RestWeightReader(net.collector)
-    return made
+    return RestWeightReader(net.collector)
 
 
 def segment() -> Segment:
@@ -60,6 +58,10 @@ def segment() -> Segment:
 
 def weights(update: int) -> Weights:
     return Weights("policy", Version(1, update), {"w": torch.full((2,), float(update))})
+
+
+def refuse(*arguments: object) -> Any:
+    raise RefusedError("stale_attempt", "another has the task")
 
 
 def files_of(net: Net) -> list[str]:
@@ -87,31 +89,21 @@ def test_a_segment_that_could_not_be_announced_goes_out_with_the_next(
 
 
 def test_what_is_dropped_leaves_no_file(net: Net, sink: RestRowSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> m.SendDataReply:
-        raise RefusedError("stale_attempt", "another has the task")
-
+    reply = m.SendDataReply((), (), (m.Rejected("w.1", "schema"),), 0, 0, None, False)
+    monkeypatch.setattr(net.service, "send_data", lambda *arguments: reply)
+    with pytest.raises(ConfigError, match="do not stack"):
+        sink.put(Segment([{"obs": 1}], Version(1, 0), 1))
+    assert files_of(net) == []
+    with pytest.raises(CommError, match=r"refuses segment w\.1: schema"):
+        sink.put(segment())
     monkeypatch.setattr(net.service, "send_data", refuse)
     with pytest.raises(RefusedError):
         sink.put(segment())
+    assert len(sink.waiting) == 1
 
     sink.drop_waiting()
 
-    assert sink.waiting == [] and files_of(net) == []
-
-
-def test_a_segment_that_is_refused_is_an_error(net: Net, sink: RestRowSink, monkeypatch: pytest.MonkeyPatch) -> None:
-    reply = m.SendDataReply((), (), (m.Rejected("w.1", "schema"),), 0, 0, None, False)
-    monkeypatch.setattr(net.service, "send_data", lambda *arguments: reply)
-
-    with pytest.raises(CommError, match=r"refuses segment w\.1: schema"):
-        sink.put(segment())
-
-
-def test_rows_that_do_not_stack_are_refused_before_anything_is_written(net: Net, sink: RestRowSink) -> None:
-    with pytest.raises(ConfigError, match="do not stack"):
-        sink.put(Segment([{"obs": 1}], Version(1, 0), 1))
-
-    assert files_of(net) == []
+    assert sink.waiting == [] and len(files_of(net)) == 1
 
 
 def test_a_wish_in_a_heartbeat_ends_the_next_order(net: Net, sink: RestRowSink, publisher: RestWeightPublisher) -> None:
@@ -168,21 +160,15 @@ def test_an_older_heartbeat_does_not_take_weights_back(net: Net) -> None:
     assert net.handle.newest_policy == second
 
 
-def test_weights_are_for_all_readers(publisher: RestWeightPublisher) -> None:
-    with pytest.raises(CommError, match="tells all readers"):
-        publisher.publish(weights(1), to=["collector-1"])
-
-
 def test_a_refusal_of_weights_is_raised_by_the_next_call(
     net: Net, publisher: RestWeightPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*arguments: object) -> m.Ok:
-        raise RefusedError("stale_attempt", "another learns")
-
+    with pytest.raises(CommError, match="tells all readers"):
+        publisher.publish(weights(1), to=["collector-1"])
     monkeypatch.setattr(net.service, "publish", refuse)
     publisher.publish(weights(1))
 
-    with pytest.raises(RefusedError, match="another learns"):
+    with pytest.raises(RefusedError, match="another has the task"):
         publisher.flush(timeout_s=60.0)
 
 
@@ -254,10 +240,23 @@ def work(fake: Any, do: Any = None) -> WorkerAgent:
     return agent
 
 
-def test_a_result_that_does_not_end_the_run_is_followed_by_another_attempt(fake: FakeCoordinator) -> None:
+ROUND = ["claim", "finish_task"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "asked"),
+    [
+        pytest.param({}, [*ROUND * 3, "leave"], id="a result that does not end the run is followed by an attempt"),
+        pytest.param({"claim": ["unknown"]}, ["claim", "register", *ROUND * 3, "leave"], id="it was forgotten"),
+        pytest.param({"finish_task": ["stale_attempt", "finished"]}, [*ROUND * 3, "leave"], id="results too late"),
+    ],
+)
+def test_an_agent_goes_on_until_the_run_is_over(fake: FakeCoordinator, refused: Any, asked: list[str]) -> None:
+    fake.refuse = refused
+
     work(fake)
 
-    assert fake.asked == ["register", *["claim", "finish_task"] * 3, "leave"]
+    assert fake.asked == ["register", *asked]
 
 
 def test_a_task_that_was_taken_away_is_no_failure(fake: FakeCoordinator) -> None:
@@ -272,22 +271,6 @@ def test_a_task_that_was_taken_away_is_no_failure(fake: FakeCoordinator) -> None
     work(fake, do)
 
     assert "fail_task" not in fake.asked and fake.asked.count("claim") == 5
-
-
-def test_a_worker_that_was_forgotten_registers_again(fake: FakeCoordinator) -> None:
-    fake.refuse["claim"] = ["unknown"]
-
-    work(fake)
-
-    assert fake.asked[:4] == ["register", "claim", "register", "claim"]
-
-
-def test_a_result_that_comes_too_late_is_no_failure(fake: FakeCoordinator) -> None:
-    fake.refuse["finish_task"] = ["stale_attempt", "finished"]
-
-    work(fake)
-
-    assert fake.asked.count("finish_task") == 3 and "fail_task" not in fake.asked
 
 
 def test_a_result_that_is_refused_for_what_it_says_is_a_failure(fake: FakeCoordinator) -> None:

@@ -28,37 +28,31 @@ def supervised():
     """Return what makes `Processes` of posts, closed in the end."""
     made: list[Processes] = []
 
-    def make(*posts: list[Slot], **settings: Any) -> Processes:
-        processes = Processes([each for group in posts for each in group], **settings)
-        made.append(processes)
-        return processes
+    def make(*posts: Slot, **settings: Any) -> Processes:
+        made.append(Processes(posts, **settings))
+        return made[-1]
 
     yield make
     for processes in made:
         processes.close(timeout_s=2.0)
 
 
-def post(name: str, *scripts: str, run_as: Callable[[Scripted], Any] = lambda child: child, **settings: Any) -> Slot:
-    """Return a post whose members follow these scripts, one after another, the last one from then on."""
+@pytest.fixture
+def running(supervised):
+    """Return what makes and starts `Processes` of posts, and returns them with their log."""
 
-    def make(number: int) -> Any:
-        return run_as(Scripted((scripts or ("wait",))[min(number, len(scripts) - 1) if scripts else 0], name=name))
-
-    return Slot(name, make, **settings)
-
-
-def test_a_worker_that_cannot_be_sent_to_a_process_ends_the_start(supervised):
-    def make_locked(number: int) -> Any:
-        child = Scripted(name="locked")
-        child.script = threading.Lock()  # type: ignore[assignment]  # it cannot be pickled
-        return child
-
-    processes = supervised([post("well")], [Slot("locked", make_locked)])
-
-    with pytest.raises(ConfigError, match="locked cannot be sent to a process of its own"):
+    def make(*posts: Slot, log: FailureLog | None = None, **settings: Any) -> tuple[Processes, FailureLog]:
+        log = log or FailureLog()
+        processes = supervised(*posts, log=log, **settings)
         processes.start()
-    assert processes.pids == {}
-    processes.close()
+        return processes, log
+
+    return make
+
+
+def post(name: str, *scripts: str, sources: tuple[str, ...] = ()) -> Slot:
+    """Return a post whose members follow these scripts, one after another, the last one from then on."""
+    return Slot(name, lambda number: Scripted((scripts or ("wait",))[: number + 1][-1], name=name), sources=sources)
 
 
 def until(processes: Processes, is_so: Callable[[], bool]) -> None:
@@ -71,8 +65,8 @@ def until(processes: Processes, is_so: Callable[[], bool]) -> None:
     wait_until(checked)
 
 
-def replaced(log: FailureLog) -> int:
-    return sum(row.replaced_by is not None for row in log.rows)
+def until_replaced(processes: Processes, log: FailureLog, number: int = 1) -> None:
+    until(processes, lambda: sum(row.replaced_by is not None for row in log.rows) >= number)
 
 
 def failure_of(processes: Processes) -> Exception:
@@ -83,78 +77,86 @@ def failure_of(processes: Processes) -> Exception:
     return raised.value
 
 
-def test_one_that_is_killed_is_replaced_and_has_a_row(supervised, tmp_path: Path):
-    log = FailureLog(tmp_path / FAILURES_FILE)
+def make_locked(number: int) -> Scripted:
+    child = Scripted(name="locked")
+    child.script = threading.Lock()  # type: ignore[assignment]  # it cannot be pickled
+    return child
+
+
+@pytest.mark.parametrize(
+    ("slots", "within_s", "error", "said"),
+    [
+        ((post("well"), Slot("locked", make_locked)), 60.0, ConfigError, "locked cannot be sent to a process of its"),
+        ((post("well"), post("actor1", "refuse")), 60.0, EnvError, "actor1: the env has no doors"),
+        ((post("actor1", "never_ready"),), 0.3, TrainingError, r"actor1 was not ready 0\.3 s after its start"),
+    ],
+)
+def test_what_the_first_one_cannot_start_for_ends_the_start(supervised, slots, within_s: float, error: Any, said: str):
+    processes = supervised(*slots, policy=FailurePolicy(start_timeout_s=within_s))
+
+    with pytest.raises(error, match=said):
+        processes.start()
+    assert processes.pids == {}
+    processes.close()
+
+
+def test_one_that_is_killed_is_replaced_and_has_a_row(running, tmp_path: Path):
     lost: list[tuple[str, ...]] = []
-    processes = supervised(
-        [post("server1", sources=("server1",))], log=log, lost=lambda names: lost.append(tuple(names)) or 7
+    slot = post("server1", sources=("server1",))
+    processes, log = running(
+        slot, log=FailureLog(tmp_path / FAILURES_FILE), lost=lambda names: lost.append(tuple(names)) or 7
     )
-    processes.start()
     first = processes.pids["server1"]
 
     os.kill(first, signal.SIGKILL)
-    until(processes, lambda: replaced(log) >= 1)
+    until_replaced(processes, log)
 
     row = json.loads((tmp_path / FAILURES_FILE).read_text())
     assert (row["worker"], row["kind"], row["role"]) == ("server1", "server", "working")
-    assert row["how"] == "was killed by SIGKILL"
-    assert row["rows_lost"] == 7
-    assert row["replaced_by"] == "server1 (start 2)"
-    assert row["replaced_ms"] > 0
-    assert lost == [("server1",)]
-    assert processes.pids["server1"] != first
+    assert (row["how"], row["rows_lost"]) == ("was killed by SIGKILL", 7)
+    assert row["replaced_by"] == "server1 (start 2)" and row["replaced_ms"] > 0
+    assert lost == [("server1",)] and processes.pids["server1"] != first
 
 
-def test_one_that_exits_by_itself_is_replaced(supervised):
-    log = FailureLog()
-    processes = supervised([post("actor1", "stumble", "wait")], log=log)
-    processes.start()
+def test_one_that_exits_by_itself_is_replaced(running):
+    processes, log = running(post("actor1", "stumble", "wait"))
 
-    until(processes, lambda: replaced(log) >= 1)
+    until_replaced(processes, log)
 
     assert log.rows[0].how == "ended with status 1"
     assert log.rows[0].detail == "TrainingError: actor1: KeyError: 'door'"
 
 
-def test_one_that_falls_silent_is_killed_and_replaced(supervised):
-    log = FailureLog()
-    policy = FailurePolicy(step_timeout_s=0.3)
-    processes = supervised([post("actor1", sources=("actor1",))], log=log, policy=policy)
-    processes.start()
+def test_one_that_falls_silent_is_killed_and_replaced(running):
+    processes, log = running(post("actor1", sources=("actor1",)), policy=FailurePolicy(step_timeout_s=0.3))
     first = processes.pids["actor1"]
 
-    until(processes, lambda: replaced(log) >= 1)
+    until_replaced(processes, log)
 
-    assert log.rows[0].how == "actor1 was silent for 0.3 s"
-    assert not is_running(first)
+    assert log.rows[0].how == "actor1 was silent for 0.3 s" and not is_running(first)
 
 
-def test_silence_while_this_process_was_stopped_restarts_no_worker(supervised):
-    log, away_s = FailureLog(), [0.0]
-    heard = {"actor1": time.monotonic()}
-    processes = supervised(
-        [post("actor1", sources=("actor1",)), post("server1")],
-        log=log,
+def test_silence_while_this_process_was_stopped_restarts_no_worker(running):
+    away_s, heard = [0.0], {"actor1": time.monotonic()}
+    processes, log = running(
+        post("actor1", sources=("actor1",)),
+        post("server1"),
         policy=FailurePolicy(step_timeout_s=30.0),
         heard=lambda: heard,
         clock=lambda: time.monotonic() + away_s[0],
     )
-    processes.start()
-    wait_until(lambda: len(processes.pids) == 2)
     first = processes.pids["actor1"]
 
     away_s[0] = 100.0  # what a SIGSTOP of this process looks like to its clock
     os.kill(processes.pids["server1"], signal.SIGKILL)
-    until(processes, lambda: replaced(log) >= 1)
+    until_replaced(processes, log)
 
     assert [row.worker for row in log.rows] == ["server1"]
     assert processes.pids["actor1"] == first
 
 
-def test_the_run_ends_with_the_cause_once_the_budget_is_spent(supervised):
-    policy = FailurePolicy(restarts_per_10min=1)
-    processes = supervised([post("actor1", "stumble")], policy=policy)
-    processes.start()
+def test_the_run_ends_with_the_cause_once_the_budget_is_spent(running):
+    processes, _ = running(post("actor1", "stumble"), policy=FailurePolicy(restarts_per_10min=1))
 
     error = failure_of(processes)
 
@@ -164,21 +166,17 @@ def test_the_run_ends_with_the_cause_once_the_budget_is_spent(supervised):
     assert "in _stumble" in str(error.__cause__.__cause__)
 
 
-def test_each_kind_has_a_budget_of_its_own(supervised):
-    log = FailureLog()
-    processes = supervised([post("actor1"), post("server1")], log=log, policy=FailurePolicy(restarts_per_10min=1))
-    processes.start()
+def test_each_kind_has_a_budget_of_its_own(running):
+    processes, log = running(post("actor1"), post("server1"), policy=FailurePolicy(restarts_per_10min=1))
 
     for number, name in enumerate(("actor1", "server1"), start=1):
         os.kill(processes.pids[name], signal.SIGKILL)
-        until(processes, lambda number=number: replaced(log) == number)
+        until_replaced(processes, log, number)
 
 
-def test_with_shrink_the_others_go_on_as_long_as_there_is_one(supervised):
-    log = FailureLog()
+def test_with_shrink_the_others_go_on_as_long_as_there_is_one(running):
     policy = FailurePolicy(restarts_per_10min=0, when_spent="shrink")
-    processes = supervised([post("actor1"), post("actor2")], log=log, policy=policy)
-    processes.start()
+    processes, log = running(post("actor1"), post("actor2"), policy=policy)
     pids = processes.pids
 
     os.kill(pids["actor1"], signal.SIGKILL)
@@ -189,15 +187,6 @@ def test_with_shrink_the_others_go_on_as_long_as_there_is_one(supervised):
     assert "actor2 (working) was lost" in str(failure_of(processes))
 
 
-def test_what_the_first_one_cannot_start_for_ends_the_start(supervised):
-    processes = supervised([post("server1")], [post("actor1", "refuse")])
-
-    with pytest.raises(EnvError, match="actor1: the env has no doors"):
-        processes.start()
-
-    assert processes.pids == {}
-
-
 def test_a_start_that_is_killed_is_tried_again(supervised):
     log, members = FailureLog(), []
 
@@ -205,7 +194,7 @@ def test_a_start_that_is_killed_is_tried_again(supervised):
         members.append(Scripted("never_ready" if number == 0 else "wait", name="actor1"))
         return members[-1]
 
-    processes = supervised([Slot("actor1", make)], log=log)
+    processes = supervised(Slot("actor1", make), log=log)
     killer = threading.Thread(target=lambda: (wait_until(lambda: bool(members and members[0].pid)), members[0].kill()))
     killer.start()
 
@@ -215,21 +204,9 @@ def test_a_start_that_is_killed_is_tried_again(supervised):
     assert (log.rows[0].role, log.rows[0].how) == ("starting", "was killed by SIGKILL")
 
 
-def test_one_that_is_not_ready_in_time_ends_the_start(supervised):
-    processes = supervised([post("actor1", "never_ready")], policy=FailurePolicy(start_timeout_s=0.3))
-
-    with pytest.raises(TrainingError, match=r"actor1 was not ready 0\.3 s after its start"):
-        processes.start()
-
-
-def test_a_start_ends_once_the_run_is_to_end(supervised):
-    processes = supervised([post("actor1", "never_ready")])
-
-    assert not processes.start(is_leaving=lambda: True)
-
-
-def test_an_interrupt_in_the_middle_of_a_start_leaves_nothing(supervised):
-    processes = supervised([post("server1")], [post("actor1", "never_ready")])
+def test_a_start_ends_once_the_run_is_to_end_and_an_interrupt_leaves_nothing(supervised):
+    assert not supervised(post("actor1", "never_ready")).start(is_leaving=lambda: True)
+    processes = supervised(post("server1"), post("actor1", "never_ready"))
 
     def interrupt() -> bool:
         if "server1" in processes.pids:
@@ -238,65 +215,53 @@ def test_an_interrupt_in_the_middle_of_a_start_leaves_nothing(supervised):
 
     with pytest.raises(KeyboardInterrupt):
         processes.start(is_leaving=interrupt)
-
     assert processes.pids == {}
 
 
-def test_a_part_that_was_lost_and_came_back_has_a_row(supervised):
-    log = FailureLog()
-    processes = supervised([post("actor_process1", "lose_part")], log=log, lost=lambda names: len(names))
-    processes.start()
+def test_a_part_that_was_lost_and_came_back_has_a_row(running):
+    processes, log = running(post("actor_process1", "lose_part"), lost=lambda names: len(names))
 
-    until(processes, lambda: replaced(log) >= 1)
+    until_replaced(processes, log)
 
     row = log.rows[0]
     assert (row.worker, row.how, row.rows_lost) == ("actor1", "EnvError: step 7 raised", 1)
     assert row.detail == "a thread of actor_process1"
 
 
-def test_a_part_that_is_gone_ends_the_run_with_its_cause(supervised):
-    processes = supervised([post("actor_process1", "give_part_up")])
-
+def test_a_part_that_is_gone_ends_the_run_with_its_cause(running):
     with pytest.raises(EnvError, match="actor1: step 7 raised"):
-        processes.start()
+        processes, _ = running(post("actor_process1", "give_part_up"))
         raise failure_of(processes)
 
 
-def test_with_shrink_the_other_parts_of_a_process_go_on_without_one_that_is_gone(supervised):
-    log = FailureLog()
-    posts = [post("actor_process1", "lose_one_of_two", sources=("actor1", "actor2"))]
+def test_with_shrink_the_other_parts_of_a_process_go_on_without_one_that_is_gone(running):
     begun_s = time.monotonic()
-    processes = supervised(
-        posts,
-        log=log,
+    processes, log = running(
+        post("actor_process1", "lose_one_of_two", sources=("actor1", "actor2")),
         policy=FailurePolicy(step_timeout_s=0.3, when_spent="shrink"),
         heard=lambda: {"actor1": begun_s, "actor2": time.monotonic()},
     )
-    processes.start()
     until(processes, lambda: not processes.is_expected("actor1"))
 
     threading.Event().wait(0.7)
 
     assert [row.worker for row in log.rows] == ["actor1"]
-    assert processes.is_expected("actor2")
-    assert "actor_process1" in processes.pids
+    assert processes.is_expected("actor2") and "actor_process1" in processes.pids
 
 
 def test_one_that_is_done_is_not_replaced(supervised):
     log = FailureLog()
-    processes = supervised([post("actor1", "done"), post("server1")], log=log)
+    processes = supervised(post("actor1", "done"), post("server1"), log=log)
     processes.start(is_leaving=lambda: "server1" in processes.pids)
-    first = processes.pids["server1"]
 
-    os.kill(first, signal.SIGKILL)
-    until(processes, lambda: replaced(log) >= 1)
+    os.kill(processes.pids["server1"], signal.SIGKILL)
+    until_replaced(processes, log)
 
     assert [row.worker for row in log.rows] == ["server1"]
 
 
-def test_close_ends_also_those_that_do_not_listen_or_are_stopped(supervised):
-    processes = supervised([post("actor1", "ignore"), post("actor2"), post("server1", "ignore")])
-    processes.start()
+def test_close_ends_also_those_that_do_not_listen_or_are_stopped(running):
+    processes, _ = running(post("actor1", "ignore"), post("actor2"), post("server1", "ignore"))
     pids = processes.pids
     for name in ("actor2", "server1"):
         os.kill(pids[name], signal.SIGSTOP)
@@ -314,11 +279,8 @@ def lines(path: Path) -> list[dict[str, Any]]:
 # --- the policy
 
 
-def test_the_defaults_are_those_of_the_config() -> None:
-    assert FailurePolicy() == FailurePolicy(3, 60.0, 120.0, "stop")
-
-
 def test_a_budget_slides_with_time() -> None:
+    assert FailurePolicy() == FailurePolicy(3, 60.0, 120.0, "stop")
     clock = Clock()
     budget = RestartBudget(2, clock=clock)
     spent = []
@@ -348,8 +310,12 @@ def test_a_row_says_who_how_when_and_by_whom_replaced(tmp_path: Path) -> None:
 
 
 def test_a_row_is_in_the_file_at_once_and_its_line_changes_with_it(tmp_path: Path) -> None:
-    log = FailureLog(tmp_path / "failures.jsonl")
-    first = log.note("collector1", how="process died")
+    log, umask = FailureLog(tmp_path / "failures.jsonl"), os.umask(0)
+    try:
+        first = log.note("collector1", how="process died")
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "failures.jsonl").stat().st_mode & 0o777 == 0o600
     log.note("gradient1", how="no answer for 120 s")
     before = lines(tmp_path / "failures.jsonl")
 
@@ -369,16 +335,6 @@ def test_what_an_earlier_stretch_of_the_run_wrote_stays(tmp_path: Path) -> None:
     FailureLog(path).note("collector2", how="process died")
 
     assert [row["worker"] for row in lines(path)] == ["collector1", "collector2"]
-
-
-def test_the_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
-    before = os.umask(0)
-    try:
-        FailureLog(tmp_path / "failures.jsonl").note("collector1", how="process died")
-    finally:
-        os.umask(before)
-
-    assert (tmp_path / "failures.jsonl").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_disk_that_is_full_is_said_once_and_rows_are_written_later(
@@ -402,23 +358,14 @@ def test_a_disk_that_is_full_is_said_once_and_rows_are_written_later(
     assert [row["worker"] for row in lines(tmp_path / "failures.jsonl")] == [f"collector{n}" for n in range(1, 5)]
 
 
-def test_a_log_without_a_file_keeps_rows() -> None:
-    log = FailureLog()
-    log.note("collector1", how="process died")
-
-    assert [row.worker for row in log.rows] == ["collector1"]
-
-
 def test_percentiles_are_of_what_was_replaced() -> None:
     log = FailureLog()
+    assert str(log) == "none lost"
     for ms in (None, 10.0, 20.0, 30.0, 40.0):
         log.note("collector1", how="process died", replaced_ms=ms, rows_lost=8)
 
+    assert [row.worker for row in log.rows] == ["collector1"] * 5
     assert str(log) == "5 lost, 40 rows with them; 4 replaced in 25 ms (p50), 38 ms (p95)"
-
-
-def test_a_log_without_failures_is_none_lost() -> None:
-    assert str(FailureLog()) == "none lost"
 
 
 _START_S = 60.0  # a busy machine starts interpreters slowly
@@ -439,17 +386,9 @@ def started():
         child.end(timeout_s=0.2)
 
 
-def test_a_child_reports_ready_to_its_parent(started):
-    child = started("wait")
-
-    info = child.wait_ready(timeout_s=_START_S)
-
-    assert info == {"pid": child.pid}
-
-
 def test_sigterm_ends_a_child_cleanly(started, tmp_path: Path):
     child = started("write_then_wait", folder=tmp_path)
-    child.wait_ready(timeout_s=_START_S)
+    assert child.wait_ready(timeout_s=_START_S) == {"pid": child.pid}
 
     child.terminate()
     child.join(_START_S)
