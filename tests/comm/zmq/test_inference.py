@@ -73,28 +73,23 @@ def servers(stack: ExitStack) -> Servers:
     return Servers(stack)
 
 
-def test_a_request_carries_what_a_server_needs(servers):
+def test_a_request_carries_what_a_server_needs_and_the_reply_has_the_state_after_the_step(servers):
     client = servers.client()
     client.least = Version(2, 30)
 
-    answer = servers.asking(client)
-    request = servers.request()
-    servers.reply(request.id)
-
-    assert answer.result(60).version == Version(1, 7)
-    assert (request.client, request.run_id, request.least) == ("actor1", 3, (2, 30))
-    np.testing.assert_array_equal(request.obs, OBS)
-    np.testing.assert_array_equal(request.inputs["columns/noise"], OBS)
-    assert servers.addresses == [b"actor1.3"]
-
-
-def test_a_request_brings_the_state_and_the_reply_has_it_after_the_step(servers):
-    answer = servers.asking(servers.client(), STATE)
+    answer = servers.asking(client, STATE)
     request = servers.request()
     servers.reply(request.id, state={"h": OUTPUT[:, :1]})
 
-    np.testing.assert_array_equal(request.inputs["state/h"], STATE["h"])
-    np.testing.assert_array_equal(answer.result(60).state["h"], OUTPUT[:, :1])
+    assert (request.client, request.run_id, request.least) == ("actor1", 3, (2, 30))
+    assert servers.addresses == [b"actor1.3"] and answer.result(60).version == Version(1, 7)
+    for found, sent in (
+        (request.obs, OBS),
+        (request.inputs["columns/noise"], OBS),
+        (request.inputs["state/h"], STATE["h"]),
+        (answer.result(60).state["h"], OUTPUT[:, :1]),
+    ):
+        np.testing.assert_array_equal(found, sent)
 
 
 def test_a_request_without_an_answer_is_sent_again_with_its_id(servers):
@@ -123,7 +118,7 @@ def test_answers_to_other_requests_and_garbage_are_dropped(servers):
     assert client.num_dropped == 3
 
 
-def test_take_version_returns_the_oldest_version_since_its_last_call(servers):
+def test_the_oldest_version_and_latencies_are_kept_until_they_are_asked_for(servers):
     client = servers.client()
     assert client.take_version() is None
 
@@ -132,20 +127,11 @@ def test_take_version_returns_the_oldest_version_since_its_last_call(servers):
         servers.reply(servers.request().id, version=version)
         answer.result(60)
 
+    found = client.take_latency()
+    assert found.count == 3 and 0 < found.p50_ms <= found.p99_ms < 5_000
+    assert client.take_latency().plain() == {"count": 0, "p50_ms": None, "p99_ms": None}
     assert client.take_version() == Version(1, 4)
     assert client.take_version() is None
-
-
-def test_latencies_are_counted_until_they_are_asked_for(servers):
-    client = servers.client()
-    answer = servers.asking(client)
-    servers.reply(servers.request().id)
-    answer.result(60)
-
-    found = client.take_latency()
-
-    assert found.count == 1 and 0 < found.p50_ms <= found.p99_ms < 5_000
-    assert client.take_latency().plain() == {"count": 0, "p50_ms": None, "p99_ms": None}
 
 
 def test_patience_ends_with_an_error_that_says_what_to_look_for(servers):
@@ -155,28 +141,20 @@ def test_patience_ends_with_an_error_that_says_what_to_look_for(servers):
         client.evaluate_model(OBS)
 
 
-def test_what_cannot_be_answered_now_is_asked_again(servers):
+def test_what_cannot_be_answered_now_is_asked_again_and_a_wrong_or_final_answer_is_an_error(servers):
     client = servers.client(request_timeout_s=0.1)
-
     answer = servers.asking(client)
     servers.send(encode_answer(servers.request().id, Refusal("too new", is_final=False)))
     servers.reply(servers.request().id)
-
     np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
 
-
-def test_what_is_refused_for_good_is_an_error_with_the_reason(servers):
     answer = servers.asking(servers.client())
     servers.send(encode_answer(servers.request().id, Refusal("of another shape", is_final=True)))
-
     with pytest.raises(CommError, match="refused: of another shape"):
         answer.result(60)
 
-
-def test_another_number_of_lanes_is_an_error(servers):
     answer = servers.asking(servers.client())
     servers.reply(servers.request().id, output=OUTPUT[:1])
-
     with pytest.raises(CommError, match="answered 1 lanes in place of 2"):
         answer.result(60)
 
@@ -227,9 +205,6 @@ def test_the_ports_are_those_of_both_ends(proxy: InferenceProxy) -> None:
         assert other.server_endpoint == f"tcp://127.0.0.1:{ports.dealer_port}"
         with pytest.raises(CommError, match="started once"):
             other.start()
-
-
-def test_an_end_that_is_taken_is_an_error(proxy: InferenceProxy) -> None:
     with InferenceProxy(proxy.client_endpoint) as second, pytest.raises(CommError, match="in use"):
         second.start()
 
@@ -281,29 +256,19 @@ def test_requests_wait_for_a_server_without_a_busy_thread(proxy: InferenceProxy,
         wait_until(lambda: not proxy._has_servers.is_set())
 
 
-def test_a_reply_to_a_client_that_is_gone_is_dropped(proxy: InferenceProxy, stack: ExitStack) -> None:
-    answering, gone = server(proxy, stack), client(proxy, stack, 1)
-    gone.send([b"request"])
-    address = (receive(answering) or [])[0]
-    gone.close()
-    answering.send([address, b"reply"])
-
-    other = client(proxy, stack, 2)
-    other.send([b"request"])
-    found = receive(answering)
-
-    assert found is not None and found[0] == b"actor2.1"
-
-
-def test_a_client_that_connects_again_under_its_identity_gets_its_replies(
+def test_a_reply_to_a_client_that_is_gone_is_dropped_and_one_that_connects_again_gets_its_own(
     proxy: InferenceProxy, stack: ExitStack
 ) -> None:
     answering = server(proxy, stack)
-    for _ in range(3):
-        asking = client(proxy, stack, 1)
+    for number, is_there in ((1, True), (1, True), (2, False), (3, True)):
+        asking = client(proxy, stack, number)
         asking.send([b"request"])
-        answering.send([(receive(answering) or [])[0], b"reply"])
-        assert receive(asking) == [b"reply"]
+        address = (receive(answering) or [])[0]
+        assert address == b"actor%d.1" % number
+        if not is_there:
+            asking.close()
+        answering.send([address, b"reply"])
+        assert not is_there or receive(asking) == [b"reply"]
         asking.close()
 
 
