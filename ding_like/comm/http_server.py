@@ -75,12 +75,14 @@ class HttpServer:
         listener = _listen(host, port, failing)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         self._sockets: dict[int, Any] = {}
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        free = _CONNECTIONS if soft == resource.RLIM_INFINITY else max(soft - _OTHER_FILES, soft // 2)
         self._server = create_server(
             app,
             map=self._sockets,
             sockets=[listener],
             threads=threads,
-            connection_limit=_connection_limit(),
+            connection_limit=max(min(_CONNECTIONS, free), 8),  # descriptors are left for its own files
             max_request_body_size=MAX_BODY + 1,
             max_request_header_size=_MAX_HEAD,
             asyncore_use_poll=True,  # select() cannot wait for descriptors above 1024
@@ -175,13 +177,6 @@ def _listen(host: str, port: int, failing: str) -> socket.socket:
             f"{failing} {host}:{port}: {reason}. Give another --port (0 takes any that is free), or a --host of this "
             "machine."
         ) from error
-
-
-def _connection_limit() -> int:
-    """Return how many connections leave this process descriptors for its own files."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = _CONNECTIONS if soft == resource.RLIM_INFINITY else max(soft - _OTHER_FILES, soft // 2)
-    return max(min(_CONNECTIONS, free), 8)
 
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors import numpy as arrays_format
-from safetensors import torch as tensors_format
 
 from ding_like.comm.channels import Version, Weights, is_count, is_version, short
 from ding_like.data.batch import SequenceBatch, TransitionBatch
@@ -295,7 +294,9 @@ def encode_weights(weights: Weights, *, dtype: WireDtype = "exact") -> Encoded:
         raise CommError(f"the dtype of weights is {dtype!r}; expected {' or '.join(get_args(WireDtype))}.")
     state, rounded = dict(weights.state), list[str]()
     if dtype == "bfloat16":
-        rounded = [name for name, each in state.items() if each.dtype is torch.float32 and "~" not in _last_key(name)]
+        # Without escapes "~" is left in a last key only before a kind of value, as in "~int".
+        last = {name: name.rpartition("/")[2].replace("~0", "").replace("~1", "") for name in state}
+        rounded = [name for name, each in state.items() if each.dtype is torch.float32 and "~" not in last[name]]
         state |= {name: state[name].bfloat16() for name in rounded}
     head = {"policy_id": weights.policy_id, "version": list(weights.version), "rounded": rounded}
     return to_bytes(state, {_KEY: json.dumps(head)})
@@ -382,11 +383,6 @@ def _parse_head(metadata: Any) -> tuple[str, Version, list[str]]:  # Any: of JSO
     if not isinstance(rounded, list) or not all(isinstance(name, str) for name in rounded):
         raise CommError(f"weights have the rounded tensors {short(rounded)}; expected a list of names.")
     return policy_id, Version(*version), rounded
-
-
-def _last_key(name: str) -> str:
-    """Return the last key of a flat name without escapes: "~" is left only before a kind of value, as in "~int"."""
-    return name.rpartition("/")[2].replace("~0", "").replace("~1", "")
 
 
 BLOCK = 4096  # bytes: a page; its number costs a thousandth of it
@@ -517,13 +513,15 @@ def schema_of(columns: Mapping[str, Array]) -> dict[str, str]:
     return {name: f"{column.dtype}{list(column.shape[1:])}" for name, column in columns.items()}
 
 
+_FRAME = {"content_checksum": True, "store_size": True}
 _LZ4_MAGIC = bytes.fromhex("04224d18")  # the first bytes of a frame; of safetensors they would be a header of 400 MB
 
 
 def pack_rows(batch: TransitionBatch) -> bytes:
     """Return rows as one compressed frame."""
     # safetensors sorts the names; the order of columns is kept in the header.
-    return _compressed(pack(batch.columns, {"names": list(batch.columns)}))
+    frame: bytes = _lz4().compress(pack(batch.columns, {"names": list(batch.columns)}), **_FRAME)
+    return frame
 
 
 def unpack_rows(frame: bytes) -> TransitionBatch:
@@ -534,23 +532,19 @@ def unpack_rows(frame: bytes) -> TransitionBatch:
 
 def pack_state(state: Mapping[str, object], *, compress: bool = False) -> Array:
     """Return a copy of a nested state as bytes, uint8 [N]. Raises CommError, naming the place, for other values."""
-    flat = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in flatten_state(state).items()}
-    data: bytes = tensors_format.save(flat)
-    return np.frombuffer(_compressed(data) if compress else data, np.uint8)
+    data = to_bytes(flatten_state(state))
+    return np.frombuffer(_lz4().compress(data, **_FRAME), np.uint8) if compress else data
 
 
 def unpack_state(packed: Array) -> State:
     """Return the state, in memory of its own. Raises CommError for other bytes."""
     data = packed.tobytes()
+    data = _decompressed(data) if data.startswith(_LZ4_MAGIC) else data
     try:
-        return unflatten_state(tensors_format.load(_decompressed(data) if data.startswith(_LZ4_MAGIC) else data))
-    except SafetensorError as error:
+        flat, _ = from_bytes(np.frombuffer(data, np.uint8))
+    except CommError as error:
         raise CommError(f"{len(data):,} bytes are no packed state: {error}") from error
-
-
-def _compressed(data: bytes) -> bytes:
-    frame: bytes = _lz4().compress(data, content_checksum=True, store_size=True)
-    return frame
+    return unflatten_state(flat)
 
 
 def _decompressed(frame: bytes) -> bytes:

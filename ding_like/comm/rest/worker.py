@@ -196,16 +196,6 @@ class WorkerAgent:
         self.worker_id = registered.worker_id
         self._heartbeat_s = registered.heartbeat_s
 
-    def _register_again(self) -> None:
-        """Register with a coordinator that has lost this worker, unless the run is over."""
-        try:
-            self._register()
-        except RefusedError as error:
-            if error.code != "finished":
-                raise
-            logger.info("there is nothing more to do: %s", error)
-            self._stopped.set()
-
     def _claim(self) -> m.Task | None:
         task = None
         try:
@@ -213,7 +203,13 @@ class WorkerAgent:
         except RefusedError as error:
             if error.code != "unknown":
                 raise
-            self._register_again()
+            try:  # the coordinator has lost this worker
+                self._register()
+            except RefusedError as refused:
+                if refused.code != "finished":
+                    raise
+                logger.info("there is nothing more to do: %s", refused)
+                self._stopped.set()
         if task is None:
             self._stopped.wait(random.uniform(0.0, _PAUSE_S))
         return task

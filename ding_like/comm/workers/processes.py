@@ -100,7 +100,11 @@ class ChildProcess(SpawnProcess):
         self._config["daemon"] = False  # type: ignore[attr-defined]  # or multiprocessing would refuse it children
         os.setsid()  # Ctrl-C in the terminal is for the parent; and a kill takes along what this process has started
         if self._output is not None:
-            _print_to(self._output)
+            descriptor = os.open(self._output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            for number, stream in enumerate((sys.stdout, sys.stderr), 1):
+                stream.flush()
+                os.dup2(descriptor, number)
+            os.close(descriptor)
         faulthandler.enable()
         with _stopping(self.child_end, self._grace_s) as stop:
             try:
@@ -321,16 +325,6 @@ def _single_threaded() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
-def _print_to(output: Path) -> None:
-    """Have all that this process prints go to the end of a file of its own user."""
-    descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    for number in (1, 2):
-        os.dup2(descriptor, number)
-    os.close(descriptor)
-
-
 @contextmanager
 def _stopping(link: Connection, grace_s: float) -> Iterator[threading.Event]:
     """Yield an event that is set by SIGTERM and by the end of the parent; end the process where it is not heeded."""
@@ -466,12 +460,12 @@ class Processes:
 
     def describe(self) -> dict[str, str]:
         """Return the states of the processes: rows of a run's panel."""
-        rows: dict[str, str] = {}
-        for kind in self._budgets:
-            slots = [slot for slot in self._slots if slot.kind == kind]
-            num_working = sum(slot.state == "working" for slot in slots)
-            if num_working < len(slots):
-                rows[kind] = f"{num_working} of {len(slots)} at work"
+        states = {kind: [slot.state for slot in self._slots if slot.kind == kind] for kind in self._budgets}
+        rows = {
+            kind: f"{each.count('working')} of {len(each)} at work"
+            for kind, each in states.items()
+            if {*each} != {"working"}
+        }
         return {**rows, "failures": str(self._log)} if self._log.rows else rows
 
     def is_expected(self, source: str) -> bool:
@@ -524,8 +518,16 @@ class Processes:
                 ends = [member.reports for member in members if member.reports is not None]
                 multiprocessing.connection.wait([*ends, *(member.sentinel for member in members)], _LOOK_S)
                 for slot in self._slots:
-                    if slot.member is not None:
-                        self._look_at(slot, slot.member)
+                    if slot.member is None:
+                        continue
+                    has_ended = not slot.member.is_alive()
+                    for message in slot.member.take_messages():  # what it sent before it ended counts
+                        self._take_message(slot, message)
+                    if has_ended and slot.state == "done":
+                        slot.member.release()
+                        slot.member = None
+                    elif has_ended:
+                        self._lose(slot, slot.member.how_it_ended(), slot.member.error())
         except BaseException as error:  # any error of this thread ends the watch; `check` raises it
             self._fail(error if isinstance(error, Exception) else CommError(f"the supervisor has failed: {error!r}"))
 
@@ -558,21 +560,16 @@ class Processes:
         except Exception as error:  # starting runs the user's code; the loss is counted and reported
             self._lose(slot, f"could not be started: {error}", error)
 
-    def _look_at(self, slot: Slot, member: Member) -> None:
-        """Take a process's messages, and see whether it has ended: what it sent before counts."""
-        has_ended = not member.is_alive()
-        for message in member.take_messages():
-            self._take_message(slot, message)
-        if has_ended and slot.state == "done":
-            member.release()
-            slot.member = None
-        elif has_ended:
-            self._lose(slot, member.how_it_ended(), member.error())
-
     def _take_message(self, slot: Slot, message: Mapping[str, Json]) -> None:
         kind, worker = message["kind"], str(message.get("worker", ""))
         if kind == "ready":
-            self._note_ready(slot)
+            slot.deaths = 0
+            self._move(slot, "working")
+            if slot.loss is not None:
+                ms = self._ms_since(slot.lost_s)
+                self._log.amend(slot.loss, replaced_by=f"{slot.name} (start {slot.number})", replaced_ms=ms)
+                _logger.info("%s was lost and replaced after %.0f ms.", slot.name, ms)
+                slot.loss = None
         elif kind == "lost":
             how, lost = f"{message['type']}: {message['text']}", self._lost([worker])
             row = self._log.note(worker, how=how, rows_lost=lost, detail=f"a thread of {slot.name}")
@@ -588,15 +585,6 @@ class Processes:
                 self._fail(error_of(worker, message))
         elif kind == "done":
             self._move(slot, "done")
-
-    def _note_ready(self, slot: Slot) -> None:
-        slot.deaths = 0
-        self._move(slot, "working")
-        if slot.loss is not None:
-            ms = self._ms_since(slot.lost_s)
-            self._log.amend(slot.loss, replaced_by=f"{slot.name} (start {slot.number})", replaced_ms=ms)
-            _logger.info("%s was lost and replaced after %.0f ms.", slot.name, ms)
-            slot.loss = None
 
     def _lose(self, slot: Slot, how: str, error: Exception | None = None) -> None:
         """Record that a process is lost and kill it; have another one started, or fail the run.

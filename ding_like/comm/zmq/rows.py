@@ -577,7 +577,13 @@ class RowServer:
         poller = Poller(self._socket, self._wake)
         try:
             while not self._is_closed:
-                self._send_outbox()
+                while self._outbox:
+                    frames = self._outbox.popleft()
+                    # A source asks for what was not taken, once it can be reached again.
+                    if not self._socket.send(frames):
+                        with self._changed:
+                            for source in self._sources.values():
+                                source.connected &= source.route != frames[0]
                 poller.wait(_LOOK_S)
                 for _ in range(_AT_A_TIME):
                     if (came := self._socket.receive_from()) is None:
@@ -587,15 +593,6 @@ class RowServer:
             with self._changed:
                 self._failure = error
                 self._changed.notify_all()
-
-    def _send_outbox(self) -> None:
-        while self._outbox:
-            frames = self._outbox.popleft()
-            # A source asks for what was not taken, once it can be reached again.
-            if not self._socket.send(frames):
-                with self._changed:
-                    for source in self._sources.values():
-                        source.connected &= source.route != frames[0]
 
     def _take_in(self, frames: Sequence[Frame], key: str) -> None:
         try:
@@ -645,15 +642,14 @@ class RowServer:
             return f"its protocol has version {protocol}, that of the run {PROTOCOL}; install the ding-like of the run"
         if sender.key != (before.key if before is not None else self._own.get(name, sender.key)):
             return f"{name} is of another machine, which has another key"
-        if before is None:
-            return ""
-        if before.cut_off:
-            return before.cut_off
-        if before.role == "host" and not _is_same(before, sender) and time.monotonic() - before.heard_s < _HOST_S:
+        if before is None or before.cut_off:
+            return "" if before is None else before.cut_off
+        is_same = _is_same(before, sender)
+        if before.role == "host" and not is_same and time.monotonic() - before.heard_s < _HOST_S:
             return f"{name} has joined already"
         if before.role != sender.role:
             return f"{name} is a {before.role} of this run"
-        if sender.run_id < before.run_id or (sender.run_id == before.run_id and not _is_same(before, sender)):
+        if sender.run_id < before.run_id or (sender.run_id == before.run_id and not is_same):
             return f"run {before.run_id} of {name} has joined already; start it with a later run id"
         return ""
 
