@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +28,9 @@ from ding_like.errors import ConfigError
 STRONG = bytes(range(32)).hex()
 
 
-def write(path: Path, text: str, mode: int = 0o600) -> Path:
+def write(path: Path, text: str) -> Path:
     path.write_text(text)
-    path.chmod(mode)
+    path.chmod(0o600)
     return path
 
 
@@ -44,79 +44,50 @@ def test_a_key_file_is_its_owners_and_comes_back(tmp_path: Path) -> None:
         make_keys(tmp_path / "keys")
 
 
-def test_each_role_can_have_a_file_of_its_own(tmp_path: Path) -> None:
+def test_each_role_can_have_a_file_of_its_own_and_none_is_written_over(tmp_path: Path) -> None:
     keys = make_keys(tmp_path / "keys.json", per_role=True)
 
     assert [load_keys(role_file(tmp_path / "keys.json", role)) for role in ROLES] == [{r: keys[r]} for r in ROLES]
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "keys.admin.json", "keys.collector.json", "keys.json", "keys.learner.json"
-    ]  # fmt: skip
-
-
-def test_no_key_file_is_written_if_one_of_them_is_there(tmp_path: Path) -> None:
-    (tmp_path / "keys.learner.json").write_text("mine")
-
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["keys.admin.json", "keys.collector.json", "keys.json", "keys.learner.json"]
+    (tmp_path / "keys.json").unlink()
     with pytest.raises(FileExistsError):
         make_keys(tmp_path / "keys.json", per_role=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["keys.learner.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [name for name in names if name != "keys.json"]
 
 
 def test_a_file_that_is_no_key_file_is_one_clear_error(tmp_path: Path) -> None:
-    texts = [
-        "",
-        "[]",
-        "{}",
-        '{"collector": "zz"}',
-        '{"collector": "00"}',
-        json.dumps({"root": STRONG}),
-        '{"collector": 7}',
-        "[" * 9999,
-    ]
-    for text in texts:
+    wrong = ["", "[]", "{}", '{"collector": "zz"}', '{"collector": "00"}', '{"collector": 7}', "[" * 9999]
+    for text in [*wrong, json.dumps({"root": STRONG})]:
         with pytest.raises(ConfigError, match="key"):
             load_keys(write(tmp_path / "keys", text))
             pytest.fail(f"{text!r:.40} is taken")
-
-
-def test_a_key_file_that_others_can_read_or_change_is_refused(tmp_path: Path) -> None:
-    for mode in (0o644, 0o640, 0o660, 0o602, 0o610):
-        path = write(tmp_path / "keys", json.dumps({"collector": STRONG}), mode)
-        with pytest.raises(ConfigError, match=rf"mode {mode:04o}.*chmod 600"):
-            load_keys(path)
-    path.chmod(0o400)
-    assert list(load_keys(path)) == ["collector"]
-
-
-def test_a_link_to_a_key_file_is_as_private_as_the_file(tmp_path: Path) -> None:
-    path = write(tmp_path / "keys", json.dumps({"collector": STRONG}))
-    (tmp_path / "link").symlink_to(path)
-
-    assert list(load_keys(tmp_path / "link")) == ["collector"]
-    path.chmod(0o644)
-    with pytest.raises(ConfigError, match="chmod 600"):
-        load_keys(tmp_path / "link")
-
-
-def test_a_pipe_is_no_key_file_and_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "keys", 0o600)
-
+    os.mkfifo(tmp_path / "pipe", 0o600)
     with pytest.raises(ConfigError, match="is not a file"):
-        load_keys(tmp_path / "keys")
+        load_keys(tmp_path / "pipe")
 
 
-def test_a_key_that_can_be_guessed_is_refused(tmp_path: Path) -> None:
-    for key in ("00" * 32, "ab" * 32, "0102" * 16, "00112233445566778899aa" * 3):
-        with pytest.raises(ConfigError, match="key of collector can be guessed"):
+@pytest.mark.parametrize("load", [load_keys, load_seed_keys])
+def test_a_key_file_that_others_can_read_or_change_is_refused(tmp_path: Path, load: Callable[[Path], object]) -> None:
+    """A link to a key file is as private as the file."""
+    file = tmp_path / "keys"
+    (make_keys if load is load_keys else make_seed_keys)(file)
+    (tmp_path / "link").symlink_to(file)
+    for path in (file, tmp_path / "link"):
+        for mode in (0o644, 0o640, 0o660, 0o602, 0o610):
+            file.chmod(mode)
+            with pytest.raises(ConfigError, match=rf"mode {mode:04o}.*chmod 600"):
+                load(path)
+        file.chmod(0o400)
+        load(path)
+
+
+def test_a_key_that_can_be_guessed_or_is_of_two_roles_is_refused(tmp_path: Path) -> None:
+    guessed = ("00" * 32, "ab" * 32, "0102" * 16, "00112233445566778899aa" * 3)
+    for key, said in [*((key, "key of collector can be guessed") for key in guessed), (STRONG, "one key for several")]:
+        with pytest.raises(ConfigError, match=said):
             load_keys(write(tmp_path / "keys", json.dumps({"collector": key, "learner": STRONG})))
             pytest.fail(f"{key} is taken")
-
-
-def test_one_key_for_two_roles_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="one key for several roles"):
-        load_keys(write(tmp_path / "keys", json.dumps({"collector": STRONG, "learner": STRONG})))
-
-
-def test_a_key_of_one_role_is_enough_for_a_worker(tmp_path: Path) -> None:
     assert list(load_keys(write(tmp_path / "keys", json.dumps({"collector": STRONG})))) == ["collector"]
 
 
@@ -135,6 +106,14 @@ def server(path: Path) -> Iterator[Socket]:
         yield router
 
 
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Give the driver's file of another run, with a client of its own named one."""
+    (tmp_path / "other").mkdir()
+    make_seed_keys(tmp_path / "other/keys.json", ["one"])
+    return tmp_path / "other/keys.json"
+
+
 def gets_through(server: Socket, keys: SeedKeys | None, *, wait_s: float) -> bool:
     """Tell whether a message of a client arrives."""
     with open_socket("dealer", connect=server.endpoint, keys=keys) as dealer:
@@ -151,11 +130,6 @@ def test_files_are_their_owners_and_each_holds_what_its_reader_needs(path: Path)
     assert one.server_public == keys.server_public and one.server is None and not one.clients
     for secret in (one.own.secret, load_seed_keys(client_file(path, "two")).own.secret):
         assert secret not in path.read_text()
-
-
-def test_secrets_are_not_shown(path: Path) -> None:
-    keys = load_seed_keys(path)
-
     assert keys.server is not None
     assert keys.own.secret not in repr(keys) and keys.server.secret not in repr(keys)
 
@@ -167,23 +141,15 @@ def test_only_listed_clients_and_the_drivers_own_processes_are_admitted(server: 
 
 
 def test_a_client_with_an_unlisted_key_is_refused_and_logged_once(
-    server: Socket, path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: Socket, path: Path, other: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "other").mkdir()
-    make_seed_keys(tmp_path / "other/keys.json", ["one"])
-    mine = load_seed_keys(tmp_path / "other/keys.one.json")
+    mine = load_seed_keys(client_file(other, "one"))
+    assert not gets_through(server, mine, wait_s=REFUSED_S), "it does not speak to a server with another key"
     stolen = SeedKeys(mine.path, load_seed_keys(path).server_public, mine.own)  # the server's public key is no secret
 
     assert not gets_through(server, stolen, wait_s=REFUSED_S)
     told = [each.getMessage() for each in caplog.records]
     assert len(told) == 1 and f"a client was refused: its public key {mine.own.public} is not listed" in told[0]
-
-
-def test_a_client_does_not_speak_to_a_server_with_another_key(server: Socket, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    make_seed_keys(tmp_path / "other/keys.json", ["one"])
-
-    assert not gets_through(server, load_seed_keys(tmp_path / "other/keys.one.json"), wait_s=REFUSED_S)
 
 
 def test_a_renewed_clients_old_key_is_refused_by_a_run_under_way_and_its_new_one_admitted(
@@ -219,17 +185,16 @@ def test_while_the_key_file_cannot_be_read_only_the_drivers_own_processes_are_ad
     assert gets_through(server, own, wait_s=60.0)
 
 
-def test_servers_of_two_runs_in_one_process_admit_their_own_clients_only(server: Socket, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    make_seed_keys(tmp_path / "other/keys.json", ["one"])
-    other = load_seed_keys(tmp_path / "other/keys.json")
-    with open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=other) as second:
-        assert gets_through(second, load_seed_keys(tmp_path / "other/keys.one.json"), wait_s=60.0)
-        assert gets_through(server, load_seed_keys(tmp_path / "keys.one.json"), wait_s=60.0)
-        crossed = load_seed_keys(tmp_path / "keys.one.json")
-        assert not gets_through(second, SeedKeys(crossed.path, other.server_public, crossed.own), wait_s=REFUSED_S)
+def test_servers_of_two_runs_in_one_process_admit_their_own_clients_only(
+    server: Socket, path: Path, other: Path
+) -> None:
+    keys, one = load_seed_keys(other), load_seed_keys(client_file(path, "one"))
+    with open_socket("router", bind=tcp_endpoint("127.0.0.1"), keys=keys) as second:
+        assert gets_through(second, load_seed_keys(client_file(other, "one")), wait_s=60.0)
+        assert gets_through(server, one, wait_s=60.0)
+        assert not gets_through(second, SeedKeys(one.path, keys.server_public, one.own), wait_s=REFUSED_S)
     # The thread that admits is still there for the first.
-    assert gets_through(server, load_seed_keys(tmp_path / "keys.two.json"), wait_s=60.0)
+    assert gets_through(server, load_seed_keys(client_file(path, "two")), wait_s=60.0)
 
 
 def test_files_that_are_there_are_not_overwritten(path: Path, tmp_path: Path) -> None:
@@ -274,10 +239,3 @@ def test_a_file_that_is_no_curve_key_file_is_one_clear_error(path: Path) -> None
 
         with pytest.raises(ConfigError, match="cannot be read as a file of CURVE keys.*ding keys --curve FILE"):
             load_seed_keys(path)
-
-
-def test_a_key_file_that_others_can_read_is_refused(path: Path) -> None:
-    path.chmod(0o640)
-
-    with pytest.raises(ConfigError, match="mode 0640.*chmod 600"):
-        load_seed_keys(path)
