@@ -14,7 +14,7 @@ from typing import Any, ClassVar, SupportsFloat, TypeVar
 
 import numpy as np
 
-from ding_like.data.batch import copy_obs, take_lanes, write_obs
+from ding_like.data.batch import copy_obs, obs_to_columns, take_lanes, write_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT
 from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space, check_equal_spaces
@@ -44,18 +44,14 @@ class CrashBudget:
         self._name = name
         self._max_restarts = int(cfg["max_env_restarts"])
         self._logged: Counter[str] = Counter() if logged is None else logged
-        self._check = check
+        self._how = f"To look into it: {check}" if check else ""
         self.restarts = 0
-        self.in_a_row = 0  # since the last finished episode
-
-    def record_finished_episode(self) -> None:
-        """Record the end of an episode."""
-        self.in_a_row = 0
+        self.in_a_row = 0  # crashes; whoever sees an episode end sets it to 0
 
     def record_crash(self, error: BaseException, history: str = "") -> None:
         """Log a crash; raise EnvError, with `history` in both, if there were too many."""
         if form := _form_fault(error):
-            raise EnvError(f"{self._name}: {form}. {self._how()}") from error
+            raise EnvError(f"{self._name}: {form}. {self._how}") from error
         self.in_a_row += 1
         self.restarts += 1
         story = f"{self._name} broke: {describe_error(error)}{history and f' ({history})'}"
@@ -66,7 +62,7 @@ class CrashBudget:
         else:
             self._log(story, raised_at(error))
             return
-        raise EnvError(f"{story}. {why} {self._how()}".rstrip()) from error
+        raise EnvError(f"{story}. {why} {self._how}".rstrip()) from error
 
     def _log(self, story: str, at: str) -> None:
         self._logged[at] += 1
@@ -75,9 +71,6 @@ class CrashBudget:
             logger.warning("%s; recreated, its open episode is dropped", story)
         elif times >= 100 and times == 10 ** (len(str(times)) - 1):
             logger.warning("%s; the %dth time that %s raises in these envs", story, times, at)
-
-    def _how(self) -> str:
-        return f"To look into it: {self._check}" if self._check else ""
 
 
 def _form_fault(error: BaseException) -> str:
@@ -284,8 +277,6 @@ class ArrayEnvManager(Configurable, ABC):
         "reset_timeout_s": "an env in this process cannot be broken off; env manager 'subprocess' keeps deadlines",
     }
 
-    num_envs: int
-    num_lanes: int
     num_players = 1
     lane_seeds = True
     reward_shaping: RewardShaping | None = None
@@ -299,21 +290,28 @@ class ArrayEnvManager(Configurable, ABC):
         if cfg["nonfinite"] not in ("drop", "raise"):
             yield "nonfinite", f"is {cfg['nonfinite']!r}; expected 'drop' or 'raise'"
 
-    def __init__(self, num_lanes: int, cfg: Config | None = None, *, check: str = "") -> None:
-        if num_lanes < 1:
+    def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None, *, num_players: int | None = None) -> None:
+        """Prepare the lanes: one for each env, or for each player of each game, where envs are games."""
+        if not env_fn:
             raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._cfg = {**self.config, **(cfg or {})}
-        self.num_envs = self.num_lanes = num_lanes
+        self._env_fn = list(env_fn)
+        self.num_envs, self.num_players = len(env_fn), num_players or 1
+        self.num_lanes = num_lanes = self.num_envs * self.num_players
         self.game_steps = 0
         self.ended_games: list[int] = []
         self.lanes_lost: list[int] = []  # lanes that `load_state_dict` had to reset afresh: their open rows are void
-        self._check = check
+        self._check = check_command(env_fn[0]) if num_players is None else ""
         logged: Counter[str] = Counter()
-        self._lanes = [Lane(index, self._cfg, logged=logged, check=check) for index in range(num_lanes)]
+        self._lanes = [Lane(index, self._cfg, logged=logged, check=self._check) for index in range(num_lanes)]
+        # Bound once: looking up journal.append each time costs 1 % of a CartPole step.
+        self._note_action = [lane.journal.append for lane in self._lanes]
         self._all = list(range(num_lanes))
-        self._ready = np.ones(num_lanes, bool)
-        self._is_launched = False
-        self._is_closed = False
+        self._all_lanes = constant(np.arange(num_lanes, dtype=np.int64))
+        self._all_false = constant(np.zeros(num_lanes, bool))
+        self.ready = np.ones(num_lanes, bool)
+        self.is_launched = False
+        self.closed = False
         # Without a seed() the run cannot be repeated, and nothing may pretend that it can.
         self.seed(int(np.random.SeedSequence().generate_state(1)[0] >> 1))
 
@@ -328,20 +326,6 @@ class ArrayEnvManager(Configurable, ABC):
     def obs(self) -> Obs:
         """Observations to act on next, [E, O...]; a live view, valid until the next `step`."""
 
-    @property
-    def ready(self) -> Array:
-        """Lanes whose `obs` may be acted on, bool[E]; a live view."""
-        return self._ready
-
-    @property
-    def is_launched(self) -> bool:
-        """Whether the lanes have been reset for the first time."""
-        return self._is_launched
-
-    @property
-    def closed(self) -> bool:
-        return self._is_closed
-
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """Give the next reset of lane i the seed `seed + i`."""
         self._dynamic = dynamic_seed
@@ -351,8 +335,8 @@ class ArrayEnvManager(Configurable, ABC):
     def launch(self) -> None:
         """Reset all lanes for the first time; a second call does nothing."""
         self._check_open()
-        if not self._is_launched:
-            self._is_launched = True
+        if not self.is_launched:
+            self.is_launched = True
             self._reset_lanes(self._all)
 
     def reset(
@@ -369,20 +353,17 @@ class ArrayEnvManager(Configurable, ABC):
         """
         self._check_open()
         chosen = self._all if lanes is None else self._check_lanes(np.asarray(lanes))
-        if seeds is not None:
-            self._reseed(chosen, list(seeds))
+        own_seeds = [] if seeds is None else list(seeds)
+        if seeds is not None and len(own_seeds) != len(chosen):
+            raise EnvError(f"reset got {len(own_seeds)} seeds for {len(chosen)} lanes; give one seed per lane.")
+        for index, seed in zip(chosen, own_seeds, strict=False):
+            self._lanes[index].seed(int(seed), dynamic=self._dynamic)
         for index, own in (options or {}).items():
             self._lanes[index].options = own
-        if self._is_launched:
+        if self.is_launched:
             self._reset_lanes(chosen)
         else:
             self.launch()
-
-    def _reseed(self, lanes: list[int], seeds: list[int]) -> None:
-        if len(seeds) != len(lanes):
-            raise EnvError(f"reset got {len(seeds)} seeds for {len(lanes)} lanes; give one seed per lane.")
-        for index, seed in zip(lanes, seeds, strict=True):
-            self._lanes[index].seed(int(seed), dynamic=self._dynamic)
 
     @abstractmethod
     def _reset_lanes(self, lanes: list[int]) -> None:
@@ -403,7 +384,7 @@ class ArrayEnvManager(Configurable, ABC):
         for saved, now in zip(lanes, self.wrapper_states(), strict=False):  # a vector env has none
             if not saved["can_replay"]:
                 saved["wrappers"] = now
-        return {"is_launched": self._is_launched, "dynamic": self._dynamic, "lanes": lanes, "obs": copy_obs(self.obs)}
+        return {"is_launched": self.is_launched, "dynamic": self._dynamic, "lanes": lanes, "obs": copy_obs(self.obs)}
 
     def load_state_dict(self, state: State) -> None:
         """Bring every lane back by resetting it with its seed and playing its actions again.
@@ -420,8 +401,8 @@ class ArrayEnvManager(Configurable, ABC):
         self._dynamic = bool(state["dynamic"])
         for lane, saved in zip(self._lanes, state["lanes"], strict=True):
             lane.load_state_dict(saved)
-        self._is_launched = bool(state["is_launched"])
-        self.lanes_lost = self._restore(state) if self._is_launched else []
+        self.is_launched = bool(state["is_launched"])
+        self.lanes_lost = self._restore(state) if self.is_launched else []
         if self.lanes_lost:
             logger.warning(
                 "envs %s could not be brought back to where they were; each begins a new episode, and the open "
@@ -454,8 +435,8 @@ class ArrayEnvManager(Configurable, ABC):
 
     def close(self) -> None:
         """Close every env; a second call does nothing."""
-        if not self._is_closed:
-            self._is_closed = True
+        if not self.closed:
+            self.closed = True
             self._close_envs()
 
     @abstractmethod
@@ -468,12 +449,12 @@ class ArrayEnvManager(Configurable, ABC):
         self.close()
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self.closed:
             raise EnvError("the env manager is closed; make a new one.")
 
     def _check_running(self) -> None:
         self._check_open()
-        if not self._is_launched:
+        if not self.is_launched:
             raise EnvError("the env manager is not launched; call launch() or reset() before step().")
 
     def _check_lanes(self, lanes: Array) -> list[int]:
@@ -524,14 +505,17 @@ def rows_of(batch: StepBatch, rows: Array) -> StepBatch:
 
 
 def rows_equal(left: Obs, right: Obs) -> Array:
-    """Return bool[R]: which rows of two observations, without NaN, are the same."""
-    if isinstance(left, dict):
-        assert isinstance(right, dict), "both are observations of one space"
-        by_key: Array = np.all([rows_equal(left[key], right[key]) for key in left], axis=0)
-        return by_key
-    assert not isinstance(right, dict), "both are observations of one space"
-    is_equal: Array = (left == right).reshape(len(left), -1).all(axis=1)
-    return is_equal
+    """Return bool[R]: which rows of two observations of one space, without NaN, are the same."""
+    others = obs_to_columns("", right)
+    is_equal = [
+        (mine == others[key]).reshape(len(mine), -1).all(axis=1) for key, mine in obs_to_columns("", left).items()
+    ]
+    return np.asarray(np.all(is_equal, axis=0))
+
+
+def view_rows(obs: Obs, start: int, stop: int) -> Obs:
+    """Return a view of some rows, [stop - start, O...]."""
+    return {key: array[start:stop] for key, array in obs.items()} if isinstance(obs, dict) else obs[start:stop]
 
 
 _Ended = tuple[int, int, bool, bool]  # row, lane, terminated, truncated
@@ -546,8 +530,7 @@ class BaseEnvManager(ArrayEnvManager):
     """
 
     def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
-        super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
-        self._env_fn = list(env_fn)
+        super().__init__(env_fn, cfg)
         self._envs: list[AnyEnv] = []
         try:
             for make in self._env_fn:
@@ -564,11 +547,7 @@ class BaseEnvManager(ArrayEnvManager):
         self._writers = [self._layout.writer(buffer) for buffer in self._buffers]
         self._current = 0
         self._has_stepped = False
-        # Bound once: looking up env.step and journal.append each time costs 2 % of a CartPole step.
-        self._step_env = [env.step for env in self._envs]
-        self._note_action = [lane.journal.append for lane in self._lanes]
-        self._all_lanes = constant(np.arange(self.num_lanes, dtype=np.int64))
-        self._all_false = constant(np.zeros(self.num_lanes, bool))
+        self._step_env = [env.step for env in self._envs]  # bound once, as `_note_action` is
 
     @property
     def obs(self) -> Obs:
@@ -618,7 +597,10 @@ class BaseEnvManager(ArrayEnvManager):
             self._find_nonfinite(chosen, after, reward_row, failed)
         if ended or failed:
             # The first observations of new episodes overwrite `after`: report a copy.
-            batch = _report(rows, take_lanes(after, rows), reward_row, ended, infos)
+            over, cut = np.zeros((2, len(rows)), bool)
+            for row, _, is_over, is_cut in ended:
+                over[row], cut[row] = is_over, is_cut
+            batch = StepBatch(rows, take_lanes(after, rows), reward_row, over, cut, infos, NO_LANES)
             return self._counted(self._settle(batch, ended, failed))
         no_flag = self._all_false[: len(chosen)]
         next_obs = after if is_full else take_lanes(after, rows)
@@ -639,9 +621,8 @@ class BaseEnvManager(ArrayEnvManager):
         """Begin new episodes where one ended or failed, and return the batch without the failed lanes."""
         for _, index, _, _ in ended:
             if index not in failed:
-                lane = self._lanes[index]
-                lane.crashes.record_finished_episode()
-                self._begin_episode(index, lane.seed_after_episode())
+                self._lanes[index].crashes.in_a_row = 0
+                self._begin_episode(index, self._lanes[index].seed_after_episode())
         if not failed:
             return batch
         for index, error in failed.items():
@@ -667,7 +648,7 @@ class BaseEnvManager(ArrayEnvManager):
                 if lane.reset_seed is None and index == 0:
                     self._warn_of_cut(self._layout.cut_values(obs))
                 self._writers[self._current](index, obs)
-                if self._layout.all_finite(_row(self.obs, index)):
+                if self._layout.all_finite(view_rows(self.obs, index, index + 1)):
                     lane.record_reset(seed)
                     return
                 lane.record_crash(self._nonfinite(index, "first observation"))
@@ -714,19 +695,3 @@ def _check_rewards(rewards: list[SupportsFloat]) -> None:
     for reward in rewards:
         if fault := reward_fault(reward):
             raise EnvError(fault)
-
-
-def _report(
-    rows: Array, next_obs: Obs, reward: Array, ended: list[_Ended], infos: dict[int, Mapping[str, Any]]
-) -> StepBatch:
-    terminated, truncated = np.zeros(len(rows), bool), np.zeros(len(rows), bool)
-    for row, _, is_terminated, is_truncated in ended:
-        terminated[row], truncated[row] = is_terminated, is_truncated
-    return StepBatch(rows, next_obs, reward, terminated, truncated, infos, NO_LANES)
-
-
-def _row(obs: Obs, index: int) -> Obs:
-    """Return a view of one row, [1, O...]."""
-    if isinstance(obs, dict):
-        return {key: array[index : index + 1] for key, array in obs.items()}
-    return obs[index : index + 1]

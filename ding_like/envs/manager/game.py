@@ -15,7 +15,7 @@ import numpy as np
 from ding_like.data.batch import take_lanes
 from ding_like.data.spaces import space_from_json, space_to_json
 from ding_like.envs.game import Game, GameStep, as_game
-from ding_like.envs.manager.base import ArrayEnvManager, _row, rows_of
+from ding_like.envs.manager.base import ArrayEnvManager, rows_of, view_rows
 from ding_like.envs.manager.process import WorkerProcess, describe_failure, failure_of, pickle_env_fns, serve, stop_all
 from ding_like.errors import EnvError
 from ding_like.types import (
@@ -64,12 +64,12 @@ class GameEnvManager(ArrayEnvManager):
         if settings["subprocess"]:
             times = {name: float(settings[name]) for name in ("step_timeout_s", "reset_timeout_s")}
             self._env_fn = [functools.partial(GameProcess, make, **times) for make in pickle_env_fns(env_fn)]
-        if not self._env_fn:
-            raise EnvError("a manager needs at least one env; give env_fn a list of callables that each make one.")
         self._games: list[Game] = []
         try:
             for make in self._env_fn:
                 self._games.append(as_game(make()))
+            num_players = self._games[0].num_players if self._games else 1
+            super().__init__(self._env_fn, {**(cfg or {}), "resume_replay_steps": 0}, num_players=num_players)
             first = self._games[0]
             for index, game in enumerate(self._games):
                 spaces = (game.num_players, game.observation_space, game.action_space)
@@ -78,15 +78,12 @@ class GameEnvManager(ArrayEnvManager):
         except BaseException:
             self._close_envs()
             raise
-        self.num_players = first.num_players
-        super().__init__(len(self._games) * self.num_players, {**(cfg or {}), "resume_replay_steps": 0})
-        self.num_envs = len(self._games)
         self._set_spaces(first.observation_space, first.action_space)
         self._obs = self._layout.allocate(self.num_lanes)
         self._write = self._layout.writer(self._obs)
         self._next_obs = self._layout.allocate(self.num_lanes)
         self._write_next = self._layout.writer(self._next_obs)
-        self._ready = np.zeros(self.num_lanes, bool)
+        self.ready = np.zeros(self.num_lanes, bool)
         self._has_moved = np.zeros(self.num_lanes, bool)  # and has not seen the game since
         self._is_done = np.zeros(self.num_lanes, bool)  # in the open game
         self._reward = np.zeros(self.num_lanes, np.float64)  # since its last move
@@ -140,7 +137,7 @@ class GameEnvManager(ArrayEnvManager):
             moves.setdefault(lane // self.num_players, {})[lane % self.num_players] = action
         for game, move in moves.items():
             first = game * self.num_players
-            to_move = np.flatnonzero(self._ready[first : first + self.num_players]).tolist()
+            to_move = np.flatnonzero(self.ready[first : first + self.num_players]).tolist()
             if sorted(move) != to_move:
                 raise EnvError(f"players {sorted(move)} of game {game} were given, but {to_move} are to move.")
         return moves
@@ -167,7 +164,7 @@ class GameEnvManager(ArrayEnvManager):
             self._write_next(lane, answer.obs[player])
             if not np.isfinite(self._reward[lane]):
                 raise self._nonfinite(game, "reward")
-            if not self._layout.all_finite(_row(self._next_obs, lane)):
+            if not self._layout.all_finite(view_rows(self._next_obs, lane, lane + 1)):
                 raise self._nonfinite(game, "observation")
             if self._has_moved[lane]:
                 mine.append((lane, terminated[player], truncated[player]))
@@ -175,16 +172,16 @@ class GameEnvManager(ArrayEnvManager):
                     infos[lane] = answer.info[player]
         closed += mine
         self._is_done[lanes] |= terminated | truncated
-        self._ready[lanes] = is_to_move
+        self.ready[lanes] = is_to_move
         for player in answer.to_move:
             self._write(first + player, answer.obs[player])
 
     def _begin_next_if_over(self, game: int) -> bool:
         first = game * self.num_players
-        if self._ready[first : first + self.num_players].any():
+        if self.ready[first : first + self.num_players].any():
             return False
         lane = self._lanes[first]
-        lane.crashes.record_finished_episode()
+        lane.crashes.in_a_row = 0
         self._begin_game(game, lane.seed_after_episode())
         return True
 
@@ -199,7 +196,7 @@ class GameEnvManager(ArrayEnvManager):
                 obs, to_move = self._games[game].reset(seed)
                 for player in range(self.num_players):
                     self._write(first + player, obs[player])
-                    if not self._layout.all_finite(_row(self._obs, first + player)):
+                    if not self._layout.all_finite(view_rows(self._obs, first + player, first + player + 1)):
                         raise self._nonfinite(game, "first observation")
                 if not len(to_move):
                     raise EnvError(f"no player moves first in game {game}. Fix its reset.")
@@ -209,7 +206,7 @@ class GameEnvManager(ArrayEnvManager):
                 book.record_crash(error)
                 seed, make_anew = book.draw_seed(), True
                 continue
-            self._ready[lanes] = [player in to_move for player in range(self.num_players)]
+            self.ready[lanes] = [player in to_move for player in range(self.num_players)]
             self._has_moved[lanes] = self._is_done[lanes] = False
             self._reward[lanes] = 0.0
             book.record_reset(seed)

@@ -21,7 +21,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from ding_like.data.batch import copy_obs, take_lanes, write_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT
-from ding_like.envs.factory import check_command, config_of, env_class, make_lane_env
+from ding_like.envs.factory import config_of, env_class, make_lane_env
 from ding_like.envs.gymnasium_env import env_spec
 from ding_like.envs.manager.base import NO_LANES, ArrayEnvManager, CrashBudget, rows_equal, without_lanes
 from ding_like.envs.spaces import AnyEnv
@@ -66,10 +66,8 @@ class GymVectorEnvManager(ArrayEnvManager):
             yield "autoreset_mode", f"is {cfg['autoreset_mode']!r}; expected None or one of {_MODES}"
 
     def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
-        check = check_command(env_fn[0]) if env_fn else ""
-        super().__init__(len(env_fn), cfg, check=check)
-        self._env_fn = list(env_fn)
-        self._crashes = CrashBudget("the vector env", self._cfg, check=check)
+        super().__init__(env_fn, cfg)
+        self._crashes = CrashBudget("the vector env", self._cfg, check=self._check)
         self._vector = self._make()
         try:
             self._mode = self._autoreset_mode()
@@ -142,8 +140,8 @@ class GymVectorEnvManager(ArrayEnvManager):
             given, taken = taken, self._random_actions(self._rng)
             taken[chosen] = given
         if self.lane_seeds:
-            for lane, action in zip(self._lanes, self._actions.split(taken), strict=True):
-                lane.journal.append(action)
+            for note, action in zip(self._note_action, self._actions.split(taken), strict=True):
+                note(action)
         try:
             obs, reward, terminated, truncated, info = self._vector.step(taken)
         except Exception as error:  # an env may raise anything; the vector env is recreated as a whole
@@ -177,9 +175,9 @@ class GymVectorEnvManager(ArrayEnvManager):
 
     def _let_idle_drift(self, chosen: Array) -> Array:
         """Mark the ready lanes that are not stepped as adrift; return those whose episode this breaks off."""
-        if not self._ready[chosen].all():
-            raise EnvError(f"lanes {chosen[~self._ready[chosen]].tolist()} are not ready; step only lanes of `ready`.")
-        idle = self._ready.copy()
+        if not self.ready[chosen].all():
+            raise EnvError(f"lanes {chosen[~self.ready[chosen]].tolist()} are not ready; step only lanes of `ready`.")
+        idle = self.ready.copy()
         idle[chosen] = False
         broken_off = np.flatnonzero(idle & self._is_open)
         self._is_adrift |= idle
@@ -198,8 +196,7 @@ class GymVectorEnvManager(ArrayEnvManager):
         self._is_open &= ~done
         ended = np.flatnonzero(done).tolist()
         for index in set(ended) - set(failed):
-            self._crashes.record_finished_episode()
-            self._lanes[index].crashes.record_finished_episode()
+            self._crashes.in_a_row = self._lanes[index].crashes.in_a_row = 0
         begun = done
         if self._mode is AutoresetMode.NEXT_STEP:
             begun, self._in_dummy_step = self._in_dummy_step, done
@@ -214,8 +211,8 @@ class GymVectorEnvManager(ArrayEnvManager):
         return failed
 
     def _update_ready(self) -> None:
-        np.logical_not(self._in_dummy_step | self._is_adrift, out=self._ready)
-        self._are_all_ready = bool(self._ready.all())
+        np.logical_not(self._in_dummy_step | self._is_adrift, out=self.ready)
+        self._are_all_ready = bool(self.ready.all())
 
     def _failed_lanes(self, batch: StepBatch) -> list[int]:
         """Return the lanes that answered with a NaN or an infinity, each counted as a crash."""
@@ -238,7 +235,7 @@ class GymVectorEnvManager(ArrayEnvManager):
 
     def _replace_bad_beginnings(self) -> None:
         """Break off episodes whose first observation is not finite."""
-        bad = np.flatnonzero(self._ready & ~self._is_open & ~self._layout.finite_rows(self._obs)).tolist()
+        bad = np.flatnonzero(self.ready & ~self._is_open & ~self._layout.finite_rows(self._obs)).tolist()
         for index in bad:
             self._lanes[index].record_crash(self._nonfinite(index, "first observation"))
         if bad:
@@ -252,7 +249,7 @@ class GymVectorEnvManager(ArrayEnvManager):
                 states = self.wrapper_states()
                 self._close_envs()
                 self._vector = self._make()
-                self._load_wrapper_states(dict(enumerate(states)))
+                self.load_wrapper_states(states)
                 return self._reset_vector(self._all)
             except Exception as again:  # an env may raise anything; record_crash ends a crash loop
                 error = again
@@ -321,15 +318,16 @@ class GymVectorEnvManager(ArrayEnvManager):
     def _replay(self, saved: list[State]) -> None:
         """Play every lane's actions again, side by side, so that all lanes arrive with the last step."""
         stretches = [lane["actions"] for lane in saved]
-        total = max(len(stretch) for stretch in stretches)
+        total = max(map(len, stretches))
         starts = [total - len(stretch) for stretch in stretches]
         rng = make_rng(0, "replay")  # for the steps of a lane before its own stretch, which its reset forgets
-        self._load_wrapper_states({index: lane["wrappers"] for index, lane in enumerate(saved)})
+        self.load_wrapper_states([lane["wrappers"] for lane in saved])
         self._reset_some({index: lane["reset_seed"] for index, lane in enumerate(saved)})
         for time in range(total + 1):
             begin = {index: saved[index]["reset_seed"] for index in self._all if time and starts[index] == time}
+            for index in begin if self._wrapped_envs() else ():
+                load_wrapper_states(self._wrapped_envs()[index], saved[index]["wrappers"])
             if begin:
-                self._load_wrapper_states({index: saved[index]["wrappers"] for index in begin})
                 self._reset_some(begin)
             if time == total:
                 return
@@ -347,11 +345,6 @@ class GymVectorEnvManager(ArrayEnvManager):
 
     def _wrapped_envs(self) -> Sequence[AnyEnv]:
         return self._vector.envs if isinstance(self._vector, SyncVectorEnv) else ()
-
-    def _load_wrapper_states(self, states: Mapping[int, list[State]]) -> None:
-        for index, env in enumerate(self._wrapped_envs()):
-            if index in states:
-                load_wrapper_states(env, states[index])
 
     def _close_envs(self) -> None:
         try:

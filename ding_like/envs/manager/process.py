@@ -33,7 +33,7 @@ from ding_like import errors
 from ding_like.data.batch import Field, Schema, columns_to_obs, obs_to_columns
 from ding_like.data.spaces import space_from_json, space_to_json
 from ding_like.envs.factory import make_lane_env
-from ding_like.envs.manager.base import close_envs, first_obs_fault, play_again, recreate, reward_fault
+from ding_like.envs.manager.base import close_envs, first_obs_fault, play_again, recreate, reward_fault, view_rows
 from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError, raised_at
@@ -79,11 +79,6 @@ class Channel:
             os.close(self._write_end)
             self._write_end = -1
 
-    def close(self) -> None:
-        """Close both ends."""
-        self.close_write_end()
-        os.close(self.read_end)
-
 
 def _plain(value: object, foreign: Callable[[Any], Any]) -> Any:
     """Return `value` as JSON holds it; `_from_plain` restores its types."""
@@ -111,7 +106,7 @@ def _from_plain(value: dict[str, Any]) -> Any:
     if kind is None:
         return value
     if kind in ("dict", "tuple"):
-        return dict(value["items"]) if kind == "dict" else tuple(value["items"])
+        return (dict if kind == "dict" else tuple)(value["items"])
     data = base64.b64decode(value["data"])
     if kind == "bytes":
         return data
@@ -217,7 +212,8 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
         code = self._popen.wait()
-        self.channel.close()
+        self.channel.close_write_end()
+        os.close(self.channel.read_end)
         os.close(self._life)
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
@@ -424,9 +420,9 @@ class EnvWorker:
         self._doing = self._memory.doing[start.number]
         self._write = self._layout.writer(self._memory.obs)
         self._write_first = self._layout.writer(self._memory.first_obs)
-        own = slice(self._lanes[0], self._lanes[-1] + 1)
-        self._own_obs = _part(self._memory.obs, own)
-        self._own_rewards = self._memory.reward[own]
+        own = self._lanes[0], self._lanes[-1] + 1
+        self._own_obs = view_rows(self._memory.obs, *own)
+        self._own_rewards = self._memory.reward[slice(*own)]
 
     def _make(self, lane: int) -> AnyEnv:
         return make_lane_env(ForkingPickler.loads(self._pickled[lane]))
@@ -513,7 +509,7 @@ class EnvWorker:
             self._report(lane, "fault", fault)
             return
         self._write_first(lane, obs)
-        if not self._layout.all_finite(_part(self._memory.first_obs, slice(lane, lane + 1))):
+        if not self._layout.all_finite(view_rows(self._memory.first_obs, lane, lane + 1)):
             self._report(lane, "unbegun", "first observation")
         if seed is not None:
             self._since_seeded[lane] = 0
@@ -555,11 +551,6 @@ class EnvWorker:
     def close(self) -> None:
         """Close every env."""
         close_envs(self._envs)
-
-
-def _part(obs: Obs, rows: slice) -> Obs:
-    """Return a view of some rows."""
-    return {key: array[rows] for key, array in obs.items()} if isinstance(obs, dict) else obs[rows]
 
 
 def main(read_end: int, write_end: int, life: int, start_file: int, memory_file: int) -> None:

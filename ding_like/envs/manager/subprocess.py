@@ -17,8 +17,7 @@ import numpy as np
 
 from ding_like.data.batch import take_lanes, write_obs
 from ding_like.data.spaces import space_from_json
-from ding_like.envs.factory import check_command
-from ding_like.envs.manager.base import NO_LANES, ArrayEnvManager, constant, rows_equal
+from ding_like.envs.manager.base import NO_LANES, ArrayEnvManager, rows_equal
 from ding_like.envs.manager.process import (
     ASK,
     MAKE,
@@ -129,7 +128,7 @@ class SubprocessEnvManager(ArrayEnvManager):
     without_effect: ClassVar[Mapping[str, str]] = {}
 
     def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
-        super().__init__(len(env_fn), cfg, check=check_command(env_fn[0]) if env_fn else "")
+        super().__init__(env_fn, cfg)
         if not hasattr(select, "poll"):
             raise EnvError("env_manager type 'subprocess' needs Linux or macOS; use type 'base' here.")
         self._wait_num = int(self._cfg["wait_num"])
@@ -138,9 +137,6 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._limits[RESET] = self._limits[ASK] = self._cfg["reset_timeout_s"]
         self._check_at = 0.0  # when to look for processes that are late
         self._timed_steps, self._timed_s, self._busy_s = 0, 0.0, 0.0
-        self._note_action = [lane.journal.append for lane in self._lanes]
-        self._all_lanes = constant(np.arange(self.num_lanes, dtype=np.int64))
-        self._all_false = constant(np.zeros(self.num_lanes, bool))
         self._tasks: list[Task | None] = [None] * self.num_lanes
         self._asks: dict[int, Task] = {}
         self._states: list[list[State]] = [[] for _ in self._all]  # answers to them
@@ -151,11 +147,11 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._infos: dict[int, Mapping[str, Any]] = {}
         self._dropped: set[int] = set()
         self._begun: set[int] = set()  # lanes whose `first_obs` is what to act on
-        self._launch_processes(env_fn)
+        self._launch_processes()
 
-    def _launch_processes(self, env_fn: Sequence[EnvFn]) -> None:
+    def _launch_processes(self) -> None:
         """Start all processes at once, wait until they have made their envs, and lay out the shared memory."""
-        pickled = pickle_env_fns(env_fn)
+        pickled = pickle_env_fns(self._env_fn)
         is_first = next(_managers) == 0
         self._has_memory = self._has_wrappers = False  # wrappers that have a state
         self._memory_file = anonymous_file()
@@ -167,7 +163,11 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._shut_down = weakref.finalize(
             self, _shut_down, os.getpid(), self._processes, self._memory_file, self._cfg["close_timeout_s"]
         )
-        groups = self._groups()
+        count = self.num_lanes if self._wait_num else min(self.num_lanes, num_cores())
+        if per_process := int(self._cfg["envs_per_process"]):
+            count = -(-self.num_lanes // per_process)
+        # Neighbours, and about as many everywhere.
+        groups = [group.tolist() for group in np.array_split(np.arange(self.num_lanes), count)]
         try:
             for number, group in enumerate(groups):
                 makers = [pickled[lane] for lane in group]
@@ -185,13 +185,6 @@ class SubprocessEnvManager(ArrayEnvManager):
         for process, doing in zip(self._processes, self._memory.doing, strict=True):
             process.doing = doing
         self._has_memory = True
-
-    def _groups(self) -> list[list[int]]:
-        """Return the lanes of each process: neighbours, and about as many everywhere."""
-        count = self.num_lanes if self._wait_num else min(self.num_lanes, num_cores())
-        if per_process := int(self._cfg["envs_per_process"]):
-            count = -(-self.num_lanes // per_process)
-        return [group.tolist() for group in np.array_split(np.arange(self.num_lanes), count)]
 
     def _started(self, process: EnvProcess) -> EnvProcess:
         self._by_end[process.channel.read_end] = process
@@ -219,8 +212,8 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._check_running()
         chosen = self._check_lanes(lanes)
         is_full = chosen == self._all
-        if not self._ready[lanes].all():
-            idle = [lane for lane in chosen if not self._ready[lane]]
+        if not self.ready[lanes].all():
+            idle = [lane for lane in chosen if not self.ready[lane]]
             raise EnvError(f"lanes {idle} are not ready; step only lanes of `ready`.")
         taken = self._actions.for_envs(actions, len(chosen))
         self._memory.action[slice(None) if is_full else chosen] = taken
@@ -265,9 +258,9 @@ class SubprocessEnvManager(ArrayEnvManager):
 
     def _open_lanes(self) -> None:
         """Mark the lanes as ready that have nothing left to do and whose last answer was returned."""
-        self._ready[:] = [task is None for task in self._tasks]
-        self._ready[self._answered] = False
-        opened = np.array([lane for lane in self._begun if self._ready[lane]], np.int64)
+        self.ready[:] = [task is None for task in self._tasks]
+        self.ready[self._answered] = False
+        opened = np.array([lane for lane in self._begun if self.ready[lane]], np.int64)
         if len(opened):
             write_obs(self._memory.obs, take_lanes(self._memory.first_obs, opened), opened)
             self._begun.difference_update(opened.tolist())
@@ -394,19 +387,22 @@ class SubprocessEnvManager(ArrayEnvManager):
         for report in answer.values():
             if "fault" in report:
                 raise EnvError(report["fault"])
-        take = {
-            "replay": self._take_replay,
-            "begin": self._take_beginning,
-            "ask": self._take_states,
-            "step": self._take_step,
-        }[command.kind]
         for index, task in command.tasks.items():
             report = answer.get(index, {})
             if "wrappers" in report:
                 self._lanes[index].wrappers = report["wrappers"]
             is_wanted = (self._asks.get(index) if command.kind == "ask" else self._tasks[index]) is task
-            if is_wanted:  # else a reset, or an error of another lane, has broken it off
-                take(index, task, report)
+            if not is_wanted:  # a reset, or an error of another lane, has broken it off
+                continue
+            if command.kind == "step":
+                self._take_step(index, task, report)
+            elif command.kind == "replay":
+                self._take_replay(index, task, report)
+            elif command.kind == "ask":
+                self._take_states(index, task, report)
+            else:
+                self._tasks[index] = None
+                self._record_beginning(index, task.arguments[0], report)
 
     def _take_step(self, index: int, task: Task, report: Mapping[str, Any]) -> None:
         if "failed" in report:
@@ -422,12 +418,8 @@ class SubprocessEnvManager(ArrayEnvManager):
             self._infos[index] = report["info"]
         if "ended" in report:
             self._ended[index] = report["ended"]
-            self._lanes[index].crashes.record_finished_episode()
+            self._lanes[index].crashes.in_a_row = 0
             self._record_beginning(index, self._lanes[index].seed_after_episode(), report)
-
-    def _take_beginning(self, index: int, task: Task, report: Mapping[str, Any]) -> None:
-        self._tasks[index] = None
-        self._record_beginning(index, task.arguments[0], report)
 
     def _record_beginning(self, index: int, seed: int | None, report: Mapping[str, Any]) -> None:
         if "unbegun" in report:
@@ -496,8 +488,7 @@ class SubprocessEnvManager(ArrayEnvManager):
 
     def _forget(self, index: int) -> None:
         """Drop what was received from a lane."""
-        if index in self._answered:
-            self._answered.remove(index)
+        self._answered = [lane for lane in self._answered if lane != index]
         self._ended.pop(index, None)
         self._infos.pop(index, None)
         self._begun.discard(index)
@@ -544,11 +535,10 @@ class SubprocessEnvManager(ArrayEnvManager):
             if task is None or task.kind != "begin":
                 self._drop(index)
             self._make_anew(index, error)
-        number = process.start.number
-        doing = self._memory.doing[number]
-        doing.end()
         start = process.start._replace(spaces=self._spaces[0])
-        self._processes[number] = self._started(EnvProcess(start, self._memory_file, doing))
+        doing = self._memory.doing[start.number]
+        doing.end()
+        self._processes[start.number] = self._started(EnvProcess(start, self._memory_file, doing))
 
     def _bring_back(self, index: int, *, has_stepped: bool) -> None:
         """Restore a lane whose process has ended; `has_stepped`: its pending step was done."""
@@ -559,16 +549,15 @@ class SubprocessEnvManager(ArrayEnvManager):
             self._lose(index)
             return
         memory = self._memory
-        now = take_lanes(memory.first_obs if index in self._begun else memory.obs, np.array([index]))
+        now: Obs | None = take_lanes(memory.first_obs if index in self._begun else memory.obs, np.array([index]))
         actions = list(lane.journal)
-        if task is None:
-            self._tasks[index] = self._replay(index, actions, now)
-        elif task.expected is not None or has_stepped:
-            # The observation that it acted on is overwritten; the outcome of the step is compared instead.
-            again = task if task.expected is not None else Task("step", expected=now)
-            self._tasks[index] = self._replay(index, actions[:-1], None, again)
-        else:
-            self._tasks[index] = self._replay(index, actions[:-1], now, task)
+        if task is not None:
+            del actions[-1]
+            if has_stepped and task.expected is None:
+                task = Task("step", expected=now)
+            if task.expected is not None:
+                now = None  # what it acted on is overwritten; the outcome of the step is compared instead
+        self._tasks[index] = self._replay(index, actions, now, task)
 
     # --- whether processes are worth it
 
