@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
@@ -19,13 +20,13 @@ from gymnasium.wrappers import FlattenObservation
 from ding_like.config import to_plain
 from ding_like.config.di_engine import LEGACY_KEYS, reason_of
 from ding_like.config.report import suggestion
-from ding_like.data.batch import copy_obs
+from ding_like.data.batch import copy_obs, map_obs
 from ding_like.envs.di_engine_style import SEED_LIMIT, BaseEnv, BaseEnvTimestep
 from ding_like.envs.gymnasium_env import GymnasiumEnv
-from ding_like.envs.manager.base import ArrayEnvManager
+from ding_like.envs.manager.base import NO_LANES, ArrayEnvManager
 from ding_like.envs.spaces import AnyEnv, Space
 from ding_like.envs.wrappers import wrap
-from ding_like.envs.wrappers.common import ActionRepeat, EpisodeReturn, obs_transpose
+from ding_like.envs.wrappers.common import ActionRepeat, EpisodeReturn, ObsNorm, clip_reward, obs_transpose
 from ding_like.envs.wrappers.pictures import (
     EpisodicLife,
     FireReset,
@@ -37,15 +38,13 @@ from ding_like.envs.wrappers.pictures import (
     warp_frame,
 )
 from ding_like.errors import ConfigError, EnvError
-from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Obs, Section, StepBatch
+from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Section, StepBatch
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 # What an env observes, takes and is configured by differs from env to env: hence Any in this file.
 ResetParam = Mapping[int, Mapping[str, Any] | None]
 Self = TypeVar("Self", bound="BaseEnvManager")
-
-_NOTHING = np.zeros(0, np.int64)
 
 # DI-engine's key -> ours; None, which is no deadline there, leaves ours at its default.
 _RENAMED = {"step_timeout": "step_timeout_s", "reset_timeout": "reset_timeout_s", "connect_timeout": "launch_timeout_s"}
@@ -75,14 +74,13 @@ class BaseEnvManager:
         return EasyDict({"episode_num": math.inf, "auto_reset": True, **own}, cfg_type=f"{cls.__name__}Dict")
 
     def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
-        given = dict(cfg or {})
+        given = {"auto_reset": True, "episode_num": math.inf, **(cfg or {})}
         self._env_fn = list(env_fn)
         self._array_cfg = _array_config(self.manager_type, given)
-        self._auto_reset = bool(given.get("auto_reset", True))
+        self._auto_reset, self._episode_num = bool(given["auto_reset"]), given["episode_num"]
         self._seeding: tuple[int, bool] | None = None
         self._made: ArrayEnvManager | None = None
         self._games: ArrayEnvManager | None = None
-        self._episode_num = given.get("episode_num", math.inf)
         self._finished = np.zeros(len(env_fn), np.int64)
         self._return = np.zeros(len(env_fn))
         self._seeds: dict[int, int] = {}  # for the next reset of these envs
@@ -124,9 +122,9 @@ class BaseEnvManager:
             return {}
         while not len(waiting := self._waiting()):
             # No env takes an action yet, in a dummy autoreset step for instance: step the envs on.
-            self.array_manager.step(_NOTHING, _NOTHING)
+            self.array_manager.step(NO_LANES, NO_LANES)
         obs = copy_obs(self.array_manager.obs)
-        return {int(lane): _row(obs, lane) for lane in waiting}
+        return {int(lane): map_obs(itemgetter(lane), obs) for lane in waiting}
 
     def _waiting(self) -> Array:
         is_open = (self._finished < self._episode_num) & ~self._waits_for_reset
@@ -159,13 +157,14 @@ class BaseEnvManager:
                 self._finished[lane] += 1
                 self._return[lane] = 0.0
                 self._waits_for_reset[lane] = not self._auto_reset
-            obs = _row(batch.next_obs, row)
+            obs = map_obs(itemgetter(row), batch.next_obs)
             timesteps[lane] = BaseEnvTimestep(obs, batch.reward[row : row + 1].copy(), is_done, info)
         current = copy_obs(self.array_manager.obs) if len(batch.dropped) else {}
         for lane in batch.dropped.tolist():
             self._return[lane] = 0.0
             nothing = np.zeros(1, np.float32)
-            timesteps[lane] = BaseEnvTimestep(_row(current, lane), nothing, False, {"abnormal": True})
+            obs = map_obs(itemgetter(lane), current)
+            timesteps[lane] = BaseEnvTimestep(obs, nothing, False, {"abnormal": True})
         return timesteps
 
     def reset(self, reset_param: ResetParam | None = None) -> None:
@@ -180,10 +179,10 @@ class BaseEnvManager:
         self._is_launched = True
         self._waits_for_reset[chosen] = False
         self._return[chosen] = 0.0
-        seeds = {**self._seeds, **{index: own.pop("seed") for index, own in param.items() if "seed" in own}}
-        self._seeds = {index: seed for index, seed in self._seeds.items() if index not in chosen}
+        waiting = {index: self._seeds.pop(index) for index in chosen if index in self._seeds}
+        seeds = {**waiting, **{index: own.pop("seed") for index, own in param.items() if "seed" in own}}
         options = {index: own for index, own in param.items() if own}
-        seeded = [index for index in chosen if index in seeds]
+        seeded = sorted(seeds)
         others = [index for index in chosen if index not in seeds]
         if seeded:
             self.array_manager.reset(np.array(seeded), seeds=[seeds[index] for index in seeded], options=options)
@@ -196,15 +195,17 @@ class BaseEnvManager:
 
     def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
         """Seed the next resets: env i from `seed + i`, or from its own number of a list or dict."""
-        is_dynamic = dynamic_seed is not False
         if isinstance(seed, int):
-            self._seeds = {}
-            self._seed_all(seed, is_dynamic)
-            return
-        self._seeds = dict(seed) if isinstance(seed, Mapping) else dict(enumerate(seed))
+            first, self._seeds = seed, {}
+        else:
+            self._seeds = dict(seed) if isinstance(seed, Mapping) else dict(enumerate(seed))
+            first = next(iter(self._seeds.values()))
         if not set(self._seeds) <= set(range(self.env_num)):
             raise EnvError(f"seeds are for envs {sorted(self._seeds)}; this manager has envs 0 to {self.env_num - 1}.")
-        self._seed_all(next(iter(self._seeds.values())), is_dynamic)
+        self._seeding = (first, dynamic_seed is not False)
+        for manager in (self._made, self._games):
+            if manager is not None:
+                manager.seed(*self._seeding)
 
     def _make(self, manager_type: str, cfg: Config) -> ArrayEnvManager:
         manager: ArrayEnvManager = _array_class(manager_type)(self._env_fn, cfg)
@@ -228,12 +229,6 @@ class BaseEnvManager:
         for manager in (self._games, self._made):
             if manager is not None:
                 manager.close()
-
-    def _seed_all(self, seed: int, is_dynamic: bool) -> None:
-        self._seeding = (seed, is_dynamic)
-        for manager in (self._made, self._games):
-            if manager is not None:
-                manager.seed(seed, is_dynamic)
 
     def enable_save_replay(self, replay_path: str | Sequence[str]) -> None:
         """Write a GIF of every episode of every env into `replay_path`, or env i's into the i-th of several folders.
@@ -350,24 +345,20 @@ def _array_config(manager_type: str, given: Mapping[str, Any]) -> Section:
     return own
 
 
-def _row(obs: Obs, row: int) -> Any:
-    if isinstance(obs, dict):
-        return {key: array[row] for key, array in obs.items()}
-    return obs[row]
-
-
 # DI-engine's names of our wrappers' arguments.
 _ARGUMENTS = {"n_frames": "stack_size", "reward_discount": "gamma", "max_limit": "max_episode_steps"}
 _LISTS = ("default", "mujoco_default", "gym_hybrid_default", "atari_default")
 
 # DI-engine's names of our wrappers; those with other arguments are functions below.
 ActionRepeatWrapper = ActionRepeat
+ClipRewardWrapper = clip_reward
 EpisodicLifeWrapper = EpisodicLife
 EvalEpisodeReturnWrapper = EpisodeReturn
 FireResetWrapper = FireReset
 FlatObsWrapper = FlattenObservation
 MaxAndSkipWrapper = max_and_skip
 NoopResetWrapper = NoopReset
+ObsNormWrapper = ObsNorm
 ObsTransposeWrapper = obs_transpose
 ScaledFloatFrameWrapper = scaled_float_frame
 WarpFrameWrapper = warp_frame
@@ -467,19 +458,11 @@ class DingEnvWrapper(BaseEnv):
         """
         if self._replay_path is not None:
             raise EnvError(f"episodes are recorded already, to '{self._replay_path}'; make a new env for another path.")
-        env = self._env
-        if env.render_mode != "rgb_array" and self._given is None:
-            env = self._make("rgb_array")
         path = replay_path or "./video"
-        try:
-            recording = RecordGif(env, path)
-        except EnvError:
-            if env is not self._env:
-                env.close()
-            raise
-        if env is not self._env:
-            self._env.close()
-        self._env, self._replay_path = recording, path
+        if self._env.render_mode != "rgb_array" and self._given is None:
+            silent, self._env = self._env, self._make("rgb_array")
+            silent.close()
+        self._env, self._replay_path = RecordGif(self._env, path), path
 
     def render(self) -> Any:
         """Return what the env draws."""
@@ -540,19 +523,9 @@ def get_default_wrappers(env_wrapper_name: str, env_id: str | None = None, calle
     ]
 
 
-def ClipRewardWrapper(env: AnyEnv) -> AnyEnv:  # noqa: N802  # DI-engine's name, as all here
-    """Clip rewards to -1 .. 1; the reported return stays the env's own."""
-    return wrap(env, ["clip_reward"])
-
-
-def FrameStackWrapper(env: AnyEnv, n_frames: int = 4) -> AnyEnv:  # noqa: N802
+def FrameStackWrapper(env: AnyEnv, n_frames: int = 4) -> AnyEnv:  # noqa: N802  # DI-engine's name, as all here
     """Observe the last `n_frames` observations, stacked along a new first axis."""
     return wrap(env, [{"type": "frame_stack", "stack_size": n_frames}])
-
-
-def ObsNormWrapper(env: AnyEnv) -> AnyEnv:  # noqa: N802
-    """Bring observations to mean 0 and variance 1 by running statistics."""
-    return wrap(env, ["obs_norm"])
 
 
 def RewardNormWrapper(env: AnyEnv, reward_discount: float = 0.99) -> AnyEnv:  # noqa: N802
@@ -589,9 +562,7 @@ def affine_transform(
     values: Array = np.clip(data, -1.0, 1.0) if action_clip else np.asarray(data)
     if min_val is not None and max_val is not None:
         half = (np.asarray(max_val) - np.asarray(min_val)) / 2
-        stretched: Array = np.asarray(min_val) + half + half * values
-        return stretched
+        return np.asarray(np.asarray(min_val) + half + half * values)
     if alpha is None:
         raise ConfigError("affine_transform needs min_val and max_val, or alpha.")
-    scaled: Array = alpha * values + (0.0 if beta is None else beta)
-    return scaled
+    return np.asarray(alpha * values + (0.0 if beta is None else beta))

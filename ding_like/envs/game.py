@@ -153,15 +153,15 @@ class SoloEnv(AnyEnv):
         self._own = (self._own + 1) % self._game.num_players
         self._is_first = [True] * self._game.num_players
         obs, to_move = self._game.reset(seed)
-        step = GameStep(obs, [0.0] * len(obs), [False] * len(obs), [False] * len(obs), to_move)
-        step, _ = self._until_own_move(step)
+        nothing = [False] * len(obs)
+        step, _ = self._until_own_move(GameStep(obs, nothing, nothing, nothing, to_move))
         if self._own not in step.to_move:
             return self.reset(seed=None)  # it was over before our first move
         return step.obs[self._own], {}
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
-        step = self._game.step({self._own: action, **self._moves_beside()})
-        step, reward = self._until_own_move(step)
+        obs, players = self._beside
+        step, reward = self._until_own_move(self._game.step({self._own: action, **self._act(obs, players)}))
         own = self._own
         return step.obs[own], reward, bool(step.terminated[own]), bool(step.truncated[own]), {}
 
@@ -174,12 +174,10 @@ class SoloEnv(AnyEnv):
         self._beside = (step.obs, [player for player in step.to_move if player != self._own])
         return step, reward
 
-    def _moves_beside(self) -> dict[int, Any]:
-        """Return the moves of the players who move at once with ours."""
-        obs, players = self._beside
-        return self._act(obs, players) if players else {}
-
     def _act(self, obs: EnvObs, players: list[int]) -> dict[int, Any]:
+        """Return the opponent's moves of these players."""
+        if not players:
+            return {}
         rows = self._layout.allocate(len(players))
         write = self._layout.writer(rows)
         for row, player in enumerate(players):
@@ -238,21 +236,20 @@ class PettingZooGame(Configurable):
         for path, fault in self.check_config(merged):
             raise ConfigError(f"env.{path} {fault}.")
         self._is_aec = merged["api"] == "aec"
-        kwargs = dict(merged["kwargs"])
-        if merged.get("render_mode") is not None:
-            kwargs["render_mode"] = merged["render_mode"]
-        self._env = _make(merged["env_id"], merged["api"], kwargs)
-        self._agents: list[str] = list(self._env.possible_agents)
+        drawn = {} if merged.get("render_mode") is None else {"render_mode": merged["render_mode"]}
+        self.env: Any = _make(merged["env_id"], merged["api"], {**merged["kwargs"], **drawn})
+        self._agents: list[str] = list(self.env.possible_agents)
         self.num_players = len(self._agents)
         self.action_space: Space[Any] = self._shared("action_space")
         own = self._shared("observation_space")
         self._has_mask = isinstance(own, spaces.Dict) and ACTION_MASK in own.spaces
         self._flatten = bool(merged["flatten"])
+        self._last: list[Any] = [None] * self.num_players  # what each agent saw last: one that is gone sees no more
         self.observation_space = self._fit_space(own)
 
     def _shared(self, name: str) -> Space[Any]:
         """Return a space that all agents have. Raises EnvError if they differ."""
-        found: list[Space[Any]] = [getattr(self._env, name)(agent) for agent in self._agents]
+        found: list[Space[Any]] = [getattr(self.env, name)(agent) for agent in self._agents]
         if any(space != found[0] for space in found):
             raise EnvError(
                 f"the agents {', '.join(self._agents)} have different {name}s; one policy network plays one space. "
@@ -261,56 +258,46 @@ class PettingZooGame(Configurable):
         return found[0]
 
     def _fit_space(self, space: Space[Any]) -> Space[Any]:
-        if not self._has_mask:
-            return self._flat_space(space)
-        assert isinstance(space, spaces.Dict), "only a dict has a mask"
-        rest = {key: inner for key, inner in space.spaces.items() if key != ACTION_MASK}
-        fitted = {key: self._flat_space(inner) for key, inner in rest.items()}
-        return spaces.Dict({**fitted, ACTION_MASK: space[ACTION_MASK]})
-
-    def _flat_space(self, space: Space[Any]) -> Space[Any]:
         if not self._flatten:
             return space
-        return spaces.Box(-np.inf, np.inf, (int(np.prod(space.shape or (1,))),), np.float32)
+        if not isinstance(space, spaces.Dict) or not self._has_mask:
+            return _flat_space(space)
+        entries = space.spaces.items()
+        return spaces.Dict({key: inner if key == ACTION_MASK else _flat_space(inner) for key, inner in entries})
 
     def _fit(self, obs: EnvObs) -> Any:
+        """Return an observation in our space: with `flatten`, all but the mask is flat."""
         if not self._flatten:
             return obs
         if not self._has_mask:
-            return np.asarray(obs, np.float32).reshape(-1)
-        flat = {key: np.asarray(value, np.float32).reshape(-1) for key, value in obs.items() if key != ACTION_MASK}
-        return {**flat, ACTION_MASK: obs[ACTION_MASK]}
-
-    @property
-    def env(self) -> EnvLike:
-        """PettingZoo's env."""
-        return self._env
+            return _flat(obs)
+        return {key: value if key == ACTION_MASK else _flat(value) for key, value in obs.items()}
 
     # --- the game
 
     def reset(self, seed: int | None = None) -> tuple[Sequence[EnvObs], Sequence[int]]:
         if self._is_aec:
-            self._env.reset(seed=seed)
-            return [self._fit(self._env.observe(agent)) for agent in self._agents], [self._player()]
-        obs, _ = self._env.reset(seed=seed)
+            self.env.reset(seed=seed)
+            return [self._fit(self.env.observe(agent)) for agent in self._agents], [self._player()]
+        obs, _ = self.env.reset(seed=seed)
         return [self._fit(obs[agent]) for agent in self._agents], range(self.num_players)
 
     def step(self, actions: Mapping[int, EnvAction]) -> GameStep:
         return self._step_in_turn(actions) if self._is_aec else self._step_at_once(actions)
 
     def close(self) -> None:
-        self._env.close()
+        self.env.close()
 
     def render(self) -> object:
         """Return the env's picture [H, W, 3], if it was made with `render_mode='rgb_array'`."""
-        return self._env.render()
+        return self.env.render()
 
     def _player(self) -> int:
-        return self._agents.index(self._env.agent_selection)
+        return self._agents.index(self.env.agent_selection)
 
     def _step_in_turn(self, actions: Mapping[int, EnvAction]) -> GameStep:
         """Step one agent. One that is done is removed by a step without action, as PettingZoo requires."""
-        env = self._env
+        env = self.env
         if list(actions) != [self._player()]:
             raise EnvError(f"moves of players {sorted(actions)} were given, but player {self._player()} is to move.")
         (player,) = actions
@@ -319,19 +306,19 @@ class PettingZooGame(Configurable):
         over = [bool(env.terminations.get(agent, True)) for agent in self._agents]
         cut = [bool(env.truncations.get(agent, False)) for agent in self._agents]
         # Before dead agents are removed, after which they cannot be observed.
-        obs = [self._fit(env.observe(agent)) if agent in env.agents else None for agent in self._agents]
+        obs = self._seen({agent: env.observe(agent) for agent in env.agents})
         info = [dict(env.infos.get(agent, {})) for agent in self._agents]
         while env.agents and (env.terminations[env.agent_selection] or env.truncations[env.agent_selection]):
             env.step(None)
         to_move = [self._player()] if env.agents else []
-        return GameStep(self._with_last(obs), reward, over, cut, to_move, info)
+        return GameStep(obs, reward, over, cut, to_move, info)
 
     def _step_at_once(self, actions: Mapping[int, EnvAction]) -> GameStep:
         given = {self._agents[player]: action for player, action in actions.items()}
-        obs, reward, over, cut, info = self._env.step(given)
-        agents, to_move = self._agents, [self._agents.index(agent) for agent in self._env.agents]
+        obs, reward, over, cut, info = self.env.step(given)
+        agents, to_move = self._agents, [self._agents.index(agent) for agent in self.env.agents]
         return GameStep(
-            self._with_last([self._fit(obs[agent]) if agent in obs else None for agent in agents]),
+            self._seen(obs),
             [float(reward.get(agent, 0.0)) for agent in agents],
             [bool(over.get(agent, True)) for agent in agents],
             [bool(cut.get(agent, False)) for agent in agents],
@@ -339,10 +326,10 @@ class PettingZooGame(Configurable):
             [dict(info.get(agent, {})) for agent in agents],
         )
 
-    def _with_last(self, obs: list[Any]) -> list[EnvAction]:
-        """Put what an agent saw last in place of nothing: one that is gone sees no more."""
-        last = getattr(self, "_last", [None] * self.num_players)
-        self._last = [before if now is None else now for before, now in zip(last, obs, strict=True)]
+    def _seen(self, obs: Mapping[str, EnvObs]) -> list[Any]:
+        """Return what each agent sees, or saw last, of PettingZoo's observations by agent."""
+        now = [self._fit(obs[agent]) if agent in obs else None for agent in self._agents]
+        self._last = [last if own is None else own for last, own in zip(self._last, now, strict=True)]
         return self._last
 
 
@@ -383,19 +370,12 @@ class JointEnv(Configurable, AnyEnv):
             )
         self._game, self._agents = game, game.num_players
         (size,) = game.observation_space.shape
-        self._state_size = self._own_state_size()
-        self.observation_space = spaces.Dict(
-            {
-                "agents": spaces.Box(-np.inf, np.inf, (self._agents, size), np.float32),
-                "state": spaces.Box(-np.inf, np.inf, (self._state_size or self._agents * size,), np.float32),
-            }
-        )
+        own = getattr(game.env, "state_space", None)
+        self._state_size = int(np.prod(own.shape)) if isinstance(own, spaces.Box) else 0  # 0: it has none of its own
+        shapes = {"agents": (self._agents, size), "state": (self._state_size or self._agents * size,)}
+        boxes = [(name, spaces.Box(-np.inf, np.inf, shape, np.float32)) for name, shape in shapes.items()]
+        self.observation_space = spaces.Dict(boxes)
         self.action_space = spaces.MultiDiscrete([int(game.action_space.n)] * self._agents)
-
-    def _own_state_size(self) -> int:
-        """Return the length of the env's own state; 0 where it has none."""
-        space = getattr(self._game.env, "state_space", None)
-        return int(np.prod(space.shape)) if isinstance(space, spaces.Box) else 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
@@ -417,6 +397,14 @@ class JointEnv(Configurable, AnyEnv):
         agents = np.stack(obs).astype(np.float32)
         state = np.asarray(self._game.env.state(), np.float32).reshape(-1) if self._state_size else agents.reshape(-1)
         return {"agents": agents, "state": state}
+
+
+def _flat(value: Any) -> Array:
+    return np.asarray(value, np.float32).reshape(-1)
+
+
+def _flat_space(space: Space[Any]) -> Space[Any]:
+    return spaces.Box(-np.inf, np.inf, (int(np.prod(space.shape or (1,))),), np.float32)
 
 
 def _make(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from ding_like.envs.factory import check_command, make_lane_env
 from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout, Space, check_equal_spaces
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError, describe_error, raised_at
-from ding_like.types import Array, Config, EnvAction, EnvFn, EnvObs, Info, Obs, RewardShaping, State, StepBatch
+from ding_like.types import Array, Config, EnvAction, EnvFn, EnvLike, EnvObs, Info, Obs, RewardShaping, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds, Configurable
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
@@ -217,8 +217,8 @@ def recreate(make: Callable[[], AnyEnv], broken: AnyEnv | None, wrappers: Sequen
     return env
 
 
-def close_envs(envs: Mapping[int, AnyEnv]) -> None:
-    """Close the envs of some lanes."""
+def close_envs(envs: Mapping[int, EnvLike]) -> None:
+    """Close the envs of some lanes, or games by number."""
     for lane, env in envs.items():
         try:
             env.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import select
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from ding_like.data.batch import take_lanes
 from ding_like.data.spaces import space_from_json, space_to_json
 from ding_like.envs.game import Game, GameStep, as_game
-from ding_like.envs.manager.base import ArrayEnvManager, rows_of, view_rows
+from ding_like.envs.manager.base import ArrayEnvManager, close_envs, rows_of, view_rows
 from ding_like.envs.manager.process import WorkerProcess, describe_failure, failure_of, pickle_env_fns, serve, stop_all
 from ding_like.errors import EnvError
 from ding_like.types import (
@@ -35,8 +34,6 @@ from ding_like.types import (
 )
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 from ding_like.utils.seeding import rng_state, set_rng_state
-
-logger = logging.getLogger(__name__)
 
 
 @ENV_MANAGER_REGISTRY.register("game")
@@ -192,7 +189,8 @@ class GameEnvManager(ArrayEnvManager):
         while True:
             try:
                 if make_anew:
-                    self._make_anew(game)
+                    close_envs({game: self._games[game]})
+                    self._games[game] = as_game(self._env_fn[game]())
                 obs, to_move = self._games[game].reset(seed)
                 for player in range(self.num_players):
                     self._write(first + player, obs[player])
@@ -212,13 +210,6 @@ class GameEnvManager(ArrayEnvManager):
             book.record_reset(seed)
             return
 
-    def _make_anew(self, game: int) -> None:
-        try:
-            self._games[game].close()
-        except Exception as error:  # close() of a broken game may raise anything; the game is replaced
-            logger.debug("closing the broken game %d failed: %s", game, error)
-        self._games[game] = as_game(self._env_fn[game]())
-
     def _reset_lanes(self, lanes: list[int]) -> None:
         for game in sorted({lane // self.num_players for lane in lanes}):
             self._begin_game(game, self._lanes[game * self.num_players].draw_seed())
@@ -227,8 +218,7 @@ class GameEnvManager(ArrayEnvManager):
         return self._all
 
     def _close_envs(self) -> None:
-        for game in self._games:
-            game.close()
+        close_envs(dict(enumerate(self._games)))
 
 
 # Of importing what the game needs and making it; a reset's deadline may be much shorter.
@@ -287,7 +277,7 @@ class GameProcess:
             answer = channel.receive()
         except EOFError:
             raise RuntimeError(f"the game's process {self._process.end()}") from None
-        if isinstance(answer, dict) and "failure" in answer:
+        if "failure" in answer:
             raise failure_of(answer["failure"])
         return answer
 
@@ -399,8 +389,7 @@ class VersusManager:
 
     def _own(self) -> Array:
         """Return the lanes of the games' manager that are seen, by game."""
-        own: Array = np.arange(self.num_lanes) * self._players + self._side
-        return own
+        return np.asarray(np.arange(self.num_lanes) * self._players + self._side)
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         self._games.seed(seed, dynamic_seed)
@@ -418,13 +407,11 @@ class VersusManager:
             self._side = np.arange(self.num_lanes) % self._players
         self._begin(games.tolist())
 
-    def _begin(self, games: Sequence[int]) -> None:
-        for game in games:
-            first = game * self._players
-            self._is_first[first : first + self._players] = True
-        self._return[list(games)] = 0.0
-        self._is_open[list(games)] = False
-        self._is_counted[list(games)] = True
+    def _begin(self, games: list[int]) -> None:
+        self._is_first.reshape(-1, self._players)[games] = True
+        self._return[games] = 0.0
+        self._is_open[games] = False
+        self._is_counted[games] = True
 
     def step(self, lanes: Array, actions: Array, *, timeout_s: float | None = None) -> StepBatch:
         """Step games with our actions [R, A...], and those of the others who are to move there."""
@@ -445,13 +432,12 @@ class VersusManager:
     def _others(self, lanes: Array) -> Array:
         """Return the others' lanes that are to move: not where we could move too, and do not."""
         ready = self._games.ready.reshape(self.num_lanes, self._players).copy()
-        games = np.arange(self.num_lanes)
-        waits_for_us = ready[games, self._side]
+        ours = np.arange(self.num_lanes), self._side
+        waits_for_us = ready[ours]
         waits_for_us[lanes] = False
-        ready[games, self._side] = False
+        ready[ours] = False
         ready[waits_for_us] = False
-        others: Array = ready.ravel().nonzero()[0]
-        return others
+        return np.flatnonzero(ready)
 
     def _seen(self, answer: StepBatch, own: Array) -> StepBatch:
         """Return the rows of the seen players, by game; in games that ended another player is seen next."""
@@ -481,7 +467,7 @@ class VersusManager:
         self._side[:] = state["side"]
         set_rng_state(self._rng, state["rng"])
         self.lanes_lost = sorted({lane // self._players for lane in self._games.lanes_lost})
-        self._begin(range(self.num_lanes))
+        self._begin(list(range(self.num_lanes)))
 
     def wrapper_states(self) -> list[list[State]]:
         """Return nothing: games have no wrappers."""
