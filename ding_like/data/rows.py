@@ -281,10 +281,9 @@ class DiEngineStyleActor:
         by_key = obs if isinstance(obs, dict) else {"": obs}
         if self._as_float32:
             by_key = {key: array.astype(np.float32, copy=False) for key, array in by_key.items()}
-        rows = ({key: _to_tensors(array[i]) for key, array in by_key.items()} for i in range(len(lanes)))
-        return {
-            int(lane): nest(row) if isinstance(obs, dict) else row[""] for lane, row in zip(lanes, rows, strict=True)
-        }
+        rows = [{key: _to_tensors(array[i]) for key, array in by_key.items()} for i in range(len(lanes))]
+        shown = [nest(row) if isinstance(obs, dict) else row[""] for row in rows]
+        return dict(zip(lanes.tolist(), shown, strict=True))
 
     def reset(self, lanes: Array | None = None) -> None:
         self._mode.reset(None if lanes is None else [int(lane) for lane in lanes])
@@ -359,11 +358,8 @@ class DiEngineStyleSegment:
             )
         transition = dict(made)
         transition.setdefault("collect_iter", int(row["policy_version"]))
-        if bool(row["truncated"]):
-            transition["terminated"], transition["truncated"] = False, True
-        else:
-            transition["terminated"], transition["truncated"] = bool(row["done"]), False
-        return transition
+        is_cut = bool(row["truncated"])
+        return {**transition, "terminated": bool(row["done"]) and not is_cut, "truncated": is_cut}
 
     def _train_samples(self, stretch: list[dict[str, Any]]) -> Iterable[Any]:
         samples: Any = self._mode.get_train_sample(to_tensor_transitions(stretch))
@@ -424,8 +420,7 @@ def adapt_learn_mode(mode: DiEngineMode) -> LearnMode:
 
     def grad(result: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         info = dict(result)
-        priority = info.pop("priority", None)
-        return info, priority
+        return info, info.pop("priority", None)
 
     def apply() -> None:
         """Do nothing: `forward` has stepped the optimizer."""

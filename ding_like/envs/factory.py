@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from ding_like.config import to_plain
 from ding_like.envs.di_engine_style import BaseEnv, as_gymnasium, as_lane_env
 from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
+from ding_like.envs.wrappers.pictures import recipe_of
 from ding_like.errors import ConfigError, DingError, EnvError, describe_error
 from ding_like.types import Config, EnvFn, EnvManager, Factory
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY, ENV_REGISTRY
@@ -161,10 +161,5 @@ def create_env_manager(cfg: Config, env_fn: Sequence[EnvFn]) -> EnvManager:
 
 def config_of(env_fn: EnvFn) -> EnvConfig | None:
     """Return the env config behind a callable that `make_env` works for, None for any other callable."""
-    if isinstance(env_fn, EnvFactory) and env_fn.env_fn is make_env:
-        config: EnvConfig = env_fn.cfg
-        return config
-    if isinstance(env_fn, functools.partial) and env_fn.func is make_env:
-        found: EnvConfig | None = env_fn.keywords.get("cfg", env_fn.args[0] if env_fn.args else None)
-        return found
-    return None
+    func, cfg = recipe_of(env_fn)
+    return cfg if func is make_env else None

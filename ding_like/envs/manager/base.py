@@ -46,7 +46,7 @@ class CrashBudget:
         self._logged: Counter[str] = Counter() if logged is None else logged
         self._how = f"To look into it: {check}" if check else ""
         self.restarts = 0
-        self.in_a_row = 0  # crashes; whoever sees an episode end sets it to 0
+        self.in_a_row = 0  # crashes; the manager sets it to 0 at an episode's end
 
     def record_crash(self, error: BaseException, history: str = "") -> None:
         """Log a crash; raise EnvError, with `history` in both, if there were too many."""

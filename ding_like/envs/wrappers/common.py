@@ -14,6 +14,7 @@ from gymnasium.wrappers import (
     ClipReward,
     FrameStackObservation,
     RescaleAction,
+    ReshapeObservation,
     TimeLimit,
     TransformAction,
     TransformObservation,
@@ -151,8 +152,7 @@ class DiscreteAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
     def action(self, action: EnvAction) -> Array:
         """Return the value of a number, [1]."""
-        value: Array = self._values[int(action)].copy()
-        return value
+        return np.array(self._values[int(action)])
 
 
 @ENV_WRAPPER_REGISTRY.register("delay_reward")
@@ -220,9 +220,7 @@ def clip_action(env: AnyEnv) -> AnyEnv:
 def stack_channels(env: AnyEnv) -> AnyEnv:
     """Show stacked images [K, C, H, W] as one image of K * C channels. Raises ConfigError for other observations."""
     space = _box(env.observation_space, "stack_channels takes stacks of images [K, C, H, W]", 4)
-    shape = (space.shape[0] * space.shape[1], *space.shape[2:])
-    flat = spaces.Box(space.low.reshape(shape), space.high.reshape(shape), dtype=space.dtype.type)
-    return TransformObservation(env, lambda images: np.reshape(images, shape), flat)
+    return ReshapeObservation(env, (space.shape[0] * space.shape[1], *space.shape[2:]))
 
 
 _LETTERS = {letter: place for place, letter in enumerate(string.ascii_lowercase + " ")}
@@ -390,8 +388,7 @@ class ObsNorm(_Normaliser, gymnasium.wrappers.NormalizeObservation[Any, Any, Any
         """Return the observation normalised, float32."""
         if not np.isfinite(observation).all():
             return np.float32(observation)
-        if self._observed.is_on:
-            self._observed.add(observation)
+        self._observed.add(observation)
         return np.clip(super().observation(observation), -self.clip, self.clip)
 
 
@@ -422,8 +419,7 @@ class RewardNorm(_Normaliser, gymnasium.wrappers.NormalizeReward[Any, Any]):
         reward = float(given)
         if math.isfinite(reward):
             self.discounted_reward = self.discounted_reward * self.gamma + reward
-            if self._observed.is_on:
-                self._observed.add(self.discounted_reward[0])
+            self._observed.add(self.discounted_reward[0])
             if self.update_running_mean:
                 self.return_rms.update(self.discounted_reward)  # type: ignore[no-untyped-call]
             reward /= math.sqrt(float(self.return_rms.var) + self.epsilon)
@@ -445,8 +441,9 @@ class _Observed:
         self._round = 0
 
     def add(self, row: Array) -> None:
-        """Take one row in."""
-        self._observer.add(row)
+        """Take one row in, unless it is off."""
+        if self.is_on:
+            self._observer.add(row)
 
     def state_dict(self) -> State:
         """Return the round with what was observed in it and taken of the one before; nothing while it is off."""

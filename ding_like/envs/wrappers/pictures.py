@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, SupportsFloat
 
@@ -293,32 +293,28 @@ class RecordedEnv:
         return RecordGif(made, self._folder)
 
     def _made_to_render(self, env: AnyEnv) -> AnyEnv:
-        again = with_pictures(self._make)
-        if again is None and env.spec is not None:
-            again = functools.partial(gymnasium.make, env.spec, render_mode="rgb_array")
-        if again is None:
+        (func, cfg), spec = recipe_of(self._make), env.spec
+        if cfg is None and spec is None:
             raise EnvError(
                 f"{env} cannot be recorded: it was made with render_mode={env.render_mode!r}, and nothing tells how "
                 "to make it with another. Make it with render_mode='rgb_array', or give it a method "
                 "enable_save_replay(path)."
             )
         env.close()
-        return as_gymnasium(again())
+        if cfg is None:
+            return gymnasium.make(spec, render_mode="rgb_array")  # type: ignore[arg-type]  # one of the two is there
+        return as_gymnasium(func(rendering(cfg)))
 
 
-def with_pictures(make: EnvFn) -> EnvFn | None:
-    """Return what makes the same env with `render_mode="rgb_array"` in its config, None if `make` shows no config.
+def recipe_of(make: Any) -> tuple[Any, Config | None]:
+    """Return (function, config) of a callable that shows them: a partial function of a config, or an `EnvFactory`.
 
-    It is shown by a `functools.partial` of a function of the config, and by an `EnvFactory`.
+    The config of any other is None.
     """
+    func, cfg = getattr(make, "env_fn", None), getattr(make, "cfg", None)
     if isinstance(make, functools.partial):
-        cfg = make.keywords.get("cfg", make.args[0] if make.args else None)
-        func: Callable[[Any], Any] | None = make.func
-    else:
-        cfg, func = getattr(make, "cfg", None), getattr(make, "env_fn", None)
-    if not isinstance(cfg, Mapping) or func is None:
-        return None
-    return functools.partial(func, rendering(cfg))
+        func, cfg = make.func, make.keywords.get("cfg", make.args[0] if make.args else None)
+    return func, cfg if isinstance(cfg, Mapping) and func is not None else None
 
 
 def rendering(cfg: Config) -> EasyDict:
