@@ -217,6 +217,6 @@ def own_modules() -> Iterator[None]:
     finally:
         sys.path[:] = path
         for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None) or ""
-            if not file.startswith((sys.prefix, str(Path(__file__).parents[2]))):
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and Path(file).resolve().is_relative_to(Path.cwd()):
                 del sys.modules[name]
