@@ -205,12 +205,7 @@ def of_buffer(cfg: Config) -> Mapping[str, str]:
 
 
 def log_without_effect(
-    user: Config,
-    defaults: Config,
-    reasons: Mapping[str, str],
-    *,
-    source: str,
-    section: str = "",
+    user: Config, defaults: Config, reasons: Mapping[str, str], *, source: str, section: str = ""
 ) -> None:
     """Log in one INFO message which keys of `reasons` a user set to something else than the default, if any."""
     found = {

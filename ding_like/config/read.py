@@ -389,11 +389,7 @@ def _parse(text: str, faults: list[Fault]) -> Override | None:
 
 
 def save_config(
-    cfg: Config,
-    exp_dir: str | os.PathLike[str],
-    *,
-    defaults: Config,
-    overrides: Mapping[str, str] | None = None,
+    cfg: Config, exp_dir: str | os.PathLike[str], *, defaults: Config, overrides: Mapping[str, str] | None = None
 ) -> None:
     """Write `total_config.py`, `formatted_total_config.py` and `config_diff.txt`.
 

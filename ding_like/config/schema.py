@@ -86,7 +86,7 @@ TOP_TEMPLATE: Config = {
     # Of a run with several learners (--learners).
     "learners": {
         # Seconds without an answer after which a learner counts as lost, and the run ends.
-        "timeout_s": 60.0,
+        "timeout_s": 60.0
     },
 }
 

@@ -263,12 +263,7 @@ def eval_mode_of(cfg: FrozenConfig, make_env: Factory, model: torch.nn.Module | 
 @click.option("-o", "--out", metavar="FILE.gif", help="Where to write the video. [EXP/agent.gif]")
 @IMPORT_OPTION
 def enjoy_command(
-    experiment: str,
-    ckpt: str,
-    episodes: int | None,
-    seed: int | None,
-    out: str | None,
-    import_names: tuple[str, ...],
+    experiment: str, ckpt: str, episodes: int | None, seed: int | None, out: str | None, import_names: tuple[str, ...]
 ) -> None:
     """Play a trained agent and write a video of it: ding enjoy my_exp --ckpt last --episodes 3"""
     path, (returns, median_of) = _film(experiment, ckpt, episodes, out, seed, import_names=import_names)

@@ -108,11 +108,7 @@ def run_seeds(
 
 @shown_as_by_the_command()
 def resume_seeds(
-    folder: str | Path,
-    jobs: int | None = None,
-    *,
-    max_train_iter: int | None = None,
-    max_env_step: int | None = None,
+    folder: str | Path, jobs: int | None = None, *, max_train_iter: int | None = None, max_env_step: int | None = None
 ) -> Experiment:
     """Resume all seeds of an experiment that have not ended; with other limits, all of its seeds.
 

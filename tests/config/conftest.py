@@ -22,13 +22,7 @@ class FakePolicy:
         nstep=1,
         discount_factor=0.97,
         model=dict(),
-        learn=dict(
-            batch_size=64,
-            learning_rate=1e-3,
-            grad_clip_norm=None,
-            target_update_freq=100,
-            target_theta=None,
-        ),
+        learn=dict(batch_size=64, learning_rate=1e-3, grad_clip_norm=None, target_update_freq=100, target_theta=None),
         collect=dict(n_sample=8, n_episode=None, unroll_len=1),
         other=dict(eps=dict(type="exp", decay=10000), replay_buffer=dict(replay_buffer_size=5000)),
     )

@@ -174,9 +174,7 @@ def test_each_fault_is_told_with_its_place(create: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("wrap", [dict, EasyDict])
-def test_key_that_hides_a_dict_method_is_refused_also_in_free_sections(
-    create: dict[str, Any], wrap: type[dict[str, Any]]
-) -> None:
+def test_key_that_hides_a_dict_method_is_refused_also_in_free_sections(create, wrap) -> None:
     for key in ("get", "items", "copy", "update", "keys", "values", "pop", "clear"):
         text = faults_of({"policy": {"model": wrap({key: 1})}}, create)
 
@@ -244,9 +242,7 @@ def test_import_names_register_classes_and_stay_in_the_config(create: dict[str, 
     assert cfg.env.import_names == ["env_beside_the_config"]
 
 
-def test_keys_of_di_engine_without_use_get_one_warning(
-    create: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_of_di_engine_without_use_get_one_warning(create: dict[str, Any], caplog) -> None:
     create["env_manager"]["shared_memory"] = False
     main = {
         "env": {"manager": {"max_retry": 2}, "use_act_scale": True},

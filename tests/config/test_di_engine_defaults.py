@@ -112,9 +112,7 @@ def test_the_page_is_what_the_data_say() -> None:
 
 
 @pytest.mark.parametrize("create", [{"env": ENV}, {"env": {"type": "cartpole"}, "defaults": "di_engine"}])
-def test_cuda_without_a_gpu_falls_back_in_a_config_of_di_engine(
-    create: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_cuda_without_a_gpu_falls_back_in_a_config_of_di_engine(create: dict[str, Any], monkeypatch, caplog) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
 
     cfg = compiled({"cuda": True}, {**create, "policy": {"type": "dqn"}})
@@ -146,9 +144,7 @@ def test_a_key_without_effect_is_an_error_in_an_override() -> None:
 
 
 @pytest.mark.parametrize(("name", "expected"), [("sac", 0.9), ("rainbow", 0.8)])
-def test_of_two_discount_factors_the_one_is_read_that_di_engine_reads(
-    name: str, expected: float, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_two_discount_factors_the_one_is_read_that_di_engine_reads(name: str, expected: float, caplog) -> None:
     policy = {"discount_factor": 0.8, "learn": {"discount_factor": 0.9}}
 
     assert compiled(policy, {"env": ENV, "policy": {"type": name}}).policy.discount_factor == expected

@@ -198,9 +198,7 @@ def test_the_page_on_di_engine_names_every_other_name() -> None:
     assert [name for name in sorted(names) if f"{name}`" not in page] == []
 
 
-def test_key_without_effect_needs_no_default(
-    create: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_key_without_effect_needs_no_default(create: dict[str, Any], monkeypatch, caplog) -> None:
     monkeypatch.setattr(FakePolicy, "without_effect", {"learn.colour": "a gradient has no colour"}, raising=False)
 
     cfg = compiled({"learn": {"colour": "red"}}, create)
@@ -221,9 +219,7 @@ def test_key_without_effect_needs_no_default(
         ({"priority": True, "other": {"replay_buffer": {"type": "naive"}}}, "naive"),
     ],
 )
-def test_buffer_that_is_not_named_is_the_one_that_is_needed(
-    policy: dict[str, Any], expected: str, create: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_buffer_that_is_not_named_is_the_one_that_is_needed(policy, expected, create, monkeypatch) -> None:
     other = {"replay_buffer": {"replay_buffer_size": 99}}
     monkeypatch.setattr(FakePolicy, "config", {**FakePolicy.config, "priority": False, "other": other})
     del create["replay_buffer"]
@@ -242,9 +238,7 @@ def test_keys_of_another_buffer_are_named(create: dict[str, Any], caplog: pytest
 
 
 @pytest.mark.parametrize(("kind", "said"), [("naive", True), ("advanced", False)])
-def test_priority_that_a_buffer_does_not_know_is_named(
-    kind: str, said: bool, create: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_priority_that_a_buffer_does_not_know_is_named(kind, said, create, monkeypatch, caplog) -> None:
     monkeypatch.setattr(FakePolicy, "config", {**FakePolicy.config, "priority": False})
     create["replay_buffer"] = {"type": kind}
 
@@ -285,18 +279,14 @@ def test_a_default_that_is_written_out_is_not_named(create: dict[str, Any], capl
     assert said({"num_workers": 2, "hook": {"colour": "red"}}, create, caplog) == []
 
 
-def test_settings_of_a_commander_that_are_copies_are_named(
-    create: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_settings_of_a_commander_that_are_copies_are_named(create: dict[str, Any], caplog) -> None:
     with caplog.at_level(logging.INFO, logger="ding_like"):
         compile_config({"policy": {"other": {"commander": {"eval_interval": 5}}}}, create)
 
     assert "policy.other.commander.eval_interval   policy.eval.evaluator.eval_freq says how often" in caplog.text
 
 
-def test_settings_of_a_parallel_run_that_change_nothing_are_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_settings_of_a_parallel_run_that_change_nothing_are_named(tmp_path, caplog) -> None:
     policy = {"on_policy": True, "collect": {"n_sample": 8}, "learn": {}}
     system = {"learner_gpu_num": 2, "coordinator": {"learner_task_timeout": 5, "port": 0}}
     with caplog.at_level(logging.INFO, logger="ding_like"):

@@ -93,9 +93,7 @@ def test_explain_answers_what_it_does_not_find(line: str, words: str, capsys: py
     assert words in run(line, capsys)
 
 
-def test_explain_reads_the_comments_of_a_policy_of_your_own(
-    in_tmp: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_reads_the_comments_of_a_policy_of_your_own(in_tmp, monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(in_tmp))
     Path("explained_policy.py").write_text(
         "from ding_like.policy import DQNPolicy\n\n\n"
@@ -125,11 +123,7 @@ def test_the_page_has_every_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "<!-- tables of settings -->" in (DOCS / "settings.md").read_text()
 
 
-CREATE: dict[str, Any] = {
-    "env": {"type": "gymnasium"},
-    "env_manager": {"type": "base"},
-    "policy": {"type": "dqn"},
-}
+CREATE: dict[str, Any] = {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "dqn"}}
 
 
 def _main(activation: object) -> dict[str, Any]:

@@ -512,9 +512,7 @@ def test_an_unknown_name_says_how_to_name_a_class_of_ones_own() -> None:
     assert "no module ding_like.policy.my_policy_of_mine" not in said
 
 
-def test_a_missing_module_says_where_python_looked_and_what_is_near(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_module_says_where_python_looked_and_what_is_near(tmp_path, monkeypatch) -> None:
     (tmp_path / "my_walkers.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
 

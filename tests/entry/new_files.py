@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 
 # What the configs of such algorithms have in common: a small frozen lake, solved by a return of 1.
@@ -25,9 +23,7 @@ env = dict(
 
 
 @contextmanager
-def new_package(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, model: str, policy: str, config: str
-) -> Iterator[Path]:
+def new_package(name: str, tmp_path, monkeypatch, *, model: str, policy: str, config: str) -> Iterator[Path]:
     """Yield the folder of the package `name` with the three files in it; the registries forget them afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # the config's folder joins it

@@ -134,10 +134,7 @@ def test_a_name_that_is_too_long_is_one_error(arguments, capsys):
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (
-            "foreign.pt",
-            ["no 'model', the weights of a policy; it has 'weight', 'bias'", "torch.save({'model'"],
-        ),
+        ("foreign.pt", ["no 'model', the weights of a policy; it has 'weight', 'bias'", "torch.save({'model'"]),
         ("/dev/null", ["/dev/null is no ordinary file; expected a file that ding_like saved"]),
         ("empty.pt", ["empty.pt is torn or damaged (0 bytes)"]),
         (".", ["is a folder; give a file in it"]),
@@ -218,9 +215,7 @@ def test_help_and_import_load_no_torch():
         ("ranks", "dqn", "0 learns, 1 to 2 collect"),
     ],
 )
-def test_a_dry_run_shows_the_run_and_writes_nothing(
-    in_tmp: Path, capsys: pytest.CaptureFixture[str], mode: str, policy: str, words: str
-) -> None:
+def test_a_dry_run_shows_the_run_and_writes_nothing(in_tmp, capsys, mode: str, policy: str, words: str) -> None:
     options = ["-m", mode, "-e", "cartpole", "-p", policy, "--env-step", "1000", "--exp-name", "exp", "--dry-run"]
     assert run(*options) == 0
 
@@ -320,9 +315,7 @@ def test_an_env_that_calls_exit_ends_no_run_well(capsys: pytest.CaptureFixture[s
         ("--env-step 10k", "expected a whole number, such as 10000 or 1e4"),
     ],
 )
-def test_an_option_that_click_refuses_names_the_one_here(
-    option: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_option_that_click_refuses_names_the_one_here(option: str, words: str, capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         main(f"-m serial -e cartpole -p dqn {option}".split())
 
@@ -425,9 +418,7 @@ def test_without_curve_a_key_for_each_role_is_written(tmp_path: Path) -> None:
     assert list(load_keys(tmp_path / "keys.json")) == ["collector", "learner", "admin"]
 
 
-def test_with_curve_a_drivers_and_a_workers_file_are_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_with_curve_a_drivers_and_a_workers_file_are_written(tmp_path, capsys) -> None:
     path = tmp_path / "keys.json"
 
     assert keys("--curve", str(path)) == 0
@@ -539,9 +530,7 @@ def test_a_registered_type_is_found_with_an_import() -> None:
         (["ALE/Pong-v5"], EnvError, "ding-like[atari]"),
     ],
 )
-def test_what_cannot_be_made_is_one_error(
-    arguments: list[str], error: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_made_is_one_error(arguments, error, words, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)
 
     with pytest.raises(error) as caught:
@@ -587,9 +576,7 @@ def test_torchruns_learners_are_of_one_seed(below_torchrun: None, capsys: Any) -
 
 
 @pytest.mark.parametrize("mode", ["serial", "parallel"])
-def test_more_learners_than_cores_are_refused(
-    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
+def test_more_learners_than_cores_are_refused(capsys, tmp_path, monkeypatch, mode: str) -> None:
     monkeypatch.setattr(serial_entry, "num_cores", lambda: 2)
 
     assert run("-m", mode, "-c", str(CONFIG), "--learners", "8") == 1

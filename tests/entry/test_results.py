@@ -208,11 +208,7 @@ def test_env_of_ones_own_is_given_again(experiment, tmp_path):
     ("arguments", "error", "words"),
     [
         (("nope",), ConfigError, "'nope' is not an experiment folder"),
-        (
-            ("EXP", "nope.pth.tar"),
-            CheckpointError,
-            "no checkpoint 'nope.pth.tar'; which is 'best', 'last'",
-        ),
+        (("EXP", "nope.pth.tar"), CheckpointError, "no checkpoint 'nope.pth.tar'; which is 'best', 'last'"),
     ],
 )
 def test_what_is_missing_is_one_clear_error(experiment, arguments, error, words):
@@ -367,9 +363,7 @@ def test_the_lines_that_are_printed_work_as_they_are(token: str | None, exp: Pat
         ),
     ],
 )
-def test_what_cannot_be_served_is_one_line_and_status_1(
-    arguments: list[str], message: str, exp: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_served_is_one_line_and_status_1(arguments, message, exp, tmp_path, capsys) -> None:
     empty = Run(tmp_path / "empty", "dqn", SMALL).folder
     with socket.create_server(("127.0.0.1", 0)) as used:
         names = {"exp": exp, "empty": empty, "used": used.getsockname()[1]}

@@ -350,9 +350,7 @@ def test_terminal_gets_colours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
 
 @pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_terminal_without_colour_gets_plain_lines(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, value: str
-) -> None:
+def test_terminal_without_colour_gets_plain_lines(monkeypatch, capsys, name: str, value: str) -> None:
     fake_terminal(monkeypatch)
     monkeypatch.setenv(name, value)
 
@@ -362,9 +360,7 @@ def test_terminal_without_colour_gets_plain_lines(
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_control_characters_are_shown_escaped_in_console_and_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_control_characters_are_shown_escaped_in_console_and_files(tmp_path, capsys) -> None:
     setup_console()
     logger, _ = build_logger(tmp_path, "evil", to_console=True)
 
@@ -475,9 +471,7 @@ def speak() -> str:
     return "said"
 
 
-def test_a_program_without_logging_sees_what_the_command_shows(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_without_logging_sees_what_the_command_shows(monkeypatch, capsys) -> None:
     take_logging_away(monkeypatch)
 
     assert speak() == speak() == "said"
@@ -496,9 +490,7 @@ def test_the_command_shows_nothing_twice(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 @pytest.mark.parametrize("name", ["", "ding_like", "DING_LIKE_QUIET"])
-def test_a_program_that_has_its_own_logging_or_wants_none_is_left_alone(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_has_its_own_logging_or_wants_none_is_left_alone(name: str, monkeypatch, capsys) -> None:
     take_logging_away(monkeypatch)
     if name == "DING_LIKE_QUIET":
         monkeypatch.setenv(name, "1")

@@ -194,9 +194,7 @@ def test_every_address_is_named_by_one_that_packets_leave_by(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("known", "found"), [(("127.0.1.1", "10.0.0.5"), "10.0.0.5"), (("127.0.1.1",), "127.0.0.1"), ((), "127.0.0.1")]
 )
-def test_without_a_way_out_the_machines_name_says_it(
-    monkeypatch: pytest.MonkeyPatch, known: tuple[str, ...], found: str
-) -> None:
+def test_without_a_way_out_the_machines_name_says_it(monkeypatch, known: tuple[str, ...], found: str) -> None:
     monkeypatch.setattr(socket, "socket", NoWayOut)
     monkeypatch.setattr(socket, "getaddrinfo", named(*known))
 

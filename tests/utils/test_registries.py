@@ -220,9 +220,7 @@ def test_a_class_may_have_a_name_for_those_alone_who_import_its_module() -> None
     assert registry.names() == ["game"]
 
 
-def test_an_import_path_whose_module_imports_gym_names_its_line_and_gymnasium(
-    shapes: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_path_whose_module_imports_gym_names_its_line_and_gymnasium(shapes, tmp_path, monkeypatch) -> None:
     (tmp_path / "old_gym_shape.py").write_text("import gym\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.modules, "gym", None)  # an installed one is hidden
