@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +18,7 @@ from ding_like.model.layers import factor_noise
 from ding_like.policy import get_policy_cls
 from tests.policy.continuous import act
 from tests.policy.values import ACTIONS, OBS, make_policy, make_rows, with_masks
+from tests.rl_utils.slow_families import SlowCategorical, SlowQuantiles, SlowScalar
 
 NUM, V_MIN, V_MAX, KAPPA = 5, -2.0, 2.0, 0.7
 ATOMS = np.linspace(V_MIN, V_MAX, NUM).tolist()  # 1 apart
@@ -42,46 +42,7 @@ def make(name: str, **changes: Any) -> Any:
     return policy
 
 
-# ---- a slow walk over rows; what follows is None after an end
-
-
-def dqn_row(cfg: Any, chosen: Tensor, following: Tensor | None, reward: float, discount: float) -> tuple[Tensor, float]:
-    """Return (loss, absolute error) of a row."""
-    error = chosen - (reward + discount * (0.0 if following is None else following.item()))
-    size = error.abs()
-    huber = 0.5 * error**2 if float(size.detach()) <= 1.0 else size - 0.5
-    return error**2 if cfg.learn.loss == "mse" else huber, float(size.detach())
-
-
-def c51_row(cfg: Any, chosen: Tensor, following: Tensor | None, reward: float, discount: float) -> tuple[Tensor, float]:
-    """Return (cross entropy, KL divergence) of a row, atom by atom; `following` are logits."""
-    outcomes = [(reward, 1.0)]
-    if following is not None:
-        outcomes = [(reward + discount * z, p) for z, p in zip(ATOMS, following.softmax(0).tolist(), strict=True)]
-    target = [0.0] * NUM
-    for value, prob in outcomes:
-        value = min(max(value, V_MIN), V_MAX)
-        below = min(int(value - V_MIN), NUM - 2)
-        target[below] += prob * (ATOMS[below + 1] - value)
-        target[below + 1] += prob * (value - ATOMS[below])
-    cross = -sum(m * log_p for m, log_p in zip(target, chosen.log_softmax(0), strict=True))
-    entropy = -sum(m * float(np.log(m)) for m in target if m > 0)
-    assert isinstance(cross, Tensor)
-    return cross, float(cross.detach()) - entropy
-
-
-def qrdqn_row(
-    cfg: Any, chosen: Tensor, following: Tensor | None, reward: float, discount: float
-) -> tuple[Tensor, float]:
-    """Return the loss of a row, twice, pair by pair; `following` are quantiles."""
-    after = [0.0] * NUM if following is None else following.tolist()
-    total = torch.zeros((), dtype=torch.float64)
-    for i, value in product(range(NUM), after):
-        u = reward + discount * value - chosen[i]
-        size = u.abs()
-        huber = 0.5 * u * u if float(size.detach()) <= KAPPA else KAPPA * (size - 0.5 * KAPPA)
-        total = total + abs((i + 0.5) / NUM - float(u.detach() < 0)) * huber / NUM
-    return total, float(total.detach())
+# ---- updates
 
 
 @torch.no_grad()
@@ -100,7 +61,8 @@ def slow_update(policy: Any, batch: TransitionBatch) -> tuple[float, Tensor, lis
     cfg, noise = policy._cfg, drawn(policy)
     model, target = copy.deepcopy(policy.get_attribute("model")).double(), copy.deepcopy(policy._target_model).double()
     is_c51 = getattr(model, "distributional", False)
-    of_row = c51_row if is_c51 else qrdqn_row if cfg.type == "qrdqn" else dqn_row
+    slow: Any = SlowQuantiles(NUM, KAPPA) if cfg.type == "qrdqn" else SlowScalar(cfg.learn.loss)
+    slow = SlowCategorical(ATOMS) if is_c51 else slow
     for parameter in model.parameters():
         parameter.grad = None
 
@@ -124,8 +86,10 @@ def slow_update(policy: Any, batch: TransitionBatch) -> tuple[float, Tensor, lis
         legal = np.flatnonzero(row["next_obs/action_mask"]).tolist() if board else range(ACTIONS)
         goes_on = len(legal) and (cfg.learn.ignore_done or not row["terminated"])
         following = after[max(legal, key=lambda action: judge[action])] if goes_on else None
-        chosen = points(model, obs, "online")[int(row["action"])]
-        each, priority = of_row(cfg, chosen, following, float(row["reward"]), float(row.get("discount", 0.97)))
+        if following is not None:
+            following = (following.softmax(0) if is_c51 else following).tolist()
+        target_of_row = slow.target(following, float(row["reward"]), float(row.get("discount", 0.97)))
+        each, priority = slow.compare(points(model, obs, "online")[int(row["action"])], target_of_row)
         total = total + (float(row["weight"]) if cfg.priority_IS_weight else 1.0) * each / len(batch)
         priorities.append(priority)
     total.backward()
