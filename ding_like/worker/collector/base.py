@@ -41,6 +41,8 @@ class ISerialCollector(Configurable, ABC):
 
     # What the first argument of `collect` counts.
     unit: ClassVar[Unit]
+    # Whether `collect` takes a rule by `stop=`.
+    takes_stop: ClassVar[bool] = False
 
     @abstractmethod
     def reset_env(self, _env: EnvManager | None = None) -> None:
@@ -70,12 +72,14 @@ class ISerialCollector(Configurable, ABC):
         """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.
 
         `stop` ends a collection early, between two steps. A collector of one's own need not have this method: `rows`
-        is then its target, and a `stop` raises ConfigError.
+        is then its target, and a `stop` raises ConfigError unless it `takes_stop`.
         """
-        if stop is not None:
-            raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
         # Pipelines ask every collector with these names.
-        given = {"train_iter": train_iter, "policy_kwargs": policy_kwargs}
+        given: dict[str, object] = {"train_iter": train_iter, "policy_kwargs": policy_kwargs}
+        if stop is not None:
+            if not self.takes_stop:
+                raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
+            given["stop"] = stop
         collect = cast(Callable[..., Samples], self.collect)
         return collect(**given) if rows is None else collect(rows, **given)
 
@@ -127,20 +131,19 @@ class CollectReport:
 
     def __init__(self) -> None:
         self.total = CollectStats()
-        self._recent: deque[Episode] = deque(maxlen=_RECENT)
+        self.recent: deque[Episode] = deque(maxlen=_RECENT)
         self._clear()
 
     def _clear(self) -> None:
-        self._episodes: list[Episode] = []
-        self._env_steps = 0
-        self._samples = 0
+        self.episodes: list[Episode] = []
+        self._env_steps = self._samples = 0
         self._duration_s = 0.0
 
     def add(self, episodes: list[EpisodeRecord], *, env_steps: int, samples: int, duration_s: float) -> None:
         """Count one `collect` call."""
         ended = [Episode(episode.return_, episode.length, episode.metrics) for episode in episodes]
-        self._episodes += ended
-        self._recent.extend(ended)
+        self.episodes += ended
+        self.recent.extend(ended)
         self._env_steps += env_steps
         self._samples += samples
         self._duration_s += duration_s
@@ -148,46 +151,22 @@ class CollectReport:
         self.total.train_samples += samples
         self.total.episodes += len(episodes)
 
-    @property
-    def has_episodes(self) -> bool:
-        """Whether an episode ended since the last report."""
-        return bool(self._episodes)
-
-    @property
-    def mean_return(self) -> float:
-        """Mean return of the last episodes; NaN before the first."""
-        return _mean([episode.return_ for episode in self._recent])
-
-    @property
-    def mean_length(self) -> float:
-        """Mean length of the last episodes, in env steps; NaN before the first."""
-        return _mean([episode.length for episode in self._recent])
-
-    @property
-    def mean_metrics(self) -> dict[str, float]:
-        """Means of the envs' own metrics over the last episodes."""
-        return mean_metrics([episode.metrics for episode in self._recent])
-
     def take(self) -> Mapping[str, float]:
-        """Return the interval's numbers and begin a new one; needs `has_episodes`."""
-        returns = np.array([episode.return_ for episode in self._episodes])
-        episodes = len(returns)
+        """Return the interval's numbers and begin a new one; an episode must have ended."""
+        episodes = len(self.episodes)
         # A clock tick of 0 on a very short interval must not divide.
         duration = max(self._duration_s, 1e-9)
         report = {
             "episode_count": episodes,
             "envstep_count": self._env_steps,
             "train_sample_count": self._samples,
-            "avg_envstep_per_episode": sum(episode.length for episode in self._episodes) / episodes,
+            "avg_envstep_per_episode": sum(episode.length for episode in self.episodes) / episodes,
             "avg_sample_per_episode": self._samples / episodes,
             "avg_envstep_per_sec": self._env_steps / duration,
             "avg_train_sample_per_sec": self._samples / duration,
             "avg_episode_per_sec": episodes / duration,
-            "reward_mean": float(returns.mean()),
-            "reward_std": float(returns.std()),
-            "reward_max": float(returns.max()),
-            "reward_min": float(returns.min()),
-            **mean_metrics([episode.metrics for episode in self._episodes]),
+            **reward_stats([episode.return_ for episode in self.episodes]),
+            **mean_metrics([episode.metrics for episode in self.episodes]),
             "total_envstep_count": self.total.env_steps,
             "total_train_sample_count": self.total.train_samples,
             "total_episode_count": self.total.episodes,
@@ -200,8 +179,8 @@ class CollectReport:
         """Return totals and the open interval, for an exact resume."""
         return {
             "total": vars(self.total).copy(),
-            "episodes": [[*episode[:2], dict(episode.metrics)] for episode in self._episodes],
-            "recent": [[*episode[:2], dict(episode.metrics)] for episode in self._recent],
+            "episodes": [[*episode[:2], dict(episode.metrics)] for episode in self.episodes],
+            "recent": [[*episode[:2], dict(episode.metrics)] for episode in self.recent],
             "open": [self._env_steps, self._samples],
             "duration_s": self._duration_s,
         }
@@ -209,16 +188,24 @@ class CollectReport:
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self.total = CollectStats(**state["total"])
-        self._episodes = [Episode(*each) for each in state["episodes"]]
-        self._recent = deque((Episode(*each) for each in state["recent"]), maxlen=_RECENT)
+        self.episodes = [Episode(*each) for each in state["episodes"]]
+        self.recent = deque((Episode(*each) for each in state["recent"]), maxlen=_RECENT)
         self._env_steps, self._samples = state["open"]
         self._duration_s = state["duration_s"]
+
+
+def reward_stats(returns: Sequence[float]) -> dict[str, float]:
+    """Return mean, deviation and extremes of the returns of episodes, as reports name them."""
+    all_returns = np.array(returns)
+    return {f"reward_{name}": float(getattr(all_returns, name)()) for name in ("mean", "std", "max", "min")}
 
 
 class EnvUser(Configurable):
     """Base class of collectors and evaluators: their config, logs and env manager."""
 
     _env: EnvManager | None = None
+    # Returns the manager that is stepped, of the one given.
+    _as_manager: Callable[[EnvManager], EnvManager] = staticmethod(array_manager)
 
     def __init__(self, cfg: Config, tb_logger: object, exp_name: str, instance_name: str) -> None:
         self._cfg = cfg
@@ -227,10 +214,6 @@ class EnvUser(Configurable):
         self._tb_logger = tb_logger  # a MetricsSink, a SummaryWriter or None
         self._metrics = as_metrics_writer(tb_logger)
         self._closed = False
-
-    def _as_manager(self, env: EnvManager) -> EnvManager:
-        """Return the manager that is stepped, of the one given."""
-        return array_manager(env)
 
     def reset_env(self, _env: EnvManager | None = None) -> None:
         """Reset the env manager, or replace it by the one given and launch that."""
@@ -326,7 +309,7 @@ class BaseSerialCollector(EnvUser, ISerialCollector):
     def _print(self, train_iter: int, reports: Sequence[CollectReport]) -> None:
         """Report if it is time; of several players, each with its number."""
         is_due = train_iter - self._last_print_iter >= self._cfg["collect_print_freq"]
-        if not is_due or not all(report.has_episodes for report in reports):
+        if not is_due or not all(report.episodes for report in reports):
             return
         self._last_print_iter = train_iter
         for player, report in enumerate(reports):
@@ -403,17 +386,17 @@ class LoopCollector(BaseSerialCollector):
     @property
     def mean_return(self) -> float:
         """Mean return of the last episodes, at most 100; NaN before the first."""
-        return self._report.mean_return
+        return _mean([episode.return_ for episode in self._report.recent])
 
     @property
     def mean_metrics(self) -> dict[str, float]:
         """Means of the envs' own metrics over the last episodes that had some, at most 100."""
-        return self._report.mean_metrics
+        return mean_metrics([episode.metrics for episode in self._report.recent])
 
     @property
     def mean_length(self) -> float:
         """Mean length of the last episodes, at most 100, in env steps; NaN before the first."""
-        return self._report.mean_length
+        return _mean([episode.length for episode in self._report.recent])
 
     @property
     def dropped_steps(self) -> int:
@@ -431,12 +414,8 @@ class LoopCollector(BaseSerialCollector):
         """Count one `collect` call that began at env step `first_step` of the loop, and report if it is time."""
         loop, _ = self._parts()
         self._report.total.dropped_episodes = loop.dropped_episodes
-        self._report.add(
-            episodes,
-            env_steps=loop.env_steps - first_step,
-            samples=samples,
-            duration_s=time.perf_counter() - started_s,
-        )
+        duration_s = time.perf_counter() - started_s
+        self._report.add(episodes, env_steps=loop.env_steps - first_step, samples=samples, duration_s=duration_s)
         self._print(train_iter, [self._report])
 
     def state_dict(self) -> State:
@@ -457,7 +436,8 @@ class LoopCollector(BaseSerialCollector):
         assert self._env is not None, "there is no loop without an env"
         self._env.load_state_dict(state["env"])
         loop.load_state_dict(state["loop"])
-        loop.drop_lanes(self._env.lanes_lost)
+        for lane in self._env.lanes_lost:
+            loop.drop_episode(lane)
         self._report.load_state_dict(state["report"])
         self._last_print_iter = state["last_print_iter"]
         self._envstep_offset = state["envstep_offset"]

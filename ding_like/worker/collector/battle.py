@@ -8,7 +8,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from ding_like.data.batch import EpisodeBatch, take_lanes
+from ding_like.data.batch import EpisodeBatch
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.rows import CollectMode, adapt_collect_mode
 from ding_like.errors import ConfigError, EnvError
@@ -24,7 +24,7 @@ from ding_like.worker.collector.base import (
     game_manager,
     reads_info,
 )
-from ding_like.worker.collector.loop import Episodes, RolloutLoop, StopRule, step_until
+from ding_like.worker.collector.loop import Episodes, RolloutLoop, StopRule, step_until, take_rows
 from ding_like.worker.collector.single import RowTaker, as_episodes, whole_episodes
 
 
@@ -113,21 +113,11 @@ class BattleLoop:
 
     def _part(self, answer: StepBatch, player: int) -> StepBatch:
         """Return the rows of one player, by game."""
-        rows = np.flatnonzero(answer.lanes % self.num_players == player)
-        mine = answer.dropped[answer.dropped % self.num_players == player]
-        return StepBatch(
-            lanes=answer.lanes[rows] // self.num_players,
-            next_obs=take_lanes(answer.next_obs, rows),
-            reward=answer.reward[rows],
-            terminated=answer.terminated[rows],
-            truncated=answer.truncated[rows],
-            info={
-                lane // self.num_players: info
-                for lane, info in answer.info.items()
-                if lane % self.num_players == player
-            },
-            dropped=mine // self.num_players,
-        )
+        number = self.num_players
+        part = take_rows(answer, np.flatnonzero(answer.lanes % number == player))
+        infos = {lane // number: info for lane, info in answer.info.items() if lane % number == player}
+        dropped = answer.dropped[answer.dropped % number == player] // number
+        return part._replace(lanes=part.lanes // number, info=infos, dropped=dropped)
 
 
 BattleSamples: TypeAlias = "EpisodeBatch | Samples"
@@ -149,8 +139,7 @@ class BattleCollector(BaseSerialCollector):
     _keeps: Sequence[bool] = ()
     _loop: BattleLoop | None = None
 
-    def _as_manager(self, env: EnvManager) -> EnvManager:
-        return game_manager(env)
+    _as_manager = staticmethod(game_manager)
 
     def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
         """Play with new collect modes if some are given; open games continue, recurrent state is cleared."""
@@ -164,14 +153,7 @@ class BattleCollector(BaseSerialCollector):
             for loop, mode in zip(self._loop.loops, self._policies, strict=True):
                 loop.use_actor(mode.actor, keeps_info=reads_info(mode))
 
-    def collect_rows(
-        self,
-        rows: int | None = None,
-        *,
-        train_iter: int = 0,
-        policy_kwargs: Setting | None = None,
-        stop: StopRule | None = None,
-    ) -> Samples:
+    def collect_rows(self, rows: int | None = None, **settings: object) -> Samples:
         """Raise ConfigError: the data belong to each player apart."""
         raise ConfigError(
             f"collector '{self._cfg.get('type')}' hands out the data of each player apart, but here one policy learns "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -181,13 +181,7 @@ class RolloutLoop:
     """
 
     def __init__(
-        self,
-        manager: Lanes,
-        actor: Actor,
-        *,
-        rng: np.random.Generator,
-        record: bool = True,
-        keeps_info: bool = False,
+        self, manager: Lanes, actor: Actor, *, rng: np.random.Generator, record: bool = True, keeps_info: bool = False
     ) -> None:
         lanes = manager.num_lanes
         self.manager = manager
@@ -261,7 +255,7 @@ class RolloutLoop:
         if answer.info:
             answer = self._without_abnormal(answer)
         for lane in answer.dropped:
-            self._drop_episode(int(lane))
+            self.drop_episode(int(lane))
         ended = self._close_rows(answer) if len(answer.lanes) else []
         self.ended_lanes = [record.lane for record in ended] if ended else ()
         return ended
@@ -270,7 +264,11 @@ class RolloutLoop:
         columns = self._actor.act(obs, lanes=lanes, is_first=is_first, rng=self._rng, **setting)
         if self._is_new_actor:
             self._is_new_actor = False
-            known = self._open or _of_actor(self.rollout.columns())
+            known = self._open or {
+                name: column
+                for name, column in self.rollout.columns().items()
+                if name not in _OWN_COLUMNS and name.partition("/")[0] not in ("obs", "next_obs")
+            }
             if known and not can_hold(known, columns):
                 self._drop_rows_of_others()
         return columns
@@ -349,7 +347,7 @@ class RolloutLoop:
         if not self._record:
             return
         self.dropped_steps += int(np.count_nonzero(unwanted))
-        answer = _take_rows(answer, np.flatnonzero(~unwanted))
+        answer = take_rows(answer, np.flatnonzero(~unwanted))
         if len(answer.lanes):
             self.rollout.append(self._rows(answer, answer.lanes))
             self._open_rows[answer.lanes] += 1
@@ -397,7 +395,7 @@ class RolloutLoop:
         self._episode[lane] = self._next_episode
         self._next_episode += 1
 
-    def _drop_episode(self, lane: int) -> None:
+    def drop_episode(self, lane: int) -> None:
         """Forget the rows of an episode that broke off; it must not be trained on."""
         if self._record:
             self.rollout.drop_last(lane, int(self._open_rows[lane]))
@@ -418,7 +416,7 @@ class RolloutLoop:
         ended = answer.lanes[(answer.terminated | answer.truncated) & ~stays]
         self.manager.reset(np.array([lane for lane in bad if lane not in ended], np.int64))
         dropped = np.concatenate([answer.dropped, np.array(bad, np.int64)])
-        return _take_rows(answer, np.flatnonzero(stays))._replace(dropped=dropped)
+        return take_rows(answer, np.flatnonzero(stays))._replace(dropped=dropped)
 
     @property
     def is_first(self) -> Array:
@@ -477,13 +475,8 @@ class RolloutLoop:
         self._ignore_open_rows()
         self._actor.load_state_dict(state["actor"])
 
-    def drop_lanes(self, lanes: list[int]) -> None:
-        """Give up the open episodes of lanes that could not be brought back after a resume."""
-        for lane in lanes:
-            self._drop_episode(lane)
 
-
-def _take_rows(answer: StepBatch, rows: Array) -> StepBatch:
+def take_rows(answer: StepBatch, rows: Array) -> StepBatch:
     """Return the rows of an answer that `rows` [N] names; `info` and `dropped` stay whole."""
     return answer._replace(
         lanes=answer.lanes[rows],
@@ -498,12 +491,3 @@ def _take_rows(answer: StepBatch, rows: Array) -> StepBatch:
 _OWN_COLUMNS = frozenset(
     ("lane", "env_id", "episode_id", "step", "policy_version", "reward", "terminated", "truncated", INFO_COLUMN)
 )
-
-
-def _of_actor(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Return those columns of logged rows that the actor gave."""
-    return {
-        name: column
-        for name, column in columns.items()
-        if name not in _OWN_COLUMNS and name.partition("/")[0] not in ("obs", "next_obs")
-    }

@@ -109,6 +109,7 @@ class SampleSerialCollector(LoopCollector):
 
     config: dict[str, Any] = {"type": "sample", **BaseSerialCollector.config}
     unit: ClassVar[Unit] = "rows"
+    takes_stop: ClassVar[bool] = True
 
     _has_warned_of_surplus = False
 
@@ -116,17 +117,6 @@ class SampleSerialCollector(LoopCollector):
         """Reset env, policy, surplus and all counters."""
         self._surplus: Samples | None = None
         super().reset(_policy, _env)
-
-    def collect_rows(
-        self,
-        rows: int | None = None,
-        *,
-        train_iter: int = 0,
-        policy_kwargs: Setting | None = None,
-        stop: StopRule | None = None,
-    ) -> Samples:
-        """Collect `rows` training samples, which is what `collect` counts."""
-        return self.collect(rows, train_iter, policy_kwargs=policy_kwargs, stop=stop)
 
     def collect(
         self,
