@@ -20,7 +20,7 @@ from ding_like.types import Array, Config, EnvLike, EnvManager, Info, PolicyLike
 from ding_like.utils.bounds import ANY_NUMBER, FINITE, FROM_1, Bounds, Configurable
 from ding_like.utils.registries import SERIAL_EVALUATOR_REGISTRY
 from ding_like.utils.seeding import make_rng
-from ding_like.worker.collector.base import EnvUser, PolicyMode, game_manager
+from ding_like.worker.collector.base import EnvUser, PolicyMode, game_manager, reward_stats
 from ding_like.worker.collector.battle import BattleLoop
 from ding_like.worker.collector.loop import EpisodeQuota, RolloutLoop, SettingT, Steps, episode_shares, step_until
 
@@ -62,6 +62,8 @@ def create_serial_evaluator(cfg: Config, **kwargs: object) -> ISerialEvaluator:
     return evaluator
 
 
+# Saves the model under a file name; None: it is not saved.
+SaveModel: TypeAlias = "Callable[[str], None] | None"
 # An eval mode, or one for each player.
 Modes: TypeAlias = "PolicyMode | Sequence[PolicyMode] | None"
 
@@ -107,7 +109,11 @@ class BaseSerialEvaluator(EnvUser, ISerialEvaluator):
         tb_logger: object = None,  # a MetricsSink, a SummaryWriter or None
         exp_name: str = "default_experiment",
         instance_name: str = "evaluator",
+        *,
+        seed: int = 0,  # of the episodes
     ) -> None:
+        self._seed = seed
+        self.is_leaving: Callable[[], bool] = lambda: False  # whether the run is ending: an evaluation is broken off
         super().__init__(cfg, tb_logger, exp_name, instance_name)
         self.reset(policy, env)
 
@@ -133,11 +139,7 @@ class BaseSerialEvaluator(EnvUser, ISerialEvaluator):
 class EpisodeEvaluator(BaseSerialEvaluator):
     """Evaluator by the returns of episodes; evaluation k of a run with seed s takes its seeds from (s, k)."""
 
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "eval_freq": FROM_1,
-        "n_episode": FROM_1,
-        "stop_value": ANY_NUMBER,
-    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"eval_freq": FROM_1, "n_episode": FROM_1, "stop_value": ANY_NUMBER}
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"n_episode": (int,), "stop_value": (int, float)}
     config: dict[str, Any] = dict(
         # Episodes of an evaluation; None: env.n_evaluator_episode.
@@ -145,21 +147,6 @@ class EpisodeEvaluator(BaseSerialEvaluator):
         # Mean return of an evaluation that ends the run; None: env.stop_value.
         stop_value=None,
     )
-
-    def __init__(
-        self,
-        cfg: Config,
-        env: EnvManager | None = None,
-        policy: Modes = None,
-        tb_logger: object = None,
-        exp_name: str = "default_experiment",
-        instance_name: str = "evaluator",
-        *,
-        seed: int = 0,
-    ) -> None:
-        self._seed = seed
-        self.is_leaving: Callable[[], bool] = lambda: False  # whether the run is ending: an evaluation is broken off
-        super().__init__(cfg, env, policy, tb_logger, exp_name, instance_name)
 
     def reset(self, _policy: Modes = None, _env: EnvManager | None = None) -> None:
         """Reset env, policy, the best return and the number of the evaluation."""
@@ -178,9 +165,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
             raise ConfigError("eval() needs n_episode: pass it, or set env.n_evaluator_episode in the config.")
         return number
 
-    def _conclude(
-        self, mean: float, *, train_iter: int, save_ckpt_fn: Callable[[str], None] | None, whose: str = ""
-    ) -> bool:
+    def _conclude(self, mean: float, train_iter: int, save_ckpt_fn: SaveModel, *, whose: str = "") -> bool:
         """Count an evaluation, save the model if it is the best, and return whether the run may stop."""
         self.num_evals += 1
         self._last_eval_iter = train_iter
@@ -191,7 +176,7 @@ class EpisodeEvaluator(BaseSerialEvaluator):
             self._logger.info("mean return %.4g%s reaches stop_value %.4g", mean, whose, stop_value)
         return stop
 
-    def _keep_best(self, mean: float, save_ckpt_fn: Callable[[str], None] | None, *, if_equal: bool = False) -> None:
+    def _keep_best(self, mean: float, save_ckpt_fn: SaveModel, *, if_equal: bool = False) -> None:
         """Save the model if its mean return is the best so far, or `if_equal` as good as the best."""
         if mean > self.best_return or (if_equal and mean == self.best_return):
             self.best_return = mean
@@ -200,16 +185,12 @@ class EpisodeEvaluator(BaseSerialEvaluator):
 
     def state_dict(self) -> State:
         """Return what an exact resume needs: evaluations are numbered, so their episodes repeat."""
-        return {
-            "best_return": float(self.best_return),
-            "num_evals": self.num_evals,
-            "last_eval_iter": self._last_eval_iter,
-        }
+        counts = {"num_evals": self.num_evals, "last_eval_iter": self._last_eval_iter}
+        return {"best_return": float(self.best_return), **counts}
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned."""
-        self.best_return = state["best_return"]
-        self.num_evals = state["num_evals"]
+        self.best_return, self.num_evals = state["best_return"], state["num_evals"]
         self._last_eval_iter = state["last_eval_iter"]
 
 
@@ -253,7 +234,7 @@ class VectorEvalMonitor:
         Those of envs that are full are ignored. Raises ConfigError for an env that there is none of.
         """
         by_env = imgs if isinstance(imgs, Mapping) else dict(enumerate(imgs))
-        unknown = [env_id for env_id in by_env if env_id not in range(len(self._quota))]
+        unknown = sorted(by_env.keys() - range(len(self._quota)))
         if unknown:
             raise ConfigError(f"pictures are of envs {unknown}; this monitor has envs 0 to {len(self._quota) - 1}.")
         for env_id, image in by_env.items():
@@ -355,11 +336,6 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         """The env manager."""
         return self._env
 
-    @property
-    def policy(self) -> EvalMode | None:
-        """The eval mode."""
-        return self._policy
-
     def reset_policy(self, _policy: PolicyMode | None = None) -> None:
         """Evaluate another policy if one is given; forget recurrent state."""
         if _policy is not None:
@@ -369,7 +345,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
 
     def eval(
         self,
-        save_ckpt_fn: Callable[[str], None] | None = None,
+        save_ckpt_fn: SaveModel = None,
         train_iter: int = -1,
         envstep: int = -1,
         n_episode: int | None = None,
@@ -385,17 +361,11 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         """
         result = self.play(self._num_episodes(n_episode), number=self.num_evals, policy_kwargs=policy_kwargs)
         self._log(result, train_iter=train_iter, envstep=envstep)
-        stop = self._conclude(result.mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn)
+        stop = self._conclude(result.mean, train_iter, save_ckpt_fn)
         return stop, {**result.info, "eval_episode_return": result.returns, "metrics": result.metrics}
 
     def eval_last(
-        self,
-        n_episode: int,
-        *,
-        number: int,
-        train_iter: int,
-        envstep: int,
-        save_ckpt_fn: Callable[[str], None] | None = None,
+        self, n_episode: int, *, number: int, train_iter: int, envstep: int, save_ckpt_fn: SaveModel = None
     ) -> EvalResult:
         """Play the final evaluation of a run, which is logged and counts for the best model but stops nothing.
 
@@ -414,24 +384,21 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         """
         if self._env is None or self._policy is None:
             raise ConfigError("the evaluator needs an env and a policy before eval(): call reset(policy, env).")
-        rng = self._rng_of(number)
+        rng, is_leaving = self._rng_of(number), self.is_leaving
         return play_episodes(
-            self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs, is_leaving=self.is_leaving
+            self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs, is_leaving=is_leaving
         )
 
     def _log(self, result: EvalResult, *, train_iter: int, envstep: int) -> None:
-        returns = np.array(result.returns)
+        number = len(result.returns)
         values: dict[str, float] = {
-            "episode_count": len(returns),
+            "episode_count": number,
             "envstep_count": sum(result.lengths),
             "avg_envstep_per_episode": sum(result.lengths) / len(result.lengths),
             "evaluate_time": result.duration_s,
             "avg_envstep_per_sec": result.env_steps / max(result.duration_s, 1e-9),
-            "avg_time_per_episode": result.duration_s / len(returns),
-            "reward_mean": float(returns.mean()),
-            "reward_std": float(returns.std()),
-            "reward_max": float(returns.max()),
-            "reward_min": float(returns.min()),
+            "avg_time_per_episode": result.duration_s / number,
+            **reward_stats(result.returns),
             **result.metrics,
             **{name: value for name, value in result.info.items() if isinstance(value, float)},
         }
@@ -495,9 +462,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         eval_freq=50,
     )
     _policies: Sequence[EvalMode] = ()
-
-    def _as_manager(self, env: EnvManager) -> EnvManager:
-        return game_manager(env)
+    _as_manager = staticmethod(game_manager)
 
     def reset_policy(self, _policy: Sequence[PolicyMode] | None = None) -> None:
         """Evaluate other policies if some are given; forget recurrent state."""
@@ -510,7 +475,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
 
     def eval(
         self,
-        save_ckpt_fn: Callable[[str], None] | None = None,
+        save_ckpt_fn: SaveModel = None,
         train_iter: int = -1,
         envstep: int = -1,
         n_episode: int | None = None,
@@ -527,8 +492,7 @@ class BattleInteractionSerialEvaluator(EpisodeEvaluator):
         infos = self.play(self._num_episodes(n_episode), number=self.num_evals, policy_kwargs=policy_kwargs)
         mean = float(np.mean([info["eval_episode_return"] for info in infos[0]]))
         self._log(infos, duration_s=time.perf_counter() - started, train_iter=train_iter, envstep=envstep)
-        stop = self._conclude(mean, train_iter=train_iter, save_ckpt_fn=save_ckpt_fn, whose=" of player 0")
-        return stop, infos
+        return self._conclude(mean, train_iter, save_ckpt_fn, whose=" of player 0"), infos
 
     def play(self, n_episode: int, *, number: int, policy_kwargs: Setting | None = None) -> list[list[Info]]:
         """Play the first `n_episode` games of evaluation `number` without logging them; return the infos by player."""
@@ -600,10 +564,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         # A key of DI-engine's configs: see `without_effect`.
         multi_gpu=False,
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "eval_freq": FROM_1,
-        "stop_value": ANY_NUMBER,
-    }
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"eval_freq": FROM_1, "stop_value": ANY_NUMBER}
     without_effect: ClassVar[Mapping[str, str]] = {"multi_gpu": "one process evaluates"}
     config_types = {"stop_value": (int, float, dict)}
 
@@ -634,9 +595,7 @@ class MetricSerialEvaluator(BaseSerialEvaluator):
         super().reset(_policy, _env)
         self.best_metric: Metric = None
 
-    def eval(
-        self, save_ckpt_fn: Callable[[str], None] | None = None, train_iter: int = -1, envstep: int = -1
-    ) -> tuple[bool, Metric]:
+    def eval(self, save_ckpt_fn: SaveModel = None, train_iter: int = -1, envstep: int = -1) -> tuple[bool, Metric]:
         """Evaluate on all data, log, and call `save_ckpt_fn('ckpt_best.pth.tar')` if the metric is a new best.
 
         Returns (stop, metric): stop says that the metric is no worse than `stop_value` after training began.

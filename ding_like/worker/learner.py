@@ -245,13 +245,6 @@ class CountVar:
         return f"CountVar({self.val})"
 
 
-class SerialReducer:
-    """Reducer of a single learner, which has all the gradients."""
-
-    def reduce(self) -> None:
-        """Do nothing."""
-
-
 @LEARNER_REGISTRY.register("base")
 class BaseLearner(Configurable):
     """Learner that turns batches into updates of a policy; hooks run before and after.
@@ -328,7 +321,7 @@ class BaseLearner(Configurable):
         self.rank, self.world_size = (0, 1) if dist_info is None else dist_info
         self._is_watched = self.rank == 0 or not self._cfg.only_monitor_rank0
         self._rng = make_rng(0, instance_name) if rng is None else rng
-        self.reducer: Reducer = SerialReducer() if reducer is None else reducer
+        self.reducer = reducer  # None: this learner has all the gradients
 
         self.logger, self._own_tb_logger = build_logger(
             Path(exp_name, "log", instance_name), instance_name, need_tb=tb_logger is None and self._is_watched
@@ -418,7 +411,8 @@ class BaseLearner(Configurable):
 
         `info` is what the policy reported of it, where another process computed it.
         """
-        self.reducer.reduce()
+        if self.reducer is not None:
+            self.reducer.reduce()
         self._mode_or_fail().apply()
         self.count_update(self._last_info if info is None else info)
 

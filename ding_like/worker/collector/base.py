@@ -41,8 +41,6 @@ class ISerialCollector(Configurable, ABC):
 
     # What the first argument of `collect` counts.
     unit: ClassVar[Unit]
-    # Whether `collect` takes a rule by `stop=`.
-    takes_stop: ClassVar[bool] = False
 
     @abstractmethod
     def reset_env(self, _env: EnvManager | None = None) -> None:
@@ -72,14 +70,12 @@ class ISerialCollector(Configurable, ABC):
         """Collect training rows, whatever `collect` counts: about `rows`, by default what the policy asks for.
 
         `stop` ends a collection early, between two steps. A collector of one's own need not have this method: `rows`
-        is then its target, and a `stop` raises ConfigError unless it `takes_stop`.
+        is then its target, and a `stop` raises ConfigError.
         """
-        # Pipelines ask every collector with these names.
-        given: dict[str, object] = {"train_iter": train_iter, "policy_kwargs": policy_kwargs}
         if stop is not None:
-            if not self.takes_stop:
-                raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
-            given["stop"] = stop
+            raise ConfigError(f"{type(self).__name__} takes no stop rules: define collect_rows with a `stop`.")
+        # Pipelines ask every collector with these names.
+        given = {"train_iter": train_iter, "policy_kwargs": policy_kwargs}
         collect = cast(Callable[..., Samples], self.collect)
         return collect(**given) if rows is None else collect(rows, **given)
 

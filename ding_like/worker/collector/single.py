@@ -109,7 +109,6 @@ class SampleSerialCollector(LoopCollector):
 
     config: dict[str, Any] = {"type": "sample", **BaseSerialCollector.config}
     unit: ClassVar[Unit] = "rows"
-    takes_stop: ClassVar[bool] = True
 
     _has_warned_of_surplus = False
 
@@ -117,6 +116,10 @@ class SampleSerialCollector(LoopCollector):
         """Reset env, policy, surplus and all counters."""
         self._surplus: Samples | None = None
         super().reset(_policy, _env)
+
+    def collect_rows(self, rows: int | None = None, **settings: Any) -> Samples:  # those of `collect`
+        """Collect `rows` training samples, which is what `collect` counts."""
+        return self.collect(rows, **settings)
 
     def collect(
         self,
