@@ -31,20 +31,6 @@ from werkzeug.exceptions import HTTPException
 
 from ding_like.comm.keys import Keys
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import (
-    ANSWER_HEADER,
-    Clock,
-    Head,
-    RefusedError,
-    answer_signature,
-    body_hash,
-    check_id,
-    decode,
-    encode,
-    is_secret,
-    own_key,
-    steady_clock,
-)
 from ding_like.comm.tensors import delta
 from ding_like.errors import CommError, ConfigError
 from ding_like.types import Json
@@ -159,11 +145,13 @@ def check_envelope(names: tuple[str, ...] | None) -> None:
     host = request.headers.get("Host", "")
     found = _HOST.fullmatch(host)
     if names is not None and (found is None or (found["name"] or found["six"]).lower() not in names):
-        raise RefusedError("malformed", f"the Host of the request is {host[:80]!r}, expected one of {', '.join(names)}")
+        raise m.RefusedError(
+            "malformed", f"the Host of the request is {host[:80]!r}, expected one of {', '.join(names)}"
+        )
     if "Origin" in request.headers:
-        raise RefusedError("wrong_role", "the request has an Origin: requests of web pages are not answered")
+        raise m.RefusedError("wrong_role", "the request has an Origin: requests of web pages are not answered")
     if "Content-Encoding" in request.headers:
-        raise RefusedError(
+        raise m.RefusedError(
             "wrong_content_type", "the request has a Content-Encoding, expected a plain body: leave the header out"
         )
 
@@ -205,7 +193,7 @@ class Caller(NamedTuple):
 class Gate:
     """Check of a coordinator's requests, by the keys of the run and the secrets of its workers."""
 
-    def __init__(self, keys: Keys | None, *, secret_of: Callable[[str], str | None], clock: Clock) -> None:
+    def __init__(self, keys: Keys | None, *, secret_of: Callable[[str], str | None], clock: m.Clock) -> None:
         self._keys, self._secret_of = dict(keys or {}), secret_of
         self.clock = clock  # by which signatures are judged: seconds since 1970, or nearly so
 
@@ -216,62 +204,62 @@ class Gate:
         from a client that has not registered.
         """
         if request.headers.get("X-DL-Protocol") != str(m.PROTOCOL):
-            raise RefusedError("wrong_protocol", f"this coordinator speaks protocol {m.PROTOCOL}")
+            raise m.RefusedError("wrong_protocol", f"this coordinator speaks protocol {m.PROTOCOL}")
         named, role = request.headers.get("X-DL-Worker", ""), None
         if self._keys:
             role = self._check_signature(roles)
             if worker not in (None, named):
-                raise RefusedError("wrong_role", f"{named or 'a nameless request'} does not speak for {worker}")
+                raise m.RefusedError("wrong_role", f"{named or 'a nameless request'} does not speak for {worker}")
         else:
             named = worker or named
         if named or not any_client:
-            check_id(named, "the worker's id")
+            m.check_id(named, "the worker's id")
         turn = request.headers.get("X-DL-Seq", "")
         found = _TURN.fullmatch(turn)
         if found is None and (turn or (role is not None and named)):
-            raise RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
+            raise m.RefusedError("malformed", "the header X-DL-Seq is to be <channel>:<number>")
         return Caller(role, named, found and m.Stamp(found["channel"], int(found["number"])))
 
     def sign(self, response: Response) -> Response:
         """Sign an answer, if its request was signed."""
         if "signer" in g:
             key, worker, asked = g.signer
-            signature = answer_signature(key, worker, asked, response.status_code, response.get_data())
-            response.headers[ANSWER_HEADER] = signature
+            signature = m.answer_signature(key, worker, asked, response.status_code, response.get_data())
+            response.headers[m.ANSWER_HEADER] = signature
         return response
 
     def _check_signature(self, roles: tuple[str, ...]) -> str:
         """Return the role that signed the present request: just now, with this body."""
         head = self.verify()
         if head.role not in roles:
-            raise RefusedError("wrong_role", f"a {head.role} may not ask for this")
+            raise m.RefusedError("wrong_role", f"a {head.role} may not ask for this")
         off_s = head.ts - self.clock()
         if abs(off_s) > _WINDOW_S:
             when = f"{abs(off_s):.0f} s {'ahead' if off_s > 0 else 'ago'}"
-            raise RefusedError("bad_clock", f"the request was signed {when}: more than {_WINDOW_S:g} s")
-        if body_hash(request.get_data(cache=True)) != head.sha256:
-            raise RefusedError("bad_key", "the body is not the one that was signed")
+            raise m.RefusedError("bad_clock", f"the request was signed {when}: more than {_WINDOW_S:g} s")
+        if m.body_hash(request.get_data(cache=True)) != head.sha256:
+            raise m.RefusedError("bad_key", "the body is not the one that was signed")
         return head.role
 
-    def verify(self) -> Head:
+    def verify(self) -> m.Head:
         """Return the signed fields of the present request, of any time. Raises RefusedError for a wrong signature."""
         header = request.headers.get
         found = _AUTHORIZATION.fullmatch(header("Authorization", ""))
         key = self._keys.get(found["role"]) if found else None
         if found is None or key is None:
-            raise RefusedError("bad_key", "the request is not signed with a key that is known here")
+            raise m.RefusedError("bad_key", "the request is not signed with a key that is known here")
         worker, role = header("X-DL-Worker", ""), found["role"]
         if worker:
-            secret = self._secret_of(check_id(worker, "the worker's id"))
+            secret = self._secret_of(m.check_id(worker, "the worker's id"))
             if not secret:
                 g.signer = key, worker, found["sig"]  # the one answer that a worker believes with the role's key
-                raise RefusedError("unknown", f"there is no worker {worker}; register first")
-            key = own_key(key, worker, secret)
+                raise m.RefusedError("unknown", f"there is no worker {worker}; register first")
+            key = m.own_key(key, worker, secret)
         path = request.full_path if request.query_string else request.path
         sha256, turn = header("X-DL-SHA256", ""), header("X-DL-Seq", "")
-        head = Head(role, int(found["ts"]), request.method, path, sha256, worker, turn)
+        head = m.Head(role, int(found["ts"]), request.method, path, sha256, worker, turn)
         if not hmac.compare_digest(head.signature(key), found["sig"]):
-            raise RefusedError(
+            raise m.RefusedError(
                 "bad_key",
                 f"the signature does not fit: this is not the key of a {role} here, or not that of "
                 f"{worker or 'this request'}, or the request was changed",
@@ -315,7 +303,7 @@ class CoordinatorServer(HttpServer):
         threads: int = 16,
         segments: Path | None = None,
         weights: Path | None = None,
-        clock: Clock | None = None,
+        clock: m.Clock | None = None,
     ) -> None:
         """`clock` judges signatures, by default one that no change of the wall's clock moves."""
         check_host(host, has_secret=bool(keys), remedy="--key-file FILE (`ding keys FILE` makes one)")
@@ -334,10 +322,10 @@ def make_app(
     names: tuple[str, ...] | None = None,
     segments: Path | None = None,
     weights: Path | None = None,
-    clock: Clock | None = None,
+    clock: m.Clock | None = None,
 ) -> Flask:
     """Return the application. `names` are those that it may be called by, None for any."""
-    gate = Gate(keys, secret_of=service.secret_of, clock=clock or steady_clock())
+    gate = Gate(keys, secret_of=service.secret_of, clock=clock or m.steady_clock())
     app = Flask(__name__)
     app.config["MAX_CONTENT_LENGTH"] = m.MAX_BODY
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
@@ -355,12 +343,12 @@ def make_app(
     @app.errorhandler(Exception)
     def refuse(error: Exception) -> Response:
         if isinstance(error, HTTPException):
-            error = RefusedError(_HTTP_CODES.get(error.code or 400, "malformed"), error.name)
-        elif not isinstance(error, RefusedError):
+            error = m.RefusedError(_HTTP_CODES.get(error.code or 400, "malformed"), error.name)
+        elif not isinstance(error, m.RefusedError):
             logger.error("a request failed", exc_info=error)
-            error = RefusedError("internal", "the coordinator failed at this request; its log says how")
+            error = m.RefusedError("internal", "the coordinator failed at this request; its log says how")
         body = m.ErrorBody(error.code, error.message, error.retryable)
-        return Response(encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
+        return Response(m.encode(m.ErrorReply(body)), status=error.status, mimetype=_JSON)
 
     return app
 
@@ -386,9 +374,9 @@ def _add_message_routes(app: Flask, service: LockedCalls, gate: Gate, keys: Keys
     def register() -> Response:
         role, message = gate.check(_WORKERS, any_client=True).role, _message(m.Register)
         if role is not None and message.role != role:
-            raise RefusedError("wrong_role", f"the key of a {role} does not make a {message.role}")
-        if role is not None and not is_secret(message.secret):
-            raise RefusedError("malformed", "a worker registers with a secret: 32 to 128 hex digits that it drew")
+            raise m.RefusedError("wrong_role", f"the key of a {role} does not make a {message.role}")
+        if role is not None and not m.is_secret(message.secret):
+            raise m.RefusedError("malformed", "a worker registers with a secret: 32 to 128 hex digits that it drew")
         return _reply(service.register(message))
 
     for name, route in m.ROUTES.items():
@@ -400,18 +388,18 @@ def _add_message_routes(app: Flask, service: LockedCalls, gate: Gate, keys: Keys
 def _answer(gate: Gate, service: LockedCalls, name: str, route: m.Route, **ids: str) -> Response:
     """Check a request, decode it, and hand it to the service, which acts once on what comes twice."""
     caller = gate.check(route.roles, worker=ids.pop("worker", None))
-    named = tuple(check_id(value, "the id in the path") for value in ids.values())
+    named = tuple(m.check_id(value, "the id in the path") for value in ids.values())
     return _reply(service.answer(name, caller.worker, named, _message(route.message), caller.stamp))
 
 
 def _message(kind: Any) -> Any:
     if request.mimetype != _JSON:
-        raise RefusedError("wrong_content_type", f"the body is to be {_JSON}")
-    return decode(kind, request.get_data(cache=True))
+        raise m.RefusedError("wrong_content_type", f"the body is to be {_JSON}")
+    return m.decode(kind, request.get_data(cache=True))
 
 
 def _reply(message: Any) -> Response:
-    return Response(encode(message), mimetype=_JSON)
+    return Response(m.encode(message), mimetype=_JSON)
 
 
 def _add_file_routes(app: Flask, gate: Gate, segments: Path | None, weights: Path | None) -> None:
@@ -421,7 +409,9 @@ def _add_file_routes(app: Flask, gate: Gate, segments: Path | None, weights: Pat
     def put_segment(name: str) -> Response:
         caller, path = gate.check(("collector",)), _place(segments, None, name)
         if not name.startswith(f"{caller.worker}."):
-            raise RefusedError("wrong_role", f"{caller.worker} does not bring {name}: segments are named after workers")
+            raise m.RefusedError(
+                "wrong_role", f"{caller.worker} does not bring {name}: segments are named after workers"
+            )
         return _take(path)
 
     @app.get("/v1/segments/<name>")
@@ -445,13 +435,13 @@ def _add_file_routes(app: Flask, gate: Gate, segments: Path | None, weights: Pat
 def _place(folder: Path | None, policy_id: str | None, name: str) -> Path:
     """Return where a segment is, or the version `name` of a policy's weights."""
     if policy_id is None:
-        inner = Path(check_id(name, "the name of a segment"))
+        inner = Path(m.check_id(name, "the name of a segment"))
     elif (found := _VERSION.fullmatch(name)) is not None:
-        inner = Path(check_id(policy_id, "policy_id"), f"{int(found['attempt'])}-{int(found['version'])}")
+        inner = Path(m.check_id(policy_id, "policy_id"), f"{int(found['attempt'])}-{int(found['version'])}")
     else:
-        raise RefusedError("malformed", "weights are named <attempt>-<version>, two numbers of up to 15 digits")
+        raise m.RefusedError("malformed", "weights are named <attempt>-<version>, two numbers of up to 15 digits")
     if folder is None:
-        raise RefusedError("unknown", "this coordinator takes no files: its workers share a folder")
+        raise m.RefusedError("unknown", "this coordinator takes no files: its workers share a folder")
     return folder / f"{inner}.safetensors"
 
 
@@ -468,13 +458,13 @@ def _read(path: Path) -> bytes | None:
 def _take(path: Path) -> Response:
     """Keep the body as a file. The same again is fine; other bytes under a name that is taken are not."""
     if request.mimetype != m.OCTETS:
-        raise RefusedError("wrong_content_type", f"the body is to be {m.OCTETS}")
+        raise m.RefusedError("wrong_content_type", f"the body is to be {m.OCTETS}")
     data, known = request.get_data(cache=True), _read(path)
     if known is not None and known != data:
-        raise RefusedError("version_not_newer", f"{path.name} is there already, with other bytes")
+        raise m.RefusedError("version_not_newer", f"{path.name} is there already, with other bytes")
     if known is None:
         if path.parent.is_symlink() or (path.parent.exists() and not path.parent.is_dir()):
-            raise RefusedError("unknown", f"{path.name} has no folder of its policy: its name is that of a link")
+            raise m.RefusedError("unknown", f"{path.name} has no folder of its policy: its name is that of a link")
         try:
             with atomic_write(path) as file:
                 file.write(data)
@@ -484,7 +474,7 @@ def _take(path: Path) -> Response:
             message = f"the coordinator's disk is full: {len(data)} bytes of {path.name} found no room"
             if _FULL_DISK_WARNINGS.pass_s():  # workers try again every second
                 logger.warning("%s", message)
-            raise RefusedError("storage_full", message) from error
+            raise m.RefusedError("storage_full", message) from error
     return Response(status=200)
 
 
@@ -492,7 +482,7 @@ def _give(path: Path, base: Path | None = None) -> Response:
     """Answer with a file, or with its delta to a file `base` that is there as well, if that is shorter."""
     data, old = _read(path), None if base is None else _read(base)
     if data is None:
-        raise RefusedError("no_file", f"there is no {path.name}")
+        raise m.RefusedError("no_file", f"there is no {path.name}")
     if old is not None:
         changes = delta(np.frombuffer(old, np.uint8), np.frombuffer(data, np.uint8))
         data = data if changes is None else changes.tobytes()

@@ -32,20 +32,6 @@ from urllib3.exceptions import HTTPError
 import ding_like
 from ding_like.comm.channels import Version
 from ding_like.comm.rest import messages as m
-from ding_like.comm.rest.messages import (
-    ANSWER_HEADER,
-    ROUTES,
-    STATUS,
-    Clock,
-    RefusedError,
-    Signer,
-    UnreachableError,
-    check_id,
-    decode,
-    draw_secret,
-    encode,
-    printable,
-)
 from ding_like.comm.tensors import Encoded, FlatState, apply_delta, decode_weights, is_delta, weights_name_of
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError
@@ -165,12 +151,12 @@ class HttpCoordinator(CoordinatorService):
     """
 
     def __init__(
-        self, url: str, *, role: str, key: bytes | None, retry_s: float = 30.0, clock: Clock = time.monotonic
+        self, url: str, *, role: str, key: bytes | None, retry_s: float = 30.0, clock: m.Clock = time.monotonic
     ) -> None:
         self.retry_s, self.is_hurried = retry_s, threading.Event()
         self._url, self._role, self._clock = url.rstrip("/"), role, clock
-        self._secret = draw_secret()
-        self._signer = Signer(role, key, secret=self._secret, clock=clock)
+        self._secret = m.draw_secret()
+        self._signer = m.Signer(role, key, secret=self._secret, clock=clock)
         self._is_believed = False  # a signed answer has come
         self._worker = ""  # as it was registered
         self._of_thread = threading.local()
@@ -198,7 +184,7 @@ class HttpCoordinator(CoordinatorService):
 
     def call(self, name: str, worker_id: str, message: Any, item: str = "") -> Any:
         """Send the message of a route and return its reply."""
-        route = ROUTES[name]
+        route = m.ROUTES[name]
         path = route.path.format(worker=worker_id, item=item)
         return self._ask(route.method, path, route.reply, message=message, worker=worker_id)
 
@@ -209,7 +195,7 @@ class HttpCoordinator(CoordinatorService):
     def put_file(self, path: str, data: bytes) -> None:
         """Bring a file to the coordinator, under a path of its file routes. Raises RefusedError for one too large."""
         if len(data) > m.MAX_FILE:
-            raise RefusedError(
+            raise m.RefusedError(
                 "too_large",
                 f"{path} has {len(data)} bytes; at most {m.MAX_FILE} go by the coordinator. Larger ones need folders "
                 "that all hosts share: set system.path_data and system.path_policy.",
@@ -243,12 +229,12 @@ class HttpCoordinator(CoordinatorService):
 
     def _ask(self, method: str, path: str, reply: type[M], *, message: Any = None, worker: str = "") -> M:
         """Send one message and return its reply; a repetition keeps its number."""
-        body = b"" if message is None else encode(message)
+        body = b"" if message is None else m.encode(message)
         if len(body) > m.MAX_BODY:
-            raise RefusedError("too_large", f"the message has {len(body)} bytes; at most {m.MAX_BODY}")
+            raise m.RefusedError("too_large", f"the message has {len(body)} bytes; at most {m.MAX_BODY}")
         wait_s = _READ_S + float(getattr(message, "wait_s", 0.0))
         turn = self._connection.turn("messages" if worker else "requests")
-        return decode(reply, self._send(_Request(method, path, turn, body, wait_s=wait_s, worker=worker)))
+        return m.decode(reply, self._send(_Request(method, path, turn, body, wait_s=wait_s, worker=worker)))
 
     def _send(self, asked: _Request) -> bytes:
         """Send a request until it is answered, and return the answer's body."""
@@ -268,7 +254,7 @@ class HttpCoordinator(CoordinatorService):
                 retry_s = min(self.retry_s, _HURRY_S) if is_hurried else self.retry_s
                 left_s = started_s + retry_s - time.monotonic()
                 if left_s <= 0:
-                    raise UnreachableError(self._give_up(error, retry_s)) from error
+                    raise m.UnreachableError(self._give_up(error, retry_s)) from error
                 if isinstance(error, _BadClockError):
                     self._signer.offset_s = None
             most_s = min(2 * most_s, _MAX_WAIT_S)
@@ -289,7 +275,7 @@ class HttpCoordinator(CoordinatorService):
     def _greet(self) -> m.Hello:
         """Say hello once and take the coordinator's clock, if it shows that it holds the key."""
         sent_s = self._clock()
-        found = decode(m.Hello, self._exchange(_Request("GET", "/v1/hello", f"{secrets.token_hex(8)}:1")))
+        found = m.decode(m.Hello, self._exchange(_Request("GET", "/v1/hello", f"{secrets.token_hex(8)}:1")))
         self._signer.offset_s = found.server_time - (sent_s + self._clock()) / 2
         return found
 
@@ -299,7 +285,7 @@ class HttpCoordinator(CoordinatorService):
             self._greet()
         try:
             return self._exchange(asked)
-        except RefusedError as error:
+        except m.RefusedError as error:
             if error.code == "bad_key" and self._is_believed:
                 # The key is right: this request was changed on its way. Another signature will do.
                 raise _TryAgainError(error.message) from error
@@ -322,7 +308,7 @@ class HttpCoordinator(CoordinatorService):
         if len(body) > _MAX_ANSWER:
             raise _UnsignedError(f"the answer is longer than {_MAX_ANSWER} bytes")
         refusal = None if response.status_code == 200 else _refusal_of(response.status_code, body)
-        answer = response.headers.get(ANSWER_HEADER, ""), signature, response.status_code, body
+        answer = response.headers.get(m.ANSWER_HEADER, ""), signature, response.status_code, body
         if not self._is_signed(answer, asked.worker, refusal):
             raise _UnsignedError(f"its answer is not signed with that key{'' if refusal is None else f' ({refusal})'}")
         if refusal is not None:
@@ -334,7 +320,7 @@ class HttpCoordinator(CoordinatorService):
         if self._signer.is_answer(*answer, worker=worker):
             self._is_believed = True
             return True
-        code = refusal.code if isinstance(refusal, RefusedError) else ""
+        code = refusal.code if isinstance(refusal, m.RefusedError) else ""
         # Of a worker whose own key it does not have, the coordinator can say so with the role's key.
         is_unknown = code == "unknown" and self._signer.is_answer(*answer, worker=worker, by_role=True)
         return is_unknown or (code in _AT_START and not self._is_believed)
@@ -356,16 +342,16 @@ def _reason(error: BaseException) -> str:
 
 def _refusal_of(status: int, body: bytes) -> CommError:
     try:
-        error = decode(m.ErrorReply, body).error
-    except RefusedError:
+        error = m.decode(m.ErrorReply, body).error
+    except m.RefusedError:
         return CommError(f"the coordinator answered with status {status} and no reason.")
-    if error.code not in STATUS:
-        return CommError(f"the coordinator refused for an unknown reason: {printable(error.message)}")
+    if error.code not in m.STATUS:
+        return CommError(f"the coordinator refused for an unknown reason: {m.printable(error.message)}")
     if error.code == "bad_clock":
         return _BadClockError(error.message)
     if error.retryable:
         return _TryAgainError(error.message)
-    return RefusedError(error.code, error.message)
+    return m.RefusedError(error.code, error.message)
 
 
 logger = logging.getLogger(__name__)
@@ -444,7 +430,7 @@ class StreamedFiles(SharedFiles):
         """Return a file of the coordinator's; None if it has none."""
         try:
             return self._client.get_file(route)
-        except RefusedError as error:
+        except m.RefusedError as error:
             if error.code != "no_file":
                 raise
             return None
@@ -475,7 +461,7 @@ class StreamedFiles(SharedFiles):
         self._clean()
 
     def _segment(self, name: str) -> Path:
-        return self.segments / f"{check_id(name, 'name')}.safetensors"
+        return self.segments / f"{m.check_id(name, 'name')}.safetensors"
 
     def _keep(self, path: Path, data: bytes) -> None:
         """Write a file, waiting for room on a full disk as long as this worker stays."""
@@ -510,7 +496,7 @@ def prune_weights(folder: str | os.PathLike[str], policy_id: str, keep: Containe
     Files with other names are not ours: they are neither counted nor deleted.
     """
     found = []
-    for path in Path(folder, check_id(policy_id, "policy_id")).glob("*.safetensors"):
+    for path in Path(folder, m.check_id(policy_id, "policy_id")).glob("*.safetensors"):
         name = _NAME.fullmatch(path.name)
         if name is not None:
             found.append(((int(name[1]), int(name[2])), path))
@@ -550,4 +536,4 @@ def weights_file(folder: str | os.PathLike[str], policy_id: str, attempt: int, v
     name = f"{attempt}-{version}.safetensors"
     if _NAME.fullmatch(name) is None:
         raise CommError(f"attempt {str(attempt)[:40]} and version {str(version)[:40]} name no weights.")
-    return Path(folder) / check_id(policy_id, "policy_id") / name
+    return Path(folder) / m.check_id(policy_id, "policy_id") / name

@@ -15,7 +15,6 @@ from gymnasium import Space, spaces
 from ding_like.comm.channels import CollectRequest, Segment, Version
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import CoordinatorService
-from ding_like.comm.rest.messages import ROWS_PER_SEGMENT, NewSegment
 from ding_like.comm.rest.worker import WorkerLink
 from ding_like.data.batch import Schema, TransitionBatch
 from ding_like.data.segment_file import SegmentError, SegmentMeta, remove_segments, segment_file, write_segment
@@ -110,7 +109,7 @@ class Mirror:
         self._columns: dict[str, Array] = {} if schema is None else schema.allocate(self._room)
         self._unique_ids = np.full(self._room, -1, np.int64)
 
-    def take(self, segment: NewSegment, columns: Mapping[str, Array] | None) -> None:
+    def take(self, segment: m.NewSegment, columns: Mapping[str, Array] | None) -> None:
         """Copy a segment's rows to their places, those of a late one only where no newer segment has rows.
 
         None stands for a segment that cannot be read: no batch can hold its rows. Raises SchemaError for columns that
@@ -123,7 +122,7 @@ class Mirror:
             self._schema.check(columns, where="the learner's mirror")
         self._grow(min(segment.first_row + segment.rows, self.size))
         rows = np.arange(segment.rows, dtype=np.int64)
-        places, unique_ids = (segment.first_row + rows) % self.size, segment.serial * ROWS_PER_SEGMENT + rows
+        places, unique_ids = (segment.first_row + rows) % self.size, segment.serial * m.ROWS_PER_SEGMENT + rows
         if segment.serial <= self.last_serial:
             rows = np.flatnonzero(self._unique_ids[places] < unique_ids)
             places = places[rows]
@@ -203,7 +202,7 @@ class BatchReader:
         batch = self._mirror.gather(places)
         if self._on_policy and "lane" in batch.columns:
             # [B], or [B, T] where rows are sequences; no two segments have one in common.
-            lane, segment = batch["lane"], np.unique(unique_ids // ROWS_PER_SEGMENT, return_inverse=True)[1]
+            lane, segment = batch["lane"], np.unique(unique_ids // m.ROWS_PER_SEGMENT, return_inverse=True)[1]
             first = segment.reshape(-1, *[1] * (lane.ndim - 1)) * (lane.max() + 1)
             batch = batch.with_columns(lane=lane + first)
         return batch if batches.weights is None else batch.with_columns(weight=batches.weights[rows])

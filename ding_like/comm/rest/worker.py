@@ -29,7 +29,6 @@ from ding_like.comm.rest.client import (
     weights_file,
     write_weights,
 )
-from ding_like.comm.rest.messages import RefusedError, UnreachableError, draw_secret
 from ding_like.comm.tensors import Encoded, WireDtype, encode_weights, weights_name_of
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError
@@ -109,7 +108,7 @@ class WorkerAgent:
         self._role = role
         self._incarnation = incarnation or secrets.token_hex(6)
         # By which the coordinator knows this worker from one that takes its name.
-        self._secret = draw_secret()
+        self._secret = m.draw_secret()
         self._resources = dict(resources or {})
         self._stopped = threading.Event()
         self._job: tuple[m.Task, TaskHandle] | None = None
@@ -141,9 +140,9 @@ class WorkerAgent:
                 logger.info("task %s is left to others: %s", task.task_id, error)
                 self._stopped.set()
             except Exception as error:  # a task runs the user's code; the coordinator gets its error
-                if isinstance(error, RefusedError) and error.code in _IS_OVER:
+                if isinstance(error, m.RefusedError) and error.code in _IS_OVER:
                     logger.info("task %s was taken away, or its result came too late: %s", task.task_id, error)
-                elif isinstance(error, CommError) and not isinstance(error, RefusedError) and self._stopped.is_set():
+                elif isinstance(error, CommError) and not isinstance(error, m.RefusedError) and self._stopped.is_set():
                     logger.info("left in the middle of task %s: %s", task.task_id, error)
                     self.is_cut_off = True
                 else:
@@ -200,12 +199,12 @@ class WorkerAgent:
         task = None
         try:
             task = self.coordinator.claim(self.worker_id, m.Claim(_CLAIM_S)).task
-        except RefusedError as error:
+        except m.RefusedError as error:
             if error.code != "unknown":
                 raise
             try:  # the coordinator has lost this worker
                 self._register()
-            except RefusedError as refused:
+            except m.RefusedError as refused:
                 if refused.code != "finished":
                     raise
                 logger.info("there is nothing more to do: %s", refused)
@@ -215,7 +214,7 @@ class WorkerAgent:
         return task
 
     def _tell_failure(self, task: m.Task, error: Exception) -> None:
-        if isinstance(error, UnreachableError):
+        if isinstance(error, m.UnreachableError):
             return  # there is no coordinator to tell
         message = f"{type(error).__name__}: {error}"[:2000]
         try:
@@ -230,7 +229,7 @@ class WorkerAgent:
             beat = m.Heartbeat("idle" if job is None else job[0].kind)
             try:
                 reply = self.coordinator.heartbeat(self.worker_id, beat)
-            except RefusedError as error:
+            except m.RefusedError as error:
                 logger.info("heartbeat refused: %s", error)  # claiming registers again
                 continue
             except CommError as error:
@@ -282,7 +281,7 @@ class WorkerLink(WorkerAgent):
         """Register, and find out how files travel."""
         try:
             self.register()
-        except RefusedError as error:
+        except m.RefusedError as error:
             if error.code != "bad_key":
                 raise
             raise CommError(
@@ -488,7 +487,7 @@ class RestWeightPublisher:
         message = m.Publish(task.task_id, **dataclasses.asdict(written))
         try:
             link.coordinator.publish(link.worker_id, policy_id, message)
-        except RefusedError as error:
+        except m.RefusedError as error:
             if error.code != "version_not_newer":
                 raise
             # It was taken before, and the answer to that was lost.

@@ -26,14 +26,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 import ding_like.errors
-from ding_like.comm.workers.failures import (
-    FailureLog,
-    FailurePolicy,
-    FailureRow,
-    RestartBudget,
-    WorkerTracebackError,
-    describe_spent,
-)
+from ding_like.comm.workers import failures
+from ding_like.comm.workers.failures import FailureLog, FailurePolicy, FailureRow, RestartBudget
 from ding_like.errors import CommError, ConfigError, DingError, TrainingError
 from ding_like.types import Json, State
 from ding_like.utils.processes import describe_status, last_line
@@ -309,7 +303,7 @@ def error_of(worker: str, failure: Mapping[str, Json]) -> Exception:
         error: Exception = kind(f"{worker}: {failure['text']}")
     else:
         error = TrainingError(f"{worker}: {failure['type']}: {failure['text']}")
-    error.__cause__ = WorkerTracebackError(f"in worker {worker!r}:\n{failure['trace']}")
+    error.__cause__ = failures.WorkerTracebackError(f"in worker {worker!r}:\n{failure['trace']}")
     return error
 
 
@@ -612,7 +606,7 @@ class Processes:
             self._move(slot, "closed")
             others = [each for each in self._slots if each.kind == slot.kind and each.state != "closed"]
             if self._policy.when_spent == "stop" or not others:
-                spent = TrainingError(describe_spent(slot.loss, self._policy, least=1))
+                spent = TrainingError(failures.describe_spent(slot.loss, self._policy, least=1))
                 spent.__cause__ = error
                 self._fail(spent)
 

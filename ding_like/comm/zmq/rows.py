@@ -19,19 +19,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ding_like.comm.channels import (
-    MAX_TEXT,
-    CollectRequest,
-    Head,
-    Segment,
-    Version,
-    count_of,
-    name_of,
-    plain_of,
-    short,
-    text_of,
-    version_of,
-)
+from ding_like.comm import channels
+from ding_like.comm.channels import CollectRequest, Head, Segment, Version
 from ding_like.comm.keys import SeedKeys
 from ding_like.comm.workers.failures import RestartBudget
 from ding_like.comm.zmq.sockets import Frame, Message, Poller, Wake, decode, encode, open_socket, reached_by
@@ -118,7 +107,7 @@ class DataLink:
             if not self.wait_until(lambda: bool(self._session), timeout_s=0.0):
                 self._send_again()
                 self.wait_until(lambda: bool(self._session), timeout_s=self._timeout_s)
-            self._send("error", text=text[:MAX_TEXT])
+            self._send("error", text=text[: channels.MAX_TEXT])
             return self.wait_until(lambda: self._is_noted, timeout_s=self._timeout_s)
         except CommError:  # what has failed is worse
             return False
@@ -174,10 +163,10 @@ class DataLink:
         head, kind = message.head, message.kind
         if kind == "welcome":
             if not self._session and head.get("instance") == self._instance:
-                self._session = text_of(head, "session")
+                self._session = channels.text_of(head, "session")
                 self.welcome = {
                     name: reached_by(each, self._socket.endpoint) if isinstance(each, str) else each
-                    for name, each in plain_of(head, "welcome").items()
+                    for name, each in channels.plain_of(head, "welcome").items()
                 }
                 self.num_joined += 1
         elif kind == "unknown":
@@ -187,7 +176,7 @@ class DataLink:
                 self._forget()
                 self._send_again()
         elif kind == "refused" and head.get("run_id") == self.run_id:
-            self._refusal = f"{self.name} (run {self.run_id}) cannot join: {text_of(head, 'reason')}."
+            self._refusal = f"{self.name} (run {self.run_id}) cannot join: {channels.text_of(head, 'reason')}."
         elif kind == "stop":
             self.is_stopped = True
         elif kind == "noted":
@@ -334,11 +323,13 @@ class ZmqRowSink(DataLink):
         if is_own and kind == "order":
             self._take_order(message)
         elif is_own and kind == "ack":
-            self._unacknowledged.pop(count_of(head, "number"), None)
+            self._unacknowledged.pop(channels.count_of(head, "number"), None)
         elif is_own and kind == "refused" and "number" in head:
-            number = count_of(head, "number")
+            number = channels.count_of(head, "number")
             if self._unacknowledged.pop(number, None) is not None:
-                self._refusal = f"the driver refuses segment {number} of {self.name}: {text_of(head, 'reason')}"
+                self._refusal = (
+                    f"the driver refuses segment {number} of {self.name}: {channels.text_of(head, 'reason')}"
+                )
         else:
             super()._handle(message)
 
@@ -349,14 +340,16 @@ class ZmqRowSink(DataLink):
 
     def _take_order(self, message: Message) -> None:
         head = message.head
-        if count_of(head, "number") != self._num_orders + 1:  # one that came already, or before one that was lost
+        if (
+            channels.count_of(head, "number") != self._num_orders + 1
+        ):  # one that came already, or before one that was lost
             return
-        newest: Version | None = None if head.get("newest") is None else version_of(head, "newest")
-        order = CollectRequest(False, count_of(head, "rows"), count_of(head, "env_step"), newest)
+        newest: Version | None = None if head.get("newest") is None else channels.version_of(head, "newest")
+        order = CollectRequest(False, channels.count_of(head, "rows"), channels.count_of(head, "env_step"), newest)
         statistics = None
         if head.get("has_statistics") is True:  # copied: the arrays of a message are read-only
             statistics = {name: array.copy() for name, array in message.arrays.items()}
-        self._orders.append(_Received(order, plain_of(head, "extra"), statistics))
+        self._orders.append(_Received(order, channels.plain_of(head, "extra"), statistics))
 
     def _forget(self) -> None:
         """Forget orders and segments of a driver that has ended; it may have stored segments without an `ack`."""
@@ -598,8 +591,8 @@ class RowServer:
         try:
             message = decode(frames[1:], max_nbytes=MAX_NBYTES)
             head, route = message.head, bytes(frames[0])
-            name, instance = (name_of(head, each, most=_MAX_NAME) for each in ("name", "instance"))
-            sender = Source(name, head.get("role", ""), count_of(head, "run_id"), instance, key, route)
+            name, instance = (channels.name_of(head, each, most=_MAX_NAME) for each in ("name", "instance"))
+            sender = Source(name, head.get("role", ""), channels.count_of(head, "run_id"), instance, key, route)
             with self._changed:
                 if message.kind == "hello":
                     self._join(head, sender)
@@ -614,9 +607,11 @@ class RowServer:
     def _join(self, head: Head, sender: Source) -> None:
         """Enter a source, or refuse it; one that came back takes the place of its earlier run."""
         if sender.role not in _ROLES:
-            raise CommError(f"the role of a source is {short(sender.role)}; expected one of {', '.join(_ROLES)}.")
+            raise CommError(
+                f"the role of a source is {channels.short(sender.role)}; expected one of {', '.join(_ROLES)}."
+            )
         before = self._sources.get(sender.name)
-        reason = self._reason_against(sender, before, count_of(head, "protocol"))
+        reason = self._reason_against(sender, before, channels.count_of(head, "protocol"))
         if reason:
             self.counts["refused"] += 1
             self._send(sender.route, "refused", run_id=sender.run_id, reason=reason)
@@ -665,15 +660,15 @@ class RowServer:
         self._note_alive(source, sender.route)
         if kind == "ask":
             # The orders after those that it has, or that nothing is needed; where there are none, a sign of life.
-            have = count_of(head, "have")
+            have = channels.count_of(head, "have")
             missing = [[source.route, *frames[1:]] for number, (_, frames) in source.orders.items() if number > have]
             if self._is_stopping or not missing:
                 self._send(source.route, "stop" if self._is_stopping else "here")
             self._outbox.extend([] if self._is_stopping else missing)
         elif kind == "stats":
-            source.stats = plain_of(head, "stats")
+            source.stats = channels.plain_of(head, "stats")
         elif kind == "error":
-            self._note_error(source, text_of(head, "text"))
+            self._note_error(source, channels.text_of(head, "text"))
             self._send(source.route, "noted")
         elif kind == "segment":
             self._take_segment(source, message)
@@ -682,7 +677,7 @@ class RowServer:
 
     def _take_segment(self, source: Source, message: Message) -> None:
         """Take in a segment that is the next of its source."""
-        number = count_of(message.head, "number")
+        number = channels.count_of(message.head, "number")
         if number > source.num_segments + 1:
             self.counts["early"] += 1
             self._send(source.route, "here")
@@ -698,7 +693,7 @@ class RowServer:
             asked, _ = source.orders.pop(number)
             segment = self._segment_of(message)
         except (DingError, ValueError, TypeError, OverflowError) as error:  # of numbers that no check foresaw
-            self._refuse(source, number, str(error)[:MAX_TEXT])
+            self._refuse(source, number, str(error)[: channels.MAX_TEXT])
             return
         source.num_unstored += 1
         self._arrived.append(Arrived(source.name, source.run_id, number, asked, segment, time.monotonic()))
@@ -711,15 +706,17 @@ class RowServer:
         for key, array in message.arrays.items():
             part, _, name = key.partition("/")
             if part not in parts or not name:
-                raise CommError(f"a segment has the array {short(key)}; expected it in one of {', '.join(parts)}.")
+                raise CommError(
+                    f"a segment has the array {channels.short(key)}; expected it in one of {', '.join(parts)}."
+                )
             parts[part][name] = array.copy()  # policies make tensors of it, and what came is read-only
-        columns, rows = parts["columns"], count_of(head, "rows")
+        columns, rows = parts["columns"], channels.count_of(head, "rows")
         if rows < 1 or not columns or any(column.ndim < 1 or len(column) != rows for column in columns.values()):
-            shapes = short({name: column.shape for name, column in columns.items()})
+            shapes = channels.short({name: column.shape for name, column in columns.items()})
             raise CommError(f"a segment of {rows:,} rows has columns of shapes {shapes}; expected [B, ...], B >= 1.")
-        batch, stats = TransitionBatch(columns), plain_of(head, "stats")
-        version = version_of(head, "version")
-        segment = Segment(batch, version, count_of(head, "env_steps"), stats, parts["observed"])
+        batch, stats = TransitionBatch(columns), channels.plain_of(head, "stats")
+        version = channels.version_of(head, "version")
+        segment = Segment(batch, version, channels.count_of(head, "env_steps"), stats, parts["observed"])
         if self._check is not None:
             self._check(segment)
         self._schema = self._schema or batch.schema

@@ -13,17 +13,7 @@ import time
 from ding_like.comm.channels import Version, Weights, version_of
 from ding_like.comm.keys import SeedKeys
 from ding_like.comm.tensors import MAX_NBYTES, Encoded, decode_weights, encode_weights, state_of
-from ding_like.comm.zmq.sockets import (
-    MAX_HEAD_NBYTES,
-    Poller,
-    Socket,
-    Wake,
-    decode,
-    encode,
-    open_socket,
-    port_of,
-    tcp_endpoint,
-)
+from ding_like.comm.zmq.sockets import MAX_HEAD_NBYTES, Poller, Socket, Wake, decode, encode, open_socket, port_of
 from ding_like.errors import CommError
 
 logger = logging.getLogger(__name__)
@@ -52,7 +42,7 @@ class Broadcaster:
     ) -> None:
         if not 0 <= period < float("inf"):
             raise CommError(f"the period of a broadcast is {period!r}; expected 0 seconds or more.")
-        self.endpoint = endpoint or tcp_endpoint("127.0.0.1")
+        self.endpoint = endpoint or "tcp://127.0.0.1:0"
         self.num_garbled = 0  # messages that no reader sends
         self._model, self._period_s = model, period
         self._keys = keys

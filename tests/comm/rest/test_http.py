@@ -23,23 +23,6 @@ from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.rest import client as rest_client
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import HttpCoordinator
-from ding_like.comm.rest.messages import (
-    ANSWER_HEADER,
-    STATUS,
-    Clock,
-    Id,
-    RefusedError,
-    Signer,
-    Stamp,
-    answer_signature,
-    check_id,
-    decode,
-    draw_secret,
-    encode,
-    is_secret,
-    own_key,
-    steady_clock,
-)
 from ding_like.comm.rest.worker import WorkerAgent
 from ding_like.errors import CommError, ConfigError
 from tests.support import wait_until
@@ -58,7 +41,7 @@ class Service:
         self.secrets = {"collector-one": SECRET}
         self.last: dict[tuple[str, str], tuple[int, Any]] = {}
 
-    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
+    def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: m.Stamp | None) -> Any:
         assert stamp is not None
         number, known = self.last.get((worker_id, stamp.channel), (0, None))
         if number == stamp.number:
@@ -109,7 +92,7 @@ class Service:
     def __getattr__(self, name: str) -> Any:
         def ask(*arguments: Any) -> Any:
             self._note(name, *arguments[:-1])
-            raise RefusedError("unknown", f"there is no such thing for {name}")
+            raise m.RefusedError("unknown", f"there is no such thing for {name}")
 
         return ask
 
@@ -173,7 +156,7 @@ class Parts:
         self.service = Service()
         self._made: list[Any] = []
 
-    def server(self, *, keys: Any = KEYS, clock: Clock | None = None) -> CoordinatorServer:
+    def server(self, *, keys: Any = KEYS, clock: m.Clock | None = None) -> CoordinatorServer:
         server = CoordinatorServer(self.service, keys, clock=clock)  # type: ignore[arg-type]
         server.start()
         self._made.append(server)
@@ -212,7 +195,7 @@ def through(server: CoordinatorServer, change: Callable[[str, Reply], Reply] | N
         try:
             connection.request(method, path, body, {k: v for k, v in headers.items() if k.startswith(FORWARDED)})
             response = connection.getresponse()
-            signed = {ANSWER_HEADER: response.headers.get(ANSWER_HEADER, "")}
+            signed = {m.ANSWER_HEADER: response.headers.get(m.ANSWER_HEADER, "")}
             reply = Reply(response.status, response.read(), {"Content-Type": "application/json", **signed})
         finally:
             connection.close()
@@ -226,12 +209,12 @@ def register(client: HttpCoordinator) -> str:
 
 
 def refuse(status: int, code: str, message: str = "no") -> Reply:
-    return Reply(status, encode(m.ErrorReply(m.ErrorBody(code, message, False))), {})
+    return Reply(status, m.encode(m.ErrorReply(m.ErrorBody(code, message, False))), {})
 
 
 def hello(**changes: Any) -> Reply:
     own = dict(protocols=(m.PROTOCOL,), epoch=1, server_time=5e9, package=ding_like.__version__, run_id="false")
-    return Reply(200, encode(m.Hello(**{**own, **changes})), {})
+    return Reply(200, m.encode(m.Hello(**{**own, **changes})), {})
 
 
 def test_messages_go_there_and_back(parts: Parts) -> None:
@@ -248,12 +231,12 @@ def test_messages_go_there_and_back(parts: Parts) -> None:
 
 def test_a_refusal_arrives_as_one_with_its_code(parts: Parts) -> None:
     client = parts.client()
-    with pytest.raises(RefusedError, match="no such thing for task_info") as caught:
+    with pytest.raises(m.RefusedError, match="no such thing for task_info") as caught:
         client.task_info(register(client), "t", m.TaskInfo(1, {}))
 
     assert caught.value.code == "unknown" and caught.value.status == 404
     del parts.service.secrets["collector-one"]
-    with pytest.raises(RefusedError, match="there is no worker collector-one; register first") as caught:
+    with pytest.raises(m.RefusedError, match="there is no worker collector-one; register first") as caught:
         client.heartbeat("collector-one", m.Heartbeat("idle"))
     assert caught.value.code == "unknown"
 
@@ -262,7 +245,7 @@ def test_a_fault_of_ours_is_one_answer_and_the_server_lives(parts: Parts) -> Non
     asker = parts.client()
     worker = register(asker)
     parts.service.fails = True
-    with pytest.raises(RefusedError, match="its log says how") as caught:
+    with pytest.raises(m.RefusedError, match="its log says how") as caught:
         asker.claim(worker, m.Claim())
     parts.service.fails = False
 
@@ -294,7 +277,7 @@ def test_another_package_or_protocol_is_one_clear_error_at_once(parts: Parts) ->
     with pytest.raises(CommError, match=r"has ding_like 9\.9, this worker .*install the same version"):
         parts.client(parts.between(lambda *_: hello(package="9.9")).url, key=None, retry_s=60.0).hello()
     between = parts.between(lambda *_: refuse(426, "wrong_protocol", "this coordinator speaks protocol 1"))
-    with pytest.raises(RefusedError, match="speaks protocol 1"):
+    with pytest.raises(m.RefusedError, match="speaks protocol 1"):
         parts.client(between.url, retry_s=60.0).hello()
 
 
@@ -350,7 +333,7 @@ class Inner:
 
 @dataclass(frozen=True)
 class Outer:
-    name: Id
+    name: m.Id
     flag: bool
     inner: Inner
     many: tuple[Inner, ...] = ()
@@ -366,16 +349,16 @@ def body(**changes: Any) -> bytes:
 def test_a_message_comes_back_equal_and_defaults_fill_what_is_left_out() -> None:
     sent = Outer("a", True, Inner(3, 0.25), (Inner(1), Inner(2)), {"x": 1}, {"deep": [1, "two", None, {"y": 0.5}]})
 
-    assert decode(Outer, encode(sent)) == sent
-    assert decode(Outer, body()) == Outer("a", True, Inner(1))
+    assert m.decode(Outer, m.encode(sent)) == sent
+    assert m.decode(Outer, body()) == Outer("a", True, Inner(1))
     with pytest.raises(ValueError, match="JSON compliant"):
-        encode(Inner(1, float("nan")))
+        m.encode(Inner(1, float("nan")))
 
 
 def test_arrays_come_back_bit_by_bit() -> None:
     places, weights = np.array([-1, 0, 2**40], np.int64), np.array([-0.0, 1e-45, 3e38], np.float32)
 
-    found = decode(m.Batches, encode(m.Batches(1, places, np.arange(3), weights)))
+    found = m.decode(m.Batches, m.encode(m.Batches(1, places, np.arange(3), weights)))
 
     for sent, back in ((places, found.places), (weights, found.weights)):
         assert back.dtype == sent.dtype and back.tobytes() == sent.tobytes() and back.flags.writeable
@@ -408,32 +391,32 @@ def test_what_is_no_message_is_refused() -> None:
         (body(name="../../etc/passwd"), "expected letters, digits"),
     ]
     for sent, said in cases:
-        with pytest.raises(RefusedError, match=said) as caught:
-            decode(Outer, sent)
+        with pytest.raises(m.RefusedError, match=said) as caught:
+            m.decode(Outer, sent)
         assert caught.value.status in (400, 413) and len(caught.value.message) < 400, said
 
 
 def test_names_that_could_be_more_than_names_are_refused() -> None:
     for name in ["", ".", "..", "/abs", "a/b", "a\\b", "%2e", "~", "a b", "é", "a\n", "-rf", "x" * 129, "a\0"]:
-        with pytest.raises(RefusedError, match="name is"):
-            check_id(name, "name")
+        with pytest.raises(m.RefusedError, match="name is"):
+            m.check_id(name, "name")
 
 
 def test_arrays_that_are_none_are_refused() -> None:
     for text in ["?", "AAA", "AAAA", "é", "AAAAAAAAAAA=AAAA", 7]:
         sent = json.dumps({"num_batches": 1, "places": text, "unique_ids": "", "weights": None}).encode()
-        with pytest.raises(RefusedError, match="places is not an array"):
-            decode(m.Batches, sent)
-    with pytest.raises(RefusedError, match="not finite"):
-        decode(m.Batches, encode(m.Batches(1, np.arange(1), np.arange(1), np.array([np.inf], np.float32))))
+        with pytest.raises(m.RefusedError, match="places is not an array"):
+            m.decode(m.Batches, sent)
+    with pytest.raises(m.RefusedError, match="not finite"):
+        m.decode(m.Batches, m.encode(m.Batches(1, np.arange(1), np.arange(1), np.array([np.inf], np.float32))))
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_refused(sent: bytes) -> None:
     try:
-        decode(m.Heartbeat, sent)
-    except RefusedError as error:
-        assert error.status == STATUS[error.code]
+        m.decode(m.Heartbeat, sent)
+    except m.RefusedError as error:
+        assert error.status == m.STATUS[error.code]
 
 
 json_values = st.recursive(
@@ -446,24 +429,24 @@ json_values = st.recursive(
 @given(st.fixed_dictionaries({"state": json_values}, optional={"task_id": json_values, "stats": json_values}))
 def test_any_json_is_a_message_or_refused(sent: dict[str, Any]) -> None:
     try:
-        found = decode(m.Heartbeat, json.dumps(sent).encode())
-    except RefusedError:
+        found = m.decode(m.Heartbeat, json.dumps(sent).encode())
+    except m.RefusedError:
         return
-    assert decode(m.Heartbeat, encode(found)) == found
+    assert m.decode(m.Heartbeat, m.encode(found)) == found
 
 
 KEY, WORKER = b"c" * 32, "collector-1"
 
 
 def test_secrets_are_long_and_different() -> None:
-    assert is_secret(draw_secret()) and draw_secret() != draw_secret()
-    assert not any(is_secret(text) for text in ("", "0" * 31, "0" * 129, "G" * 64, "0" * 63 + "\n"))
+    assert m.is_secret(m.draw_secret()) and m.draw_secret() != m.draw_secret()
+    assert not any(m.is_secret(text) for text in ("", "0" * 31, "0" * 129, "G" * 64, "0" * 63 + "\n"))
 
 
 def test_an_answer_is_signed_for_one_worker_request_status_and_body() -> None:
-    own = own_key(KEY, WORKER, SECRET)
-    signature = answer_signature(own, WORKER, "asked", 200, b"{}")
-    signer = Signer("collector", KEY, secret=SECRET)
+    own = m.own_key(KEY, WORKER, SECRET)
+    signature = m.answer_signature(own, WORKER, "asked", 200, b"{}")
+    signer = m.Signer("collector", KEY, secret=SECRET)
 
     assert signer.is_answer(signature, "asked", 200, b"{}", worker=WORKER)
     for asked, status, body, worker in (
@@ -474,14 +457,14 @@ def test_an_answer_is_signed_for_one_worker_request_status_and_body() -> None:
         ("asked", 200, b"{}", ""),
     ):
         assert not signer.is_answer(signature, asked, status, body, worker=worker)
-    by_role = answer_signature(KEY, WORKER, "asked", 404, b"{}")
+    by_role = m.answer_signature(KEY, WORKER, "asked", 404, b"{}")
     assert not signer.is_answer(by_role, "asked", 404, b"{}", worker=WORKER)
     assert signer.is_answer(by_role, "asked", 404, b"{}", worker=WORKER, by_role=True)
 
 
 def test_a_steady_clock_is_moved_by_no_change_of_the_walls() -> None:
     wall, monotonic = [5000.0], [10.0]
-    clock = steady_clock(lambda: wall[0], lambda: monotonic[0])
+    clock = m.steady_clock(lambda: wall[0], lambda: monotonic[0])
 
     wall[0] += 600.0
     monotonic[0] += 1.5
@@ -510,17 +493,17 @@ def test_a_false_coordinator_is_not_believed_and_gets_no_signature(parts: Parts)
 def test_a_wrong_key_is_one_clear_error_at_once(parts: Parts) -> None:
     client = parts.client(key=b"x" * 32, retry_s=60.0)
 
-    with pytest.raises(RefusedError, match="not the key of a collector") as caught:
+    with pytest.raises(m.RefusedError, match="not the key of a collector") as caught:
         client.hello()
     assert caught.value.code == "bad_key"
-    with pytest.raises(RefusedError, match="not the key of a collector"):
+    with pytest.raises(m.RefusedError, match="not the key of a collector"):
         register(client)
 
 
 def test_an_answer_that_was_changed_on_its_way_is_as_none(parts: Parts) -> None:
     changes: list[Callable[[Reply], Reply]] = [
         lambda reply: reply._replace(headers={}),
-        lambda reply: reply._replace(headers={ANSWER_HEADER: "0" * 64}),
+        lambda reply: reply._replace(headers={m.ANSWER_HEADER: "0" * 64}),
         lambda reply: reply._replace(body=reply.body.replace(b"7", b"9")),
         lambda reply: reply._replace(body=reply.body + b" "),
         lambda reply: reply._replace(status=503),
@@ -634,7 +617,7 @@ def test_a_jump_of_the_walls_clock_ends_nobody(parts: Parts, monkeypatch: pytest
 def test_a_clock_that_jumps_all_the_same_is_measured_again(parts: Parts, side: str, jump_s: float) -> None:
     """As after a sleep of the machine, or a coordinator that starts again with another time."""
     jumped = {"worker": 0.0, "coordinator": 0.0}
-    wall = steady_clock()
+    wall = m.steady_clock()
     server = parts.server(clock=lambda: wall() + jumped["coordinator"])
     between = parts.between(through(server))
     client = parts.client(between.url, clock=lambda: time.monotonic() + jumped["worker"])
