@@ -20,7 +20,7 @@ from ding_like.types import EnvManager
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
-from tests.envs.test_versus import ScriptedOpponent
+from tests.envs.test_games import ScriptedOpponent
 from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame
 
 MANAGERS: dict[str, dict[str, Any]] = {

@@ -291,3 +291,41 @@ class NoEnv:
 
     def step(self, action: Any) -> Any:
         return None
+
+
+class NumberOfActions(GoodEnv):
+    action_space = 2
+
+
+class BreaksInStep(GoodEnv):
+    def step(self, action: Any) -> Any:
+        raise ValueError("no way")
+
+
+class LongStep(GoodEnv):
+    def step(self, action: Any) -> Any:
+        return np.zeros(4, np.float32), *super().step(action)[1:]
+
+
+class Halves(GoodEnv):
+    observation_space = spaces.Box(0, 255, (3,), np.uint8)
+
+    def _obs(self) -> Any:
+        return np.full(3, 0.5)
+
+
+class Mission(GoodEnv):
+    """Observe a text, beside a vector."""
+
+    def __init__(self, kind: str = "text") -> None:
+        super().__init__()
+        text = spaces.Text(max_length=6, charset="gored ")
+        inner = {"text": text, "graph": spaces.Sequence(spaces.Discrete(3)), "pair": spaces.Tuple([spaces.Discrete(2)])}
+        self._kind = kind
+        self.observation_space = spaces.Dict({"seen": spaces.Box(-9, 9, (1,), np.float32), "mission": inner[kind]})
+        if kind == "alone":
+            self.observation_space = text
+
+    def _obs(self) -> Any:
+        mission = {"text": "go red", "graph": (1, 2), "pair": (1,)}[self._kind]
+        return {"seen": np.array([self._x], np.float32), "mission": mission}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from typing import Any
 
 import gymnasium
@@ -10,11 +11,22 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from ding_like.envs import BaseEnv, BaseEnvTimestep, DingEnvWrapper
+from ding_like.envs import (
+    BaseEnv,
+    BaseEnvTimestep,
+    DiEngineStyleEnv,
+    DingEnvWrapper,
+    affine_transform,
+    get_default_wrappers,
+    make_env,
+)
+from ding_like.envs import env_wrappers as theirs
 from ding_like.envs.di_engine import BaseEnvManager as DictEnvManager
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import ConfigError, EnvError
+from ding_like.utils import log
 from tests.envs.bad_envs import GoodEnv
+from tests.envs.my_envs import DiEngineStyleWalk
 from tests.envs.scripted_env import ScriptedEnv, action_of
 
 needs_pillow = pytest.mark.skipif(importlib.util.find_spec("PIL") is None, reason="needs pillow (extra viz)")
@@ -234,3 +246,254 @@ def test_random_actions_repeat_after_a_seed() -> None:
     env.close()
 
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+BREAKOUT: dict[str, Any] = dict(env_id="ALE/Breakout-v5", kwargs=dict(frameskip=1, full_action_space=False))
+
+
+@pytest.mark.parametrize("name", ["default", "mujoco_default", "gym_hybrid_default"])
+def test_default_reports_the_return_and_changes_nothing_else(name: str) -> None:
+    env = DingEnvWrapper(cfg=dict(env_id="CartPole-v1", env_wrapper=name))
+    env.seed(0)
+    env.reset()
+
+    timestep = env.step(1)
+    steps = 1
+    while not timestep.done:
+        timestep = env.step(1)
+        steps += 1
+
+    assert timestep.info["eval_episode_return"] == steps and env.observation_space.shape == (4,)
+
+
+@pytest.mark.parametrize("caller", ["collector", "evaluator"])
+def test_atari_default_shows_grey_frames(caller: str) -> None:
+    env = DingEnvWrapper(cfg=dict(BREAKOUT, env_wrapper="atari_default"), caller=caller)
+    env.seed(0)
+
+    obs = np.asarray(env.reset())
+
+    assert obs.shape == (4, 84, 84) and obs.dtype == np.uint8
+    env.close()
+
+
+def test_an_evaluator_plays_whole_games_for_their_own_score() -> None:
+    training = [each["type"] for each in get_default_wrappers("atari_default", caller="collector")]
+    judging = [each["type"] for each in get_default_wrappers("atari_default", caller="evaluator")]
+
+    assert set(training) - set(judging) == {"episodic_life", "clip_reward"}
+
+
+def test_a_lost_life_ends_an_episode_and_the_game_goes_on() -> None:
+    env = theirs.EpisodicLifeWrapper(DingEnvWrapper(cfg=BREAKOUT).gymnasium_env)
+    env.reset(seed=0)
+    game: Any = env.unwrapped
+
+    terminated, steps = False, 0
+    while not terminated and steps < 3000:
+        _, _, terminated, _, _ = env.step(1)  # FIRE: the ball is served and never returned
+        steps += 1
+    lives = game.ale.lives()
+    env.reset()
+    lives_after = game.ale.lives()
+    env.reset(seed=1)
+
+    assert terminated and 0 < lives == lives_after < game.ale.lives()  # a seed begins a new game
+    env.close()
+
+
+def test_unknown_defaults_and_callers_are_errors() -> None:
+    with pytest.raises(ConfigError, match="atari_default"):
+        DingEnvWrapper(cfg=dict(env_id="CartPole-v1", env_wrapper="atary_default"))
+    with pytest.raises(ConfigError, match="'evaluator'"):
+        get_default_wrappers("default", caller="tester")
+
+
+def test_act_scale_stretches_actions_to_the_range_of_the_env() -> None:
+    env = DingEnvWrapper(cfg=dict(env_id="Pendulum-v1", env_wrapper="default", act_scale=True))
+
+    assert (env.action_space.low, env.action_space.high) == (-1.0, 1.0)
+
+
+def test_arguments_of_wrappers_go_by_di_engines_names() -> None:
+    wrappers = [dict(type="time_limit", kwargs=dict(max_limit=3)), dict(type="frame_stack", n_frames=2)]
+    env = DingEnvWrapper(cfg=dict(env_id="Pendulum-v1", env_wrapper=wrappers))
+    env.seed(0)
+
+    obs = np.asarray(env.reset())
+    dones = [env.step(env.random_action()).done for _ in range(3)]
+
+    assert obs.shape == (2, 3) and dones == [False, False, True]
+
+
+def test_wrappers_by_di_engines_class_names_prepare_pictures() -> None:
+    made = DingEnvWrapper(cfg=BREAKOUT).gymnasium_env
+    env = theirs.MaxAndSkipWrapper(theirs.NoopResetWrapper(made, noop_max=3), skip=4)
+    env = theirs.FrameStackWrapper(theirs.ScaledFloatFrameWrapper(theirs.WarpFrameWrapper(env, size=42)), n_frames=2)
+
+    obs, _ = env.reset(seed=0)
+    obs, *_ = env.step(0)
+
+    assert obs.shape == (2, 42, 42) and obs.dtype == np.float32 and 0 <= obs.min() and obs.max() <= 1
+    env.close()
+
+
+class Rewarding(gymnasium.Env[Any, Any]):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.time += 1
+        return np.zeros(1, np.float32), 2.0, self.time == 5, False, {}
+
+
+def test_repeated_actions_add_up_their_rewards_until_the_end() -> None:
+    env = theirs.ActionRepeatWrapper(Rewarding(), action_repeat=3)
+    env.reset()
+
+    first, last = env.step(0), env.step(0)
+
+    assert (first[1], first[2]) == (6.0, False) and (last[1], last[2]) == (4.0, True)
+
+
+def test_affine_transform_maps_minus_one_and_one_to_the_ends() -> None:
+    data = np.array([-2.0, -1.0, 0.0, 1.0])
+
+    assert affine_transform(data, min_val=-4.0, max_val=2.0).tolist() == [-4.0, -4.0, -1.0, 2.0]
+    assert affine_transform(data, action_clip=False, alpha=3.0, beta=1.0).tolist() == [-5.0, -2.0, 1.0, 4.0]
+    with pytest.raises(ConfigError, match="min_val"):
+        affine_transform(data)
+
+
+def walk(**cfg: Any) -> DiEngineStyleEnv:
+    return DiEngineStyleEnv(DiEngineStyleWalk(cfg))
+
+
+def step_until_over(env: DiEngineStyleEnv, action: int = 1) -> Any:
+    while True:
+        answer = env.step(action)
+        if answer[2] or answer[3]:
+            return answer
+
+
+def test_done_means_terminated_and_a_time_limit_in_info_truncated() -> None:
+    for env, ends in [(walk(), (True, False)), (walk(width=9, limit=2), (False, True))]:
+        env.reset(seed=0)
+        _, reward, *answer = step_until_over(env)
+        env.close()
+
+        assert tuple(answer[:2]) == ends and env.env.is_closed
+        assert reward == 0.5 and type(reward) is float
+
+
+def test_what_done_means_is_said_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "_warned", set())
+    env = walk()
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            env.reset(seed=0)
+            step_until_over(env)
+
+    assert caplog.text.count("reports only `done`") == 1
+    assert "TimeLimit.truncated" in caplog.text
+
+
+def test_a_reward_of_many_numbers_is_an_env_error() -> None:
+    class Many(DiEngineStyleWalk):
+        def step(self, action: Any) -> BaseEnvTimestep:
+            return super().step(action)._replace(reward=np.zeros(2))
+
+    env = DiEngineStyleEnv(Many({}))
+    env.reset(seed=0)
+
+    with pytest.raises(EnvError, match="expected one number"):
+        env.step(1)
+
+
+def test_a_seeded_reset_seeds_the_env_statically() -> None:
+    env = walk()
+
+    env.reset(seed=7)
+
+    assert env.env.seeds == [(7, False)]
+
+
+def test_every_reset_seeds_from_what_the_last_seeded_one_began() -> None:
+    first, second = walk(), walk()
+
+    for env in (first, second):
+        for seed in (7, None, None):
+            env.reset(seed=seed)
+
+    assert first.env.seeds == second.env.seeds
+    assert len({seed for seed, _ in first.env.seeds}) == 3
+
+
+def test_options_are_the_resets_own_parameters() -> None:
+    obs, _ = walk().reset(seed=0, options={"start": 2})
+
+    assert obs[0] == 2
+
+
+def test_an_env_whose_seed_knows_no_dynamic_seed_is_seeded_too() -> None:
+    class Plain(DiEngineStyleWalk):
+        def seed(self, seed: int) -> None:  # type: ignore[override]
+            super().seed(seed, False)
+
+    env = DiEngineStyleEnv(Plain({}))
+
+    env.reset(seed=7)
+
+    assert env.env.seeds == [(7, False)]
+
+
+def test_an_env_without_spaces_is_refused() -> None:
+    class Spaceless(DiEngineStyleWalk):
+        observation_space = None
+
+    with pytest.raises(EnvError, match="observation_space of Spaceless is None"):
+        DiEngineStyleEnv(Spaceless({}))
+
+
+def test_a_di_engine_style_env_runs_in_a_manager_and_resumes_exactly() -> None:
+    def manager() -> BaseEnvManager:
+        return BaseEnvManager(
+            [lambda: make_env(dict(type="tests.envs.my_envs:DiEngineStyleWalk"))] * 2, dict(reseed_after=9)
+        )
+
+    rng = np.random.default_rng(0)
+    original = manager()
+    original.launch()
+    for _ in range(40):
+        original.step(np.arange(2), rng.integers(2, size=2))
+
+    other = manager()
+    other.load_state_dict(original.state_dict())
+
+    assert other.lanes_lost == []
+    assert np.array_equal(other.obs, original.obs)
+    actions = rng.integers(2, size=(40, 2))
+    for action in actions:
+        assert np.array_equal(other.step(np.arange(2), action).next_obs, original.step(np.arange(2), action).next_obs)
+
+
+def test_default_config_names_its_class_and_is_a_copy() -> None:
+    cfg = DiEngineStyleWalk.default_config()
+
+    cfg.width = 99
+
+    assert cfg.cfg_type == "DiEngineStyleWalkDict"
+    assert DiEngineStyleWalk.config["width"] == 3
+
+
+def test_random_action_lies_in_the_action_space() -> None:
+    env = DiEngineStyleWalk({})
+
+    assert env.action_space.contains(env.random_action())
+    assert isinstance(env, BaseEnv) and env.reward_space is not None

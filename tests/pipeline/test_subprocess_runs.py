@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ding_like.entry import resume_pipeline, serial_pipeline
-from tests.envs.test_subprocess_parent import MARK, processes_with, wait_until_gone
+from tests.envs.test_subprocess import MARK, processes_with, wait_until_gone
 from tests.pipeline.test_resume import equal_tensors, lines, wait_for, weights
 from tests.pipeline.test_serial import make_configs
 
