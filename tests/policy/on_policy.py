@@ -1,5 +1,8 @@
 """What the tests of PPO, A2C and PG share: small policies, made-up rows, a bandit."""
 
+import copy
+import math
+
 import numpy as np
 import torch
 
@@ -73,6 +76,48 @@ def train(policy, batch, *, seed: int = 0):
         policy.apply()
         infos.append({name: float(value) for name, value in info.items()})
     return infos
+
+
+@torch.no_grad()
+def evaluated(policy, batch):
+    """Yield (row, log probability of its action, entropy, value) in float64, with memory where rows have a time."""
+    model, state = copy.deepcopy(policy.get_attribute("model")).double(), {}
+    for row in batch:
+        obs = torch.tensor(row["obs"], dtype=torch.float64)[None]
+        if "time" not in batch.columns:
+            output, value = model.actor_critic(obs)
+        else:
+            if row["time"] == 0:
+                state = {name: torch.tensor(row[f"state/{name}"])[None].double() for name in model.initial_state}
+            output, value, state = model.actor_critic(obs[None], state)
+            output = output[0]
+        action = torch.tensor(row[policy._family.column])[None]
+        log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output, action))
+        yield row, log_prob, entropy, value.item()
+
+
+def slow_loss(policy, batch) -> float:
+    """Go row by row, as the papers say: the loss of A2C, or the clipped one of PPO."""
+    learn, is_ppo = policy._cfg.learn, isinstance(policy, PPOPolicy)
+    scale = policy._returns.now.std if learn.get("value_norm") else 1.0
+    advantage = batch["advantage"].astype(float)
+    if learn.adv_norm is True:
+        advantage = (advantage - advantage.mean()) / advantage.std()
+    terms = []
+    for each, (row, log_prob, entropy, value) in zip(advantage, evaluated(policy, batch), strict=True):
+        gain = log_prob * each
+        if is_ppo:
+            ratio = math.exp(log_prob - float(row["log_prob"]))
+            gain = min(ratio * each, min(max(ratio, 0.8), 1.2) * each)
+            if learn.dual_clip is not None and each < 0:
+                gain = max(gain, learn.dual_clip * each)
+        target, old = float(row["return_"]) / scale, float(row["value"]) / scale
+        error = (value - target) ** 2
+        if is_ppo and learn.value_clip is not None:
+            limit = learn.value_clip / scale
+            error = max(error, (old + min(max(value - old, -limit), limit) - target) ** 2)
+        terms.append(-gain + learn.value_weight * error - learn.entropy_weight * entropy)
+    return float(np.mean(terms))
 
 
 def play_bandit(policy, turns: int) -> list[float]:

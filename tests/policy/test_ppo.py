@@ -21,7 +21,17 @@ from ding_like.policy.ppo import PPOOffPolicy, PPOPolicy
 from ding_like.worker.collector.loop import RolloutLoop
 from tests.contracts.policy_cases import CASES, make
 from tests.contracts.policy_cases import rows_of as contract_rows
-from tests.policy.on_policy import KINDS, SMALL, act, make_batch, make_policy, make_rollout, play_bandit, train
+from tests.policy.on_policy import (
+    KINDS,
+    SMALL,
+    act,
+    make_batch,
+    make_policy,
+    make_rollout,
+    play_bandit,
+    slow_loss,
+    train,
+)
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
 BACKENDS = ["auto", "autograd"]
@@ -117,32 +127,6 @@ def test_gamma_may_stand_where_di_engine_has_it():
 
 
 # ---- the loss
-
-
-@torch.no_grad()
-def slow_loss(policy, batch):
-    """Go row by row, as the paper says."""
-    learn, scale = policy._cfg.learn, policy._returns.now.std if policy._cfg.learn.value_norm else 1.0
-    advantage = batch["advantage"].astype(float)
-    if learn.adv_norm is True:
-        advantage = (advantage - advantage.mean()) / advantage.std()
-    terms = []
-    for i, row in enumerate(batch):
-        output, value = policy.get_attribute("model").actor_critic(torch.tensor(row["obs"][None]))
-        action = torch.tensor(row[policy._family.column])[None]
-        log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output, action))
-        ratio = math.exp(log_prob - float(row["log_prob"]))
-        gain = min(ratio * advantage[i], min(max(ratio, 0.8), 1.2) * advantage[i])
-        if learn.dual_clip is not None and advantage[i] < 0:
-            gain = max(gain, learn.dual_clip * advantage[i])
-        target, old = float(row["return_"]) / scale, float(row["value"]) / scale
-        error = (float(value) - target) ** 2
-        if learn.value_clip is not None:
-            limit = learn.value_clip / scale
-            error = max(error, (old + min(max(float(value) - old, -limit), limit) - target) ** 2)
-        terms.append((-gain, error, entropy))
-    policy_loss, value_loss, entropy = np.mean(terms, axis=0)
-    return policy_loss + learn.value_weight * value_loss - learn.entropy_weight * entropy
 
 
 LEARN = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ from ding_like.data.rollout import Rollout
 from ding_like.policy import Policy
 from tests.contracts.policy_cases import CASES, LANES, act, make
 from tests.policy.differences import assert_finite_differences, in_float64, moved_in_float64
-from tests.policy.on_policy import moved
+from tests.policy.on_policy import moved, slow_loss
 
 KINDS = ["ppo_recurrent", "ppo_recurrent gru several", "ppo_recurrent box"]
 
@@ -185,28 +183,6 @@ def test_equal_lanes_of_two_segments_are_told_apart_by_their_numbers() -> None:
 
 
 # ---- the loss
-
-
-@torch.no_grad()
-def slow_loss(policy: Any, rows: TransitionBatch) -> float:
-    """Go sequence by sequence, step by step, in float64."""
-    learn, model = policy._cfg.learn, copy.deepcopy(policy.get_attribute("model")).double()
-    advantage = rows["advantage"].astype(float)
-    advantage = (advantage - advantage.mean()) / advantage.std()
-    terms = []
-    for row in range(len(rows)):
-        if rows["time"][row] == 0:
-            state = {
-                name: torch.from_numpy(rows[f"state/{name}"][row : row + 1]).double() for name in model.initial_state
-            }
-        output, value, state = model.actor_critic(torch.from_numpy(rows["obs"][row])[None, None].double(), state)
-        action = torch.from_numpy(rows[policy._family.column][row : row + 1])
-        log_prob, entropy = (float(x) for x in policy._family.log_prob_and_entropy(output[0], action))
-        ratio = math.exp(log_prob - float(rows["log_prob"][row]))
-        gain = min(ratio * advantage[row], min(max(ratio, 0.8), 1.2) * advantage[row])
-        error = (value.item() - float(rows["return_"][row])) ** 2
-        terms.append(-gain + learn.value_weight * error - learn.entropy_weight * entropy)
-    return float(np.mean(terms))
 
 
 @pytest.mark.parametrize("name", KINDS)
