@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ from torch import nn
 
 from ding_like.errors import SchemaError
 from ding_like.model import DQN, ConvEncoder, FlatParams
+from ding_like.model.layers import factor_noise
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate, numpy_forward
+from ding_like.model.q_networks import C51DQN, QRDQN, RainbowDQN
+from ding_like.model.vac import VAC
+from tests.model.test_vac import KINDS, SMALL
 
 
 def torch_forward(module, x):
@@ -33,21 +38,81 @@ def assert_follows(forward, module, x):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.integers(0, 2**31),
     st.integers(1, 9),
     st.lists(st.integers(1, 20), min_size=1, max_size=3),
     st.integers(1, 5),
-    st.integers(0, 2),
     st.booleans(),
+    st.integers(0, 2),
     st.sampled_from(["relu", "tanh", "identity"]),
+    st.integers(1, 17),
 )
-def test_q_values_equal_torch(seed, num_rows, sizes, num_actions, layer_num, dueling, activation):
-    torch.manual_seed(seed)
-    model = DQN(6, num_actions, sizes, dueling=dueling, head_layer_num=layer_num, activation=activation)
+def test_q_values_and_gradients_equal_torchs(obs, hidden, actions, dueling, head_layers, activation, rows):
+    torch.manual_seed(0)
+    model = DQN(obs, actions, hidden, dueling=dueling, head_layer_num=head_layers, activation=activation)
 
-    forward = numpy_forward(model)
+    assert_follows(numpy_forward(model), model, observations(rows, obs))
+    assert_gradients(model, observations(rows, obs))
 
-    assert_follows(forward, model, observations(num_rows, 6, seed=seed))
+
+def output_of(model, x, noise):
+    """Return what numpy gives of a model."""
+    if isinstance(model, RainbowDQN):
+        return model.logits(x, noise)
+    if isinstance(model, VAC):
+        return torch.cat([part.view(len(x), -1) for part in model.actor_critic(x)], dim=1)
+    return model.points(x)
+
+
+def assert_gradients(model, x, noise=None):
+    """Hold a pass forwards and back in numpy against autograd's; parameters begin with gradients of another pass."""
+    params = FlatParams(model)
+    wanted = output_of(model, torch.from_numpy(x), noise)
+    grad = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1))
+    wanted.backward(grad)
+    expected = params.grad_vector.clone()
+    by_hand = NumpyGrad(model, params)
+    params.grad_vector.fill_(7.0)
+
+    ours = by_hand.forward(x, None if noise is None else noise.numpy())
+    by_hand.backward(grad.numpy().copy())
+
+    np.testing.assert_allclose(ours, wanted.detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+PARTS = ("dueling", "distributional", "noise")
+FULL = dict.fromkeys(PARTS, True)
+RAINBOWS = [FULL, *(dict(FULL, **{part: False}) for part in PARTS)]  # all parts, and each alone switched off
+RAINBOWS += [dict(head_layer_num=0), dict(head_layer_num=2, head_hidden_size=7, activation="tanh")]
+NETWORKS = [
+    *(partial(C51DQN, dueling=dueling, head_layer_num=int(dueling), n_atom=7) for dueling in (True, False)),
+    *(partial(QRDQN, dueling=dueling, head_layer_num=int(dueling), num_quantiles=7) for dueling in (True, False)),
+    *(partial(RainbowDQN, n_atom=5, **form) for form in RAINBOWS),
+]
+VACS = [
+    partial(VAC, **{**SMALL, "actor_head_layer_num": number % 2, "orthogonal_init": False, **kind}, share_encoder=share)
+    for number, kind in enumerate(KINDS)
+    for share in [number % 2 == 0]
+]
+
+
+@pytest.mark.parametrize("make", [*(partial(make, 3, 4, [8, 6]) for make in NETWORKS), *(partial(v, 3) for v in VACS)])
+def test_numpy_gives_and_differentiates_what_torch_does(make):
+    torch.manual_seed(0)
+    model, x = make(), observations(9, 3)
+    size = getattr(model, "noise_size", 0)
+    generator = torch.Generator().manual_seed(0)
+    noise = factor_noise(torch.randn(size, generator=generator)) if size else None
+    rows = factor_noise(torch.randn(9, size, generator=generator).double()) if size else None
+
+    for drawn in (None, noise):
+        assert_gradients(model, x, drawn)
+        ours = numpy_forward(model)(x, None if drawn is None else drawn.numpy())
+        np.testing.assert_allclose(ours, output_of(model, torch.from_numpy(x), drawn).detach(), rtol=1e-5, atol=1e-5)
+    model.double()
+    ours = numpy_forward(model)(x.astype(np.float64), None if rows is None else rows.numpy())
+    wanted = output_of(model, torch.from_numpy(x).double(), rows).detach()
+    np.testing.assert_allclose(ours, wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_plain_stacks_equal_torch():
@@ -56,12 +121,6 @@ def test_plain_stacks_equal_torch():
     )
 
     assert_follows(numpy_forward(net), net, observations(5, 2, 3))
-
-
-def test_float64_networks_are_followed_in_float64():
-    model = DQN(3, 2, [4]).double()
-
-    assert numpy_forward(model)(observations(5, 3)).dtype == np.float64
 
 
 def test_observations_of_other_dtypes_are_cast():
@@ -153,6 +212,7 @@ def with_hook():
 UNKNOWN = {
     "layer norm": lambda: DQN(3, 2, [4], norm_type="LN"),
     "gelu": lambda: DQN(3, 2, [4], activation="gelu"),
+    "rainbow's layer norm": lambda: RainbowDQN(3, 2, [4], norm_type="LN"),
     "images": lambda: DQN((1, 4, 4), 2, [4], encoder_kernel_size=[2], encoder_stride=[2]),
     "convolutions": lambda: ConvEncoder((1, 4, 4), [4], kernel_size=[2], stride=[2]),
     "own q": lambda: Doubled(3, 2, [4]),
@@ -169,37 +229,6 @@ UNKNOWN = {
 
 def test_what_it_cannot_follow_gets_none():
     assert [name for name, make in UNKNOWN.items() if numpy_forward(make()) is not None] == []
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    st.integers(1, 9),
-    st.lists(st.integers(1, 12), min_size=1, max_size=3),
-    st.integers(1, 5),
-    st.booleans(),
-    st.integers(0, 2),
-    st.sampled_from(["relu", "tanh", "identity"]),
-    st.integers(1, 17),
-)
-def test_gradients_equal_autograds(obs, hidden, actions, dueling, head_layers, activation, rows):
-    torch.manual_seed(0)
-    model = DQN(obs, actions, hidden, dueling=dueling, head_layer_num=head_layers, activation=activation)
-    params = FlatParams(model)
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(rows, obs)).astype(np.float32)
-    grad = rng.normal(size=(rows, actions)).astype(np.float32)
-    q = model.q(torch.from_numpy(x))
-    params.zero_grad()
-    q.backward(torch.from_numpy(grad))
-    expected = params.grad_vector.clone()
-
-    by_hand = NumpyGrad(model, params)
-    params.grad_vector.fill_(7.0)
-    output = by_hand.forward(x)
-    by_hand.backward(grad.copy())
-
-    np.testing.assert_allclose(output, q.detach().numpy(), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_one_layer_worked_by_hand():
@@ -234,6 +263,7 @@ def test_what_it_cannot_do_is_left_to_autograd():
     hooked.register_forward_hook(lambda *_: None)
     unknown = {
         "gelu": nn.Sequential(nn.Linear(2, 2), nn.GELU()),
+        "rainbow's gelu": RainbowDQN(3, 2, [4], activation="gelu", noise=False),
         "layer norm": nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)),
         "double": nn.Linear(2, 2).double(),
         "frozen": nn.Linear(2, 2).requires_grad_(False),

@@ -17,7 +17,7 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.model import DQN, init_orthogonal
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import DiscreteHead, DuelingHead, NoisyLinear, factor_noise
-from ding_like.model.numpy_networks import NumpyGrad, can_differentiate, numpy_forward
+from ding_like.model.numpy_networks import NumpyGrad, numpy_forward
 from ding_like.model.q_networks import C51DQN, DRQN, IQN, QRDQN, RainbowDQN
 from ding_like.utils.registries import MODEL_REGISTRY
 
@@ -133,30 +133,6 @@ def test_dueling_distributions_are_value_plus_centred_advantage_point_by_point()
             ours = advantage[row, :, point].tolist()
             expected = [float(value[row, 0, point]) + a - sum(ours) / ACTIONS for a in ours]
             assert points[row, :, point].tolist() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("dueling", "head_layer_num"), [(True, 1), (False, 0)])
-@pytest.mark.parametrize("name", MAKERS)
-def test_numpy_gives_and_differentiates_what_torch_does(name: str, dueling: bool, head_layer_num: int) -> None:
-    torch.manual_seed(0)
-    model = MAKERS[name](dueling=dueling, head_layer_num=head_layer_num)
-    params, x = FlatParams(model), observations()
-    grad = np.random.default_rng(1).normal(size=(ROWS, ACTIONS, 7)).astype(np.float32)
-    points = model.points(torch.from_numpy(x))
-    params.zero_grad()
-    points.backward(torch.from_numpy(grad))
-    expected = params.grad_vector.clone()
-
-    by_hand = NumpyGrad(model, params)
-    params.grad_vector.fill_(7.0)
-    output = by_hand.forward(x)
-    by_hand.backward(grad.copy())
-
-    np.testing.assert_allclose(output, points.detach().numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
-    forward = numpy_forward(model)
-    assert forward is not None
-    np.testing.assert_allclose(forward(x), points.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_what_follows_the_network_is_applied_to_its_output() -> None:
@@ -281,11 +257,6 @@ def make_model(**settings: Any) -> RainbowDQN:
     return RainbowDQN(3, 4, [8, 6], **{"n_atom": 5, **settings})
 
 
-def output(model: RainbowDQN, x: torch.Tensor, noise: torch.Tensor | None) -> torch.Tensor:
-    """Return what numpy gives of a model: logits, or the values of one without distributions."""
-    return model.logits(x, noise) if model.distributional else model.q(x, noise)
-
-
 def test_the_function_of_noise_keeps_the_sign_and_takes_the_root():
     assert factor_noise(torch.tensor([4.0, -9.0, 0.0, 0.25])).tolist() == [2.0, -3.0, 0.0, 0.5]
 
@@ -343,53 +314,6 @@ def test_no_noise_and_noise_of_zero_are_the_means(form):
     assert torch.equal(model.under(None).q(x), before) and torch.equal(model(x)["logit"], before)
 
 
-@pytest.mark.parametrize(
-    ("form", "noise", "dtype"),
-    [
-        *((FULL, noise, torch.float32) for noise in ("none", "one", "rows")),
-        *((form, "rows", torch.float64) for form in FORMS[1:]),
-    ],
-)
-def test_numpy_gives_what_torch_gives(form, noise, dtype):
-    model, x = make_model(**form).to(dtype), torch.randn(6, 3, dtype=dtype)
-    given = {"none": None, "one": draw(model.noise_size, dtype=dtype), "rows": draw(6, model.noise_size, dtype=dtype)}
-    run = numpy_forward(model)
-    assert run is not None
-
-    ours = run(x.numpy(), None if given[noise] is None else given[noise].numpy())
-
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    np.testing.assert_allclose(ours, output(model, x, given[noise]).detach().numpy(), rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize(
-    ("form", "layers", "activation", "noisy"),
-    [
-        (FULL, 0, "relu", True),
-        (FULL, 2, "tanh", True),
-        (FULL, 1, "relu", False),
-        *((form, 1, "relu", True) for form in FORMS[1:]),
-    ],
-)
-def test_gradients_by_hand_equal_autograds(form, layers, activation, noisy):
-    model = make_model(**form, head_layer_num=layers, head_hidden_size=7, activation=activation)
-    params, x = FlatParams(model), torch.randn(9, 3)
-    noise = draw(model.noise_size) if noisy else None
-    wanted = output(model, x, noise)
-    grad = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(1))
-    params.zero_grad()
-    wanted.backward(grad)
-    expected = params.grad_vector.clone()
-
-    by_hand = NumpyGrad(model, params)
-    params.grad_vector.fill_(7.0)
-    ours = by_hand.forward(x.numpy(), None if noise is None else noise.numpy())
-    by_hand.backward(grad.numpy().copy())
-
-    np.testing.assert_allclose(ours, wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-5, atol=1e-6)
-
-
 def test_a_heads_gradient_equals_finite_differences():
     torch.manual_seed(0)
     head = DuelingHead(3, 2, num_points=2, hidden_size=2, linear=NoisyLinear).double()
@@ -413,11 +337,6 @@ def test_noise_of_another_shape_is_one_error(shape):
             call()
     with pytest.raises(SchemaError, match="for all rows: draw"):
         by_hand.forward(x.numpy(), noise.numpy())
-
-
-def test_layers_that_numpy_does_not_know_are_left_to_torch():
-    for model in (make_model(norm_type="LN"), make_model(activation="gelu", noise=False)):
-        assert numpy_forward(model) is None and not can_differentiate(model)
 
 
 def test_a_head_that_cannot_be_is_one_error():
