@@ -1,4 +1,4 @@
-"""Coordinator and workers as processes that find each other over HTTP, and what a user reads where they do not."""
+"""Coordinator and workers as processes that find each other over HTTP, and go on where they were stopped."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ding_like.comm.keys import make_keys
-from tests.entry.test_parallel import CONFIG, ding, environment, processes_in
+from tests.entry.test_parallel import CONFIG, ding, processes_in, result_in, started
 
 pytestmark = pytest.mark.slow
 
@@ -23,15 +22,8 @@ class Coordinator:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ding_like.entry.cli", "-m", "dist", "-M", "coordinator", "-c", str(CONFIG)]
-            + ["--exp-name", "run", *arguments],
-            cwd=folder,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        how = ["-m", "dist", "-M", "coordinator", "-c", str(CONFIG), "--exp-name", "run"]
+        self.process = started(folder, *how, *arguments)
         self.said = ""
         self.url = self.read_until(r"coordinator (http://\S+)")
         self.port = self.url.rpartition(":")[2]
@@ -63,15 +55,7 @@ def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
 
 
 def work(folder: Path, module: str, url: str, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "ding_like.entry.cli", "-m", "dist", "-M", module, "--coordinator", url]
-        + ["-c", str(CONFIG), *arguments],
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    return started(folder, "-m", "dist", "-M", module, "--coordinator", url, "-c", str(CONFIG), *arguments)
 
 
 @pytest.mark.timeout(400)
@@ -81,21 +65,20 @@ def test_workers_of_other_folders_train_and_may_leave(coordinator: Coordinator, 
     for host in hosts:
         host.mkdir()
     leaver = work(hosts[0], "collector", coordinator.url, *keys)
-    others = [work(host, "collector", coordinator.url, *keys) for host in hosts[1:2]]
+    other = work(hosts[1], "collector", coordinator.url, *keys)
     learner = work(hosts[2], "learner", coordinator.url, *keys)
-    leaver_said = []
     assert leaver.stdout is not None
-    leaver_said.append(leaver.stdout.readline())
+    leaver_said = leaver.stdout.readline()
     leaver.send_signal(signal.SIGTERM)
 
     said = coordinator.end()
 
     assert coordinator.process.returncode == 0, said
-    for worker in (leaver, *others, learner):
+    for worker in (leaver, other, learner):
         worker_said, _ = worker.communicate(timeout=100)
         assert worker.returncode == 0, worker_said
-    assert "are sent through the coordinator" in leaver_said[0]
-    result = json.loads((tmp_path / "run/result.json").read_text())
+    assert "are sent through the coordinator" in leaver_said
+    result = result_in(tmp_path / "run")
     assert result["env_step"] >= 1200 and 0 <= result["env_step"] - 500 - result["train_iter"] <= 128
     assert (tmp_path / "run/ckpt/ckpt_best.pth.tar").is_file() and (tmp_path / "run/curve.png").is_file()
     assert (hosts[2]).joinpath("cartpole_dqn_seed0/ckpt").is_dir(), "the learner's own checkpoints"
@@ -128,3 +111,69 @@ def test_an_interrupted_coordinator_says_how_to_go_on(coordinator: Coordinator, 
     command = re.search(r"go on with  ding (.*)", said)
     assert command is not None and "resume_training=True" in command[1] and f"--port {coordinator.port}" in command[1]
     assert (tmp_path / "run/coordinator.sqlite").is_file() and (tmp_path / "run/keys.json").is_file()
+
+
+# --- `ding --resume`: of a run that was interrupted, killed, or is over and given more to do
+
+# Evaluations are short and many, so that a run is soon one that has learned for a while.
+SMALL = [
+    "env.stop_value=1e9",
+    "policy.eval.evaluator.eval_freq=50",
+    "env.evaluator_env_num=2",
+    "env.n_evaluator_episode=2",
+]
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Return a process that has collected and learned for a while."""
+    process = started(folder, *arguments)
+    assert process.stdout is not None
+    said = ""
+    while " is the best so far" not in said:
+        line = process.stdout.readline()
+        assert line, said
+        said += line
+    return process
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_parallel_run_that_was_stopped_goes_on_and_can_be_extended(tmp_path: Path, number: signal.Signals) -> None:
+    run = begin(tmp_path, "-m", "parallel", "-c", str(CONFIG), "--exp-name", "par", *SMALL)
+    refused = ding(tmp_path, "--resume", "par")
+    run.send_signal(number)
+    said, _ = run.communicate(timeout=60)
+
+    stopped = json.loads((tmp_path / "par/metrics.jsonl").read_text().splitlines()[-1])["env_step"]
+    again = ding(tmp_path, "--resume", "par", "--env-step", str(stopped + 800))
+    over = ding(tmp_path, "--resume", "par")
+    steps = result_in(tmp_path / "par")["env_step"]
+    longer = ding(tmp_path, "--resume", "par", "--env-step", str(int(steps) + 200))
+
+    assert refused.returncode == 1 and f"process {run.pid} on" in refused.stderr and "Traceback" not in refused.stderr
+    assert number == signal.SIGKILL or "go on with  ding --resume par" in said, said
+    assert again.returncode == 0, again.stderr
+    begun = int(re.search(r"going on at env step ([\d,]+)", again.stdout)[1].replace(",", ""))  # type: ignore[index]
+    assert stopped <= begun < stopped + 800 <= steps and "rows of the buffer" not in again.stdout
+    assert over.returncode == 1 and "is over, at env step " in over.stderr and "--env-step" in over.stderr
+    assert longer.returncode == 0 and "it fills anew" in longer.stdout, longer.stderr
+    assert result_in(tmp_path / "par")["env_step"] >= steps + 200
+    assert not (tmp_path / "par/files").exists() and processes_in(tmp_path) == []
+
+
+@pytest.mark.timeout(500)
+def test_a_coordinator_that_was_killed_is_started_again_by_one_word_and_its_workers_go_on(tmp_path: Path) -> None:
+    first = Coordinator(tmp_path, "--env-step", "2500", "env.stop_value=1e9")
+    workers = [work(tmp_path, module, first.url, "--key-file", "run/keys.json") for module in ("learner", "collector")]
+    first.read_until(r"(env step [\d,]+ .* is the best so far)")
+    first.process.kill()
+    first.process.communicate(timeout=10)
+
+    again = ding(tmp_path, "--resume", "run")
+
+    assert again.returncode == 0, again.stderr
+    assert first.url in again.stdout, "at the same address"
+    for worker in workers:
+        worker_said, _ = worker.communicate(timeout=30)
+        assert worker.returncode == 0, worker_said
+    assert result_in(tmp_path / "run")["env_step"] >= 2500

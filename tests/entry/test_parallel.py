@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ding_like.config import deep_merge
+from ding_like.entry import parallel_pipeline
 from ding_like.utils.checkpoint import load_state
 from tests.entry.typed import status_of
 
@@ -34,6 +39,23 @@ def ding(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Return a process of `ding` that says all on its stdout."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ding_like.entry.cli", *arguments],
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def result_in(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result.json").read_text())
+    return found
+
+
 def processes_in(folder: Path) -> list[str]:
     """Return the command lines of processes that work in a folder."""
     found = []
@@ -51,7 +73,7 @@ def test_a_serial_config_trains_in_parallel(tmp_path: Path) -> None:
     run = ding(tmp_path, "-m", "parallel", "-c", str(CONFIG), "-s", "3", "--env-step", "1500", "--exp-name", "par")
 
     assert run.returncode == 0, run.stderr
-    result = json.loads((tmp_path / "par/result.json").read_text())
+    result = result_in(tmp_path / "par")
     assert 1500 <= result["env_step"] <= 1500 + 128
     # The config: 500 steps at random, then an update for each env step; what is on its way at the end is not learned.
     assert 0 <= result["env_step"] - 500 - result["train_iter"] <= 128
@@ -76,7 +98,7 @@ def test_ppo_trains_in_parallel_with_rows_of_the_newest_weights_only(tmp_path: P
     run = ding(tmp_path, "-m", "parallel", "-c", str(PPO), "-s", "1", "--env-step", "1200", "--exp-name", "par")
 
     assert run.returncode == 0, run.stderr
-    result = json.loads((tmp_path / "par/result.json").read_text())
+    result = result_in(tmp_path / "par")
     batches = result["train_iter"] / (10 * 4)  # 10 epochs of 4 minibatches
     assert batches == result["env_step"] // 256 and result["env_step"] >= 1200
     assert processes_in(tmp_path) == []
@@ -197,6 +219,120 @@ def test_a_config_of_the_seeds_kind_trains_with_as_many_collectors_as_it_has_sec
     run = ding(tmp_path, "-m", "parallel", "-c", "di_engine_config.py", "--env-step", "400")
 
     assert run.returncode == 0, run.stderr
-    assert json.loads((tmp_path / "par/result.json").read_text())["train_iter"] > 0
+    assert result_in(tmp_path / "par")["train_iter"] > 0
     assert "1 learner, 1 collectors of 2 envs" in run.stdout
     assert list((tmp_path / "data").iterdir()) == [] and processes_in(tmp_path) == []
+
+
+# --- rows that are sequences, and envs whose wrappers learn
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_with_normalised_observations_can_be_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
+    norm = "env.wrappers=[{'type': 'obs_norm'}, {'type': 'reward_norm'}]"
+
+    run = ding(
+        tmp_path, "-m", "parallel", "-c", str(PPO), "-s", "1", "--env-step", "1200", "--exp-name", "par", norm,
+        "policy.eval.evaluator.eval_freq=40",
+    )  # fmt: skip
+
+    assert run.returncode == 0, run.stderr
+    result = result_in(tmp_path / "par")
+    assert result["env_step"] >= 1200 and processes_in(tmp_path) == []
+    counts = []
+    for path in [tmp_path / "par/ckpt/ckpt_best.pth.tar", *tmp_path.glob("par/ckpt/iteration_*.pth.tar")]:
+        (lane,) = load_state(path)["env_wrappers"]["lanes"]
+        assert [each["type"] for each in lane] == ["RewardNorm", "ObsNorm"]
+        counts.append(lane[1]["state"]["count"])
+    assert max(counts) >= result["env_step"] - 256 and max(counts) < 2 * result["env_step"]
+    best = str(tmp_path / "par/ckpt/ckpt_best.pth.tar")
+    said = ding(tmp_path, "-m", "eval", "-c", str(PPO), "-s", "1", "--load-path", best, norm)
+    assert said.returncode == 0 and re.search(r"mean return [\d.]+", said.stderr + said.stdout), said.stderr
+
+
+SEQUENCES = """
+import tests.pipeline.parallel.sequence_policy
+main_config = dict(
+    exp_name="par",
+    env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=500),
+    policy=dict(
+        random_collect_size=16,
+        model=dict(encoder_hidden_size_list=[8]),
+        learn=dict(batch_size=16, update_per_collect=2),
+        collect=dict(n_sample=8, unroll_len=4),
+        eval=dict(evaluator=dict(eval_freq=1000)),
+        other=dict(replay_buffer=dict(replay_buffer_size=200)),
+    ),
+)
+create_config = dict(
+    env=dict(type="gymnasium"),
+    env_manager=dict(type="base"),
+    policy=dict(type="sequence_dqn", import_names=["tests.pipeline.parallel.sequence_policy"]),
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rows_that_are_sequences_train_in_processes_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "sequence_config.py").write_text(SEQUENCES)
+
+    run = ding(tmp_path, "-m", "parallel", "-c", "sequence_config.py", "-s", "0", "--env-step", "1500")
+
+    assert run.returncode == 0, run.stderr
+    result = result_in(tmp_path / "par")
+    # 2 updates for 8 rows of 4 steps, after 16 rows at random.
+    assert 0 <= (result["env_step"] - 64) // 16 - result["train_iter"] <= 64
+    assert result["env_step"] >= 1500 and processes_in(tmp_path) == []
+
+
+# --- games
+
+GAMES: dict[str, Any] = dict(
+    exp_name="games",
+    env=dict(collector_env_num=8, evaluator_env_num=4, n_evaluator_episode=8),
+    policy=dict(
+        model=dict(encoder_hidden_size_list=[4]),
+        collect=dict(n_sample=64),
+        eval=dict(evaluator=dict(eval_freq=50)),
+    ),
+)
+GAMES_CREATE: dict[str, Any] = dict(
+    env=dict(type="matrix_game", import_names=["dizoo.league_demo.matrix_game"]),
+    env_manager=dict(type="game"),
+    policy=dict(type="a2c"),
+)
+LEAGUE = dict(games_per_job=64, naive_sp_player=dict(one_phase_step=5))
+
+
+@pytest.mark.slow
+def test_one_policy_plays_both_sides(in_tmp: Path) -> None:
+    found = parallel_pipeline((GAMES, GAMES_CREATE, dict(num_collectors=1)), seed=0, max_env_step=1280)
+
+    assert found.env_step >= 1280 and found.train_iter == found.env_step // 64
+    assert set(found.eval_value_raw) <= {-2.0, -1.0, 0.0, 1.0, 2.0}
+
+
+@pytest.mark.slow
+def test_a_league_plays_and_its_snapshots_weights_are_kept(in_tmp: Path) -> None:
+    main = deep_merge(GAMES, dict(policy=dict(other=dict(league=LEAGUE))))
+    create = deep_merge(GAMES_CREATE, dict(league=dict(type="one_vs_one"), commander=dict(type="one_vs_one")))
+    system = dict(num_collectors=2, path_data="data", path_policy="policy")
+
+    parallel_pipeline((main, create, system), seed=0, max_env_step=3200)
+
+    with sqlite3.connect("games/coordinator.sqlite") as db:
+        (text,) = db.execute("SELECT value FROM item WHERE kind = 'run'").fetchone()
+    db.close()
+    commander = json.loads(text)["commander"]
+    league, weights = commander["league"], commander["weights"]
+    names = [each["player_id"] for each in league["historical"]]
+    files = {path.name for path in Path("policy/policy").iterdir()}
+
+    assert len(names) > 2 and list(weights) == names
+    assert sum(league["finished_games"].values()) > 1000
+    assert league["payoff"]["pairs"], "games against snapshots were counted"
+    versions = [each["version"] for each in weights.values()]
+    assert versions == sorted(versions) and versions[0] == 0
+    assert all(any(f".{version}." in name or str(version) in name for name in files) for version in versions)

@@ -410,12 +410,8 @@ class FlaskFileSystemCollector(BaseCommCollector):
         return self.deal_with_collector_close()
 
     def _create_collector(self, task_info: Config) -> BaseParallelCollector:
-        cfg = {
-            "main": self._cfg["main"],
-            "seed": self._cfg["seed"],
-            "collector_uid": self.collector_uid,
-            "index": task_info["worker_index"],
-        }
+        cfg = {name: self._cfg[name] for name in ("main", "seed")}
+        cfg.update(collector_uid=self.collector_uid, index=task_info["worker_index"])
         name = self._cfg.get("collector_type") or ("marine" if has_league(cfg["main"]) else "zergling")
         cls = PARALLEL_COLLECTOR_REGISTRY.get(name, self._cfg.get("import_names") or ())
         kwargs = {} if self._env_setting is None else {"env_setting": self._env_setting}
@@ -469,21 +465,11 @@ class NaiveCollector(Slave):
     """
 
     def __init__(
-        self,
-        coordinator: CoordinatorService,
-        *,
-        folder: str | os.PathLike[str],
-        rows: int = 16,
-        count: int = 20,
-        seed: int = 0,
-        incarnation: str | None = None,
+        self, coordinator: CoordinatorService, *, folder: str | os.PathLike[str], rows: int = 16, count: int = 20
     ) -> None:
-        super().__init__(coordinator, "collector", incarnation=incarnation)
-        self._folder = Path(folder)
-        self._rows = rows
-        self._count = count
-        self._rng = make_rng(seed, "naive_collector")
-        self._numbers = count_from(0)
+        super().__init__(coordinator, "collector")
+        self._folder, self._rows, self._count = Path(folder), rows, count
+        self._rng, self._numbers = make_rng(0, "naive_collector"), count_from(0)
 
     def work(self) -> None:
         """Do tasks until the run is over."""

@@ -476,18 +476,18 @@ class FlaskFileSystemLearner(BaseCommLearner):
 
     def send_learn_info(self, learn_info: Info) -> None:
         """Report an update with the batch given out last; many reports travel together."""
+        monitor = self.learner.monitor
+
+        def averages() -> dict[str, float]:
+            return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
+
         self._num_updates = learn_info["learner_step"]
         self._attempt_s = max(time.monotonic() - self._first_s, 0.0)
         info = learn_info["priority_info"] if self._main.policy.priority else {}
         if self._aggregator is not None:  # this learner has the priorities of its share
             info = self._aggregator.merge_priority(info)
         if self._source is not None:
-            self._source.feedback(self._num_updates, priority=info.get("priority"), info=self._averages)
-
-    def _averages(self) -> dict[str, float]:
-        """Return the means of what the learner logs."""
-        monitor = self.learner.monitor
-        return {} if monitor is None else {name: float(value) for name, value in monitor.averages().items()}
+            self._source.feedback(self._num_updates, priority=info.get("priority"), info=averages)
 
     @staticmethod
     def load_data_fn(path: str, meta: dict[str, Json], decompressor: object) -> dict[str, Array]:

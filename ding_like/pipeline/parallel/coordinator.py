@@ -60,10 +60,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _always(reply: Any) -> bool:
-    return True
-
-
 class LockedService(CoordinatorService):
     """Service of one core for many threads. `wait_s` of a message is how long its answer may be waited for.
 
@@ -78,7 +74,6 @@ class LockedService(CoordinatorService):
         self._news = threading.Event()  # apart from the lock, for callers that must not wait for it
         self._max_waiting = max_waiting
         self._waiting = 0
-        self._is_asking = False  # within `answer`; read and written under the lock
 
     def answer(self, name: str, worker_id: str, ids: tuple[str, ...], message: Any, stamp: Stamp | None) -> Any:
         """Answer a message by the method `name`, or repeat the answer that the same stamp of this worker had.
@@ -107,12 +102,8 @@ class LockedService(CoordinatorService):
                     self._check_halted()
                     left = deadline - time.monotonic() if may_wait and not self._core.is_over else 0.0
                     # The last answer is kept, whatever it is.
-                    is_final = _ENOUGH.get(name, _always) if left > 0.0 else _always
-                    self._is_asking = True
-                    try:
-                        reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
-                    finally:
-                        self._is_asking = False
+                    is_final = _ENOUGH.get(name) if left > 0.0 else None
+                    reply, is_done = self._core.once(worker_id, stamp, ask, is_final=is_final)
                     if is_done:
                         return reply
                     self._changed.wait(left)
@@ -169,7 +160,7 @@ class LockedService(CoordinatorService):
                     yield self._core
             finally:
                 # An answer that waits asks again whenever something changes: two of them would wake each other.
-                if not self._is_asking:
+                if not self._core.is_saving:  # the block is no part of an answer
                     self._tell()
 
     def _check_halted(self) -> None:
@@ -434,16 +425,13 @@ def make_core(
 ) -> tuple[CoordinatorCore, NaiveCommander]:
     """Return (core, commander) of a compiled config, going on from what the store holds."""
     evaluator = cfg.policy.eval.evaluator
-    commander_cfg = {
-        **({"type": "one_vs_one"} if has_league(cfg) else {}),
-        **(cfg.policy.other.get("commander") or {}),
-        "eval_freq": int(evaluator.eval_freq),
-        "n_episode": int(evaluator.n_episode),
-        "stop_value": float(cfg.env.stop_value),
-        "max_env_step": max_env_step,
-    }
-    # Snapshots are versions that were published already: there is nothing to copy.
-    league = {"league": make_league(cfg, seed=seed, save_checkpoint=lambda *_: None)} if has_league(cfg) else {}
+    commander_cfg, league = dict(cfg.policy.other.get("commander") or {}), {}
+    commander_cfg.update(eval_freq=int(evaluator.eval_freq), n_episode=int(evaluator.n_episode))
+    commander_cfg.update(stop_value=float(cfg.env.stop_value), max_env_step=max_env_step)
+    if has_league(cfg):
+        commander_cfg.setdefault("type", "one_vs_one")
+        # Snapshots are versions that were published already: there is nothing to copy.
+        league["league"] = make_league(cfg, seed=seed, save_checkpoint=lambda *_: None)
     commander = create_parallel_commander(commander_cfg, **league)
     settings = CoreConfig(
         _ratio(cfg.policy, system),

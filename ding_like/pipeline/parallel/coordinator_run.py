@@ -44,11 +44,7 @@ class CoordinatorRun:
     """Observer of a run until it is over: metrics, the console, the best checkpoint, the result."""
 
     def __init__(self, cfg: FrozenConfig, coordinator: Coordinator, *, origin: Origin | None = None) -> None:
-        self._cfg = cfg
-        self._system = coordinator.system
-        self._coordinator = coordinator
-        self._commander = coordinator.commander
-        self._service = coordinator.service
+        self._cfg, self._coordinator = cfg, coordinator
         self._metrics = MetricsSink(cfg.exp_name)
         self._record = RunRecord(cfg.exp_name, origin=origin, clock=time.monotonic)
         if math.isfinite(coordinator.commander.best_return):  # of the run before it was interrupted
@@ -68,7 +64,7 @@ class CoordinatorRun:
         console.start(self._progress(view))
         try:
             while not view["is_over"]:
-                self._service.wait(_LOOK_S)
+                self._coordinator.service.wait(_LOOK_S)
                 check()
                 view = self._look(view)
                 self._take_note(view, console)
@@ -94,7 +90,7 @@ class CoordinatorRun:
         if core.halted is not None:
             raise TrainingError(core.halted)
         try:
-            with self._service.locked():
+            with self._coordinator.service.locked():
                 evaluations, refuted = core.take_evaluations()
                 return {**core.status(), "evaluations": evaluations, "refuted": refuted}
         except RefusedError:  # the state file cannot be written now: the log reports it
@@ -129,10 +125,7 @@ class CoordinatorRun:
             "episode_count": len(returns),
             **({"avg_envstep_per_episode": float(np.mean(lengths))} if len(lengths) else {}),
             "evaluate_time": evaluation["duration_s"],
-            "reward_mean": float(returns.mean()),
-            "reward_std": float(returns.std()),
-            "reward_max": float(returns.max()),
-            "reward_min": float(returns.min()),
+            **{f"reward_{name}": float(getattr(returns, name)()) for name in ("mean", "std", "max", "min")},
             **evaluation.get("metrics", {}),
         }
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
@@ -182,17 +175,16 @@ class CoordinatorRun:
 
         With `gives_up` the error of a full disk is raised: no later call tries again.
         """
-        self._unsaved_best = None
+        self._unsaved_best, folder = None, self._coordinator.system.path_policy
+        attempt, version = policy["attempt"], policy["version"]
         try:
-            state = read_weights(
-                self._system.path_policy, _POLICY_ID, policy["attempt"], policy["version"], sha256=policy["sha256"]
-            )
+            state = read_weights(folder, _POLICY_ID, attempt, version, sha256=policy["sha256"])
         except CommError as error:  # no reason to end a run that goes well
-            logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", policy["version"], error)
+            logger.warning("ckpt_best.pth.tar is not that of iteration %s: %s", version, error)
             return
         path = Path(self._cfg.exp_name) / BEST_CHECKPOINT
         acting = unflatten_state(state)
-        saved = {"model": acting["model"], "last_iter": policy["version"]}
+        saved = {"model": acting["model"], "last_iter": version}
         if "env_step" in policy:  # when it was evaluated
             saved["last_step"] = policy["env_step"]
         if ENV_WRAPPERS in acting:
@@ -211,22 +203,18 @@ class CoordinatorRun:
     def _progress(self, view: dict[str, Json]) -> Progress:
         stats = _stats(view)
         collector = stats["collector"]
-        roles = [each["role"] for each in view["workers"].values()]
         newest = view["policies"].get(_POLICY_ID)
         collectors = [each for each in view["workers"].values() if each["role"] == "collector"]
         acting = [each["policy_version"] for each in collectors if each["env_steps"]]
-        waiting = view["waiting_updates"]
         workers = {
-            "collectors": str(roles.count("collector")),
-            "learners": str(roles.count("learner")),
-            "updates waiting": f"{waiting:,}",
+            "collectors": str(len(collectors)),
+            "learners": str(len(view["workers"]) - len(collectors)),
+            "updates waiting": f"{view['waiting_updates']:,}",
         }
         if newest is not None and acting:
             workers["policy lag"] = f"{newest['version'] - min(acting):,} updates"
-        if view["stale_rows"]:
-            workers["rows too old"] = f"{view['stale_rows']:,}"
-        if view["bad_rows"]:
-            workers["rows unreadable"] = f"{view['bad_rows']:,}"
+        lost = {"rows too old": view["stale_rows"], "rows unreadable": view["bad_rows"]}
+        workers.update({name: f"{rows:,}" for name, rows in lost.items() if rows})
         return self._record.progress(
             env_step=view["env_step"],
             train_iter=view["learn_iter"],
@@ -238,7 +226,7 @@ class CoordinatorRun:
         )
 
     def _learned(self) -> dict[str, Json]:
-        result: dict[str, Json] | None = self._commander.learn_result
+        result: dict[str, Json] | None = self._coordinator.commander.learn_result
         assert result is not None, "a run that is over without a failure has a learner's result"
         return result
 
@@ -248,15 +236,13 @@ class CoordinatorRun:
         learned = self._learned()
         return self._record.conclude(
             learned["eval_value_raw"],
-            stop=self._commander.stop,
+            stop=self._coordinator.commander.stop,
             env_step=view["env_step"],
             train_iter=int(learned["train_iter"]),
             eval_metrics=learned.get("eval_metrics"),
-            more={
-                "startup_s": self._startup_s or 0.0,
-                "train_s": learned["train_s"],
-                "last_iter": int(learned["last_iter"]),
-            },
+            more=dict(
+                startup_s=self._startup_s or 0.0, train_s=learned["train_s"], last_iter=int(learned["last_iter"])
+            ),
         )
 
 
@@ -328,20 +314,18 @@ class Children:
         said = []
         for name, child in self._children.items():
             status = child.process.poll()
-            if status is not None and status != 0:
-                said.append(self._start_anew(name, child, status))
+            if not status:  # it lives, or has left in peace
+                continue
+            how = f"{name} {describe_status(status)}"
+            has_worked = self._lost(child.process.pid, how)
+            child.fruitless = 0 if has_worked else child.fruitless + 1
+            # One that was killed may fare better next time; one that gave up by itself, with nothing done, will not.
+            if child.fruitless > self._max_restarts or (status > 0 and not has_worked):
+                raise TrainingError(f"{how}: {last_line(self._folder / f'{name}.txt') or 'it printed nothing'}")
+            forget_child(child.process)
+            child.process = self._launch(name, child.arguments)
+            said.append(f"{how} and is started again")
         return said
-
-    def _start_anew(self, name: str, child: _Child, status: int) -> str:
-        how = f"{name} {describe_status(status)}"
-        has_worked = self._lost(child.process.pid, how)
-        child.fruitless = 0 if has_worked else child.fruitless + 1
-        # A process that was killed may fare better next time; one that gave up by itself, with nothing done, will not.
-        if child.fruitless > self._max_restarts or (status > 0 and not has_worked):
-            raise TrainingError(f"{how}: {last_line(self._folder / f'{name}.txt') or 'it printed nothing'}")
-        forget_child(child.process)
-        child.process = self._launch(name, child.arguments)
-        return f"{how} and is started again"
 
     def __enter__(self) -> Children:
         return self

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.pipeline.parallel.runs import Run, small_dqn
 from tests.pipeline.parallel.service_parts import Rig
 
 
@@ -29,3 +30,24 @@ def make_rig(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
 def rig(make_rig: Callable[..., Rig]) -> Rig:
     """Give a rig with the settings of `make_core`."""
     return make_rig()
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Give what makes a run, of `small_dqn` if no config is given; all are closed."""
+    made: list[Run] = []
+
+    def make(folder: str = "", *, config: Any = None, max_env_step: int = 100_000, **system: Any) -> Run:
+        system = {"segment_rows": 16, **system}
+        made.append(Run(tmp_path / folder, config or small_dqn(), max_env_step=max_env_step, **system))
+        return made[-1]
+
+    yield make
+    for run in made:
+        run.close()
+
+
+@pytest.fixture
+def run(make_run: Callable[..., Run]) -> Run:
+    """Give a run of `small_dqn`."""
+    return make_run()

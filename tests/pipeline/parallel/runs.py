@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Run:
         self.cfg = {"main": main, "seed": 0, "num_batches": 4, "publish_interval_s": 0.0, **paths}
         self.collectors: list[FlaskFileSystemCollector] = []
         self.learners: list[FlaskFileSystemLearner] = []
+        self.parts = ExitStack()  # closes what else was made for the run
 
     @property
     def learner(self) -> FlaskFileSystemLearner:
@@ -94,6 +95,7 @@ class Run:
         return dict(self.commander.learn_result)
 
     def close(self) -> None:
+        self.parts.close()
         for worker in (*self.collectors, *self.learners):
             worker.close()
         self.core.close()

@@ -28,7 +28,7 @@ class Workshop(Children):
         return self._children[name].process.pid
 
 
-def workshop(folder: Path, has_worked: bool, told: list[str] | None = None, **kwargs: int) -> Workshop:
+def workshop(folder: Path, *, has_worked: bool = False, told: list[str] | None = None, **kwargs: int) -> Workshop:
     def lost(pid: int, why: str) -> bool:
         if told is not None:
             told.append(why)
@@ -39,60 +39,54 @@ def workshop(folder: Path, has_worked: bool, told: list[str] | None = None, **kw
 
 def until(children: Workshop, done: Callable[[list[str]], bool]) -> list[str]:
     said: list[str] = []
-
-    def is_done() -> bool:
-        said.extend(children.check())
-        return done(said)
-
-    wait_until(is_done, "what the children do")
+    wait_until(lambda: said.extend(children.check()) or done(said), "what the children do")
     return said
 
 
 def test_a_killed_worker_is_started_again(tmp_path: Path) -> None:
     told: list[str] = []
-    with workshop(tmp_path, True, told) as children:
+    with workshop(tmp_path, has_worked=True, told=told) as children:
         children.start("collector0", ["import time; time.sleep(60)"])
         first = children.pid("collector0")
         os.kill(first, signal.SIGKILL)
 
-        said = until(children, lambda said: bool(said))
+        said = until(children, bool)
 
-        assert said == ["collector0 was killed by SIGKILL and is started again"] and told == [
-            "collector0 was killed by SIGKILL"
-        ]
+        assert said == [f"{told[0]} and is started again"] and told == ["collector0 was killed by SIGKILL"]
         second = children.pid("collector0")
         assert second != first and Path(f"/proc/{second}").exists()
     assert not Path(f"/proc/{second}").exists(), "none is left behind"
 
 
-def test_one_that_keeps_dying_with_nothing_done_ends_the_run(tmp_path: Path) -> None:
-    with workshop(tmp_path, False, max_restarts=2) as children:
-        children.start("collector0", ["import os; os.kill(os.getpid(), 9)"])
+@pytest.mark.parametrize(
+    ("code", "restarts", "why"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", 2, "was killed by SIGKILL: it printed nothing"),
+        ("raise SystemExit('there is no such env')", 0, "ended with status 1: there is no such env"),
+    ],
+)
+def test_one_that_dies_with_nothing_done_ends_the_run(tmp_path: Path, code: str, restarts: int, why: str) -> None:
+    """At once, if it gave up by itself."""
+    told: list[str] = []
+    with workshop(tmp_path, told=told, max_restarts=2) as children:
+        children.start("collector0", [code])
 
-        with pytest.raises(TrainingError, match="collector0 was killed by SIGKILL: it printed nothing"):
+        with pytest.raises(TrainingError, match=f"collector0 {why}"):
             until(children, lambda said: len(said) > 2)
+    assert len(told) == restarts + 1
 
 
 def test_one_that_does_something_between_is_started_again_and_again(tmp_path: Path) -> None:
-    with workshop(tmp_path, True, max_restarts=1) as children:
+    with workshop(tmp_path, has_worked=True, max_restarts=1) as children:
         children.start("learner", ["raise SystemExit('out of memory')"])
 
         assert len(until(children, lambda said: len(said) >= 4)) >= 4
 
 
-def test_one_that_gives_up_with_nothing_done_ends_the_run_at_once(tmp_path: Path) -> None:
-    with workshop(tmp_path, False) as children:
-        children.start("learner", ["raise SystemExit('there is no such env')"])
-
-        with pytest.raises(TrainingError, match="learner ended with status 1: there is no such env"):
-            until(children, lambda said: bool(said))
-
-
 def test_one_that_leaves_in_peace_is_let_go(tmp_path: Path) -> None:
-    with workshop(tmp_path, False) as children:
+    with workshop(tmp_path) as children:
         children.start("collector0", ["pass"])
-        pid = children.pid("collector0")
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        os.waitid(os.P_PID, children.pid("collector0"), os.WEXITED | os.WNOWAIT)
         assert children.check() == []
 
 
@@ -101,7 +95,7 @@ def test_those_that_do_not_end_when_asked_are_killed(tmp_path: Path) -> None:
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
     )
     names = ["collector0", "collector1"]
-    with pytest.raises(KeyError), workshop(tmp_path, False) as children:
+    with pytest.raises(KeyError), workshop(tmp_path) as children:
         for name in names:
             children.start(name, [deaf])
         pids = [children.pid(name) for name in names]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,63 +22,69 @@ from ding_like.data.segment_file import remove_segments
 from ding_like.errors import CommError, ConfigError, TrainingError
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
 from ding_like.worker import Coordinator
-from tests.pipeline.parallel.service_parts import segment
+from tests.pipeline.parallel.runs import configs
+from tests.pipeline.parallel.service_parts import begin as begin_run
+from tests.pipeline.parallel.service_parts import join, segment
 from tests.support import wait_until
 
-MAIN = dict(
-    env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=5.0),
-    policy=dict(
+MakeCoordinator = Callable[..., Coordinator]
+
+
+def config(folder: Path, *, coordinator: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    main, create = configs(
+        "dqn",
+        env=dict(stop_value=5.0),
         random_collect_size=8,
         priority=True,
         learn=dict(batch_size=4, update_per_collect=4),
         collect=dict(n_sample=8),
         eval=dict(evaluator=dict(eval_freq=10)),
         other=dict(replay_buffer=dict(replay_buffer_size=100)),
-    ),
-)
-CREATE = dict(
-    env=dict(type="gymnasium"),
-    env_manager=dict(type="base"),
-    policy=dict(type="dqn"),
-    replay_buffer=dict(type="advanced"),
-)
-
-
-def config(folder: Path, **more: Any) -> dict[str, Any]:
-    main = compile_config({**MAIN, "exp_name": str(folder / "run")}, CREATE, seed=0, renew_dir=False)
+    )
+    create["replay_buffer"] = dict(type="advanced")
+    main = compile_config({**main, "exp_name": str(folder / "run")}, create, seed=0, renew_dir=False)
     paths = {"path_data": str(folder / "data"), "path_policy": str(folder / "policy")}
-    return {"main": main, "system": {**paths, "segment_rows": 8, "num_collectors": 1}, "seed": 0, **more}
+    system = {**paths, "segment_rows": 8, "num_collectors": 1, "coordinator": coordinator or {}}
+    return {"main": main, "system": system, "seed": 0, **more}
 
 
 @pytest.fixture
-def coordinator(tmp_path: Path) -> Iterator[Coordinator]:
-    made = Coordinator(config(tmp_path))
-    yield made
-    made.close()
+def make(tmp_path: Path) -> Iterator[MakeCoordinator]:
+    """Give what makes a coordinator; `settings` are of its section. All are closed."""
+    made: list[Coordinator] = []
+
+    def make_one(folder: Path = tmp_path, *, key_file: Path | None = None, **settings: Any) -> Coordinator:
+        made.append(Coordinator(config(folder, coordinator=settings, key_file=key_file)))
+        return made[-1]
+
+    yield make_one
+    for each in made:
+        each.close()
 
 
-def join(coordinator: Coordinator, role: str) -> tuple[str, m.Task]:
-    """Register a worker and claim its task."""
-    worker = coordinator.service.register(m.Register(role, "host", 1, ding_like.__version__, "start0")).worker_id
-    task = coordinator.service.claim(worker, m.Claim()).task
-    assert task is not None
-    return worker, task
+@pytest.fixture
+def coordinator(make: MakeCoordinator) -> Coordinator:
+    return make()
 
 
 def begin(coordinator: Coordinator, folder: Path, segments: int = 3) -> tuple[m.Task, m.Task]:
     """Return (learn task, collect task) of a run with some segments."""
-    learner, learn = join(coordinator, "learner")
-    coordinator.service.publish(learner, "policy", m.Publish(learn.task_id, 1, 0, "x", 1))
-    collector, task = join(coordinator, "collector")
-    assert task.kind == "eval"
-    result = {"returns": [1.0, 1.0], "lengths": [1, 1], "version": 0, "duration_s": 0.0}
-    coordinator.deal_with_collector_finish_task(task.task_id, result)
-    collect = coordinator.service.claim(collector, m.Claim()).task
-    assert collect is not None
+    _, learn, collector, collect = begin_run(coordinator.service)
     for number in range(segments):
-        info = asdict(segment(folder / "data", collector, number))
-        coordinator.deal_with_collector_send_data(collect.task_id, "buffer", info.pop("name"), info)
+        send(coordinator, folder, collect, number, by=collector)
     return learn, collect
+
+
+def send(
+    coordinator: Coordinator, folder: Path, task: m.Task, number: int, *, by: str = "collector-start0", **ids: str
+) -> None:
+    """Have a segment taken in by the callback; `ids` stand in place of those of the task and its buffer."""
+    info = asdict(segment(folder / "data", by, number))
+    told = {"task_id": task.task_id, "buffer_id": "buffer", "data_id": info.pop("name"), **ids}
+    coordinator.deal_with_collector_send_data(**told, data=info)
+
+
+DONE = {"eval_value": 1.0, "eval_value_raw": [1.0], "train_iter": 3, "judge_s": 0.0, "train_s": 0.0}
 
 
 def test_callbacks_carry_a_run_from_data_to_its_end(coordinator: Coordinator, tmp_path: Path) -> None:
@@ -90,30 +97,24 @@ def test_callbacks_carry_a_run_from_data_to_its_end(coordinator: Coordinator, tm
     coordinator.deal_with_learner_send_info(learn.task_id, "buffer", info)
     assert coordinator.core.learn_iter == 3 and not coordinator.system_shutdown_flag
 
-    done = {"eval_value": 1.0, "eval_value_raw": [1.0], "train_iter": 3, "judge_s": 0.0, "train_s": 0.0}
-    assert coordinator.deal_with_learner_finish_task(learn.task_id, done)
+    assert coordinator.deal_with_learner_finish_task(learn.task_id, DONE)
     assert coordinator.system_shutdown_flag
 
 
 def test_unknown_tasks_and_buffers_are_refused(coordinator: Coordinator, tmp_path: Path) -> None:
     learn, collect = begin(coordinator, tmp_path, segments=1)
-    info = asdict(segment(tmp_path / "data", "collector-start0", 1))
-    name = info.pop("name")
 
-    for task, buffer in (("nothing-1", "buffer"), (None, "elsewhere")):
+    for ids in ({"task_id": "nothing-1"}, {"buffer_id": "elsewhere"}):
         with pytest.raises(RefusedError, match="there is no task"):
-            coordinator.deal_with_collector_send_data(task or collect.task_id, buffer, name, info)
+            send(coordinator, tmp_path, collect, 1, **ids)
+        asked = {"task_id": learn.task_id, "buffer_id": "buffer", **ids}
         with pytest.raises(RefusedError, match="there is no task"):
-            coordinator.deal_with_learner_get_data(task or learn.task_id, buffer, 4, 0)
+            coordinator.deal_with_learner_get_data(**asked, batch_size=4, cur_learner_iter=0)
     assert coordinator.core.env_step == 8
 
 
 def test_collectors_that_come_get_tasks_and_those_that_leave_take_them_along(coordinator: Coordinator) -> None:
-    join(coordinator, "learner")
-    workers = [
-        coordinator.service.register(m.Register("collector", "host", 1, ding_like.__version__, f"c{number}")).worker_id
-        for number in range(3)
-    ]
+    workers = [join(coordinator.service, "collector", number) for number in range(3)]
     assert coordinator.core.num_open("collect") == 3
 
     for worker in workers[:2]:
@@ -122,9 +123,9 @@ def test_collectors_that_come_get_tasks_and_those_that_leave_take_them_along(coo
     assert coordinator.core.num_open("collect") == 1
 
 
-def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: Path) -> None:
+def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, make: MakeCoordinator, tmp_path: Path) -> None:
     begin(coordinator, tmp_path)
-    other = Coordinator(config(tmp_path / "other"))
+    other = make(tmp_path / "other")
 
     other.load_state_dict(coordinator.state_dict())
 
@@ -135,43 +136,43 @@ def test_a_state_goes_on_in_another_folder(coordinator: Coordinator, tmp_path: P
     other.start()
     with pytest.raises(CommError, match="started"):
         other.load_state_dict(coordinator.state_dict())
-    other.close()
 
 
-def test_it_goes_on_where_it_was_killed(tmp_path: Path) -> None:
-    first = Coordinator(config(tmp_path))
+def test_it_goes_on_where_it_was_killed(make: MakeCoordinator, tmp_path: Path) -> None:
+    first = make()
     begin(first, tmp_path)
     status = first.core.status()
     first.core._store.close()  # and nothing else of it was closed in order
     first._lock.close()  # which the system does when a process has ended
 
-    second = Coordinator(config(tmp_path))
+    again = make().core.status()
 
-    again = second.core.status()
     assert (again["env_step"], again["tasks"], again["buffers"]) == (24, status["tasks"], status["buffers"])
-    second.close()
 
 
-def test_a_second_one_in_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
-    first = Coordinator(config(tmp_path))
+def test_a_second_one_in_the_same_folder_is_refused_until_the_first_has_ended(
+    make: MakeCoordinator, tmp_path: Path
+) -> None:
+    first = make()
     begin(first, tmp_path)
     status = first.core.status()
     with pytest.raises(ConfigError, match="run/ is in use by a run of this very process"):
-        Coordinator(config(tmp_path))
+        make()
     assert first.core.status() == status
     first.close()
 
-    Coordinator(config(tmp_path)).close()
+    make()
 
 
-def test_closing_leaves_neither_thread_nor_port_nor_files_of_a_run_that_is_over(tmp_path: Path) -> None:
+def test_closing_leaves_neither_thread_nor_port_nor_files_of_a_run_that_is_over(
+    make: MakeCoordinator, tmp_path: Path
+) -> None:
     before = set(threading.enumerate())
-    coordinator = Coordinator(config(tmp_path, key_file=tmp_path / "keys.json"))
+    coordinator = make(key_file=tmp_path / "keys.json")
     coordinator.start()
     learn, _ = begin(coordinator, tmp_path)
     port = int(coordinator.url.rpartition(":")[2])
-    done = {"eval_value": 1.0, "eval_value_raw": [1.0], "train_iter": 3, "judge_s": 0.0, "train_s": 0.0}
-    coordinator.deal_with_learner_finish_task(learn.task_id, done)
+    coordinator.deal_with_learner_finish_task(learn.task_id, DONE)
 
     coordinator.close()
     coordinator.close()
@@ -182,24 +183,12 @@ def test_closing_leaves_neither_thread_nor_port_nor_files_of_a_run_that_is_over(
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_port_in_use_is_said(tmp_path: Path) -> None:
+def test_a_port_in_use_and_others_without_keys_are_refused(make: MakeCoordinator, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        cfg = config(tmp_path)
-        cfg["system"]["coordinator"] = {"port": taken.getsockname()[1]}
-        coordinator = Coordinator(cfg)
         with pytest.raises(CommError, match="Address already in use.*--port"):
-            coordinator.start()
-        coordinator.close()
-
-
-def test_others_are_not_let_in_without_keys(tmp_path: Path) -> None:
-    cfg = config(tmp_path)
-    cfg["system"]["coordinator"] = {"host": "0.0.0.0"}
-    coordinator = Coordinator(cfg)
-
+            make(port=taken.getsockname()[1]).start()
     with pytest.raises(ConfigError, match="keys"):
-        coordinator.start()
-    coordinator.close()
+        make(tmp_path / "other", host="0.0.0.0").start()
 
 
 # --- faults of the disk, and who looks on
@@ -211,39 +200,32 @@ def broken_disk(coordinator: Coordinator) -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_durable_reaches_the_state_file(tmp_path: Path, durable: bool) -> None:
-    cfg = config(tmp_path)
-    cfg["system"]["coordinator"] = {"durable": durable}
-    coordinator = Coordinator(cfg)
-
-    assert coordinator._store._db.execute("PRAGMA synchronous").fetchone() == (1 + durable,)
-    coordinator.close()
+def test_durable_reaches_the_state_file(make: MakeCoordinator, durable: bool) -> None:
+    assert make(durable=durable)._store._db.execute("PRAGMA synchronous").fetchone() == (1 + durable,)
 
 
-def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(tmp_path: Path) -> None:
-    cfg = config(tmp_path)
-    cfg["system"]["coordinator"] = {"state_timeout_s": 0.1}
-    coordinator = Coordinator(cfg)
+def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(
+    make: MakeCoordinator, tmp_path: Path
+) -> None:
+    coordinator = make(state_timeout_s=0.1)
     coordinator.start()
     _, collect = begin(coordinator, tmp_path)
     broken_disk(coordinator)
-    info = asdict(segment(tmp_path / "data", "collector-start0", 9))
 
     with pytest.raises(RefusedError) as refused:
-        coordinator.deal_with_collector_send_data(collect.task_id, "buffer", info.pop("name"), info)
+        send(coordinator, tmp_path, collect, 9)
 
     assert refused.value.code == "storage_full"
     with pytest.raises(RefusedError, match="about to end"):
         coordinator.service.heartbeat("collector-start0", m.Heartbeat("collect"))
-    console: Any = NoConsole()
+    console: Any = Mock(is_due=False)
     with pytest.raises(TrainingError, match="Make room or fix the disk"):
-        CoordinatorRun(cfg["main"], coordinator).watch(console, check=lambda: None)
+        CoordinatorRun(coordinator._main, coordinator).watch(console, check=lambda: None)
     assert not coordinator.is_done and coordinator.wait_for_workers(5.0) == []
     coordinator.close()
     assert len(list((tmp_path / "data").glob("*.safetensors"))) == 4, "nothing is deleted"
-    again = Coordinator(config(tmp_path))
+    again = make()
     assert again.core.env_step == 24 and not again.system_shutdown_flag
-    again.close()
 
 
 def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
@@ -255,8 +237,8 @@ def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:
         Coordinator(cfg)
 
 
-def test_workers_without_the_key_are_refused(tmp_path: Path) -> None:
-    coordinator = Coordinator(config(tmp_path, key_file=tmp_path / "keys.json"))
+def test_workers_without_the_key_are_refused(make: MakeCoordinator, tmp_path: Path) -> None:
+    coordinator = make(key_file=tmp_path / "keys.json")
     coordinator.start()
     stranger = HttpCoordinator(coordinator.url, role="collector", key=b"x" * 32, retry_s=0.2)
 
@@ -264,11 +246,9 @@ def test_workers_without_the_key_are_refused(tmp_path: Path) -> None:
         stranger.register(m.Register("collector", "host", 1, ding_like.__version__, "s"))
     assert coordinator.core.workers == {}
     stranger.close()
-    coordinator.close()
 
 
-def test_who_is_interrupted_while_the_disk_fails_ends_at_once(tmp_path: Path) -> None:
-    coordinator = Coordinator(config(tmp_path))
+def test_who_is_interrupted_while_the_disk_fails_ends_at_once(coordinator: Coordinator, tmp_path: Path) -> None:
     coordinator.start()
     begin(coordinator, tmp_path)
     broken_disk(coordinator)
@@ -330,16 +310,14 @@ def test_files_that_cannot_be_deleted_are_tried_again_and_end_nothing(
 
 
 def test_a_fault_of_the_coordinators_own_thread_ends_the_process_and_not_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coordinator = Coordinator(config(tmp_path))
     monkeypatch.setattr(coordinator.core, "tick", lambda: {}["no such key"])
     coordinator.start()
     wait_until(lambda: coordinator.core.halted, "the fault")
 
     assert "KeyError" in str(coordinator.core.halted)
     assert not coordinator.is_done and not coordinator.core.is_over
-    coordinator.close()
 
 
 def test_a_view_of_the_run_is_consistent_while_workers_come_and_go(coordinator: Coordinator) -> None:
@@ -357,8 +335,7 @@ def test_a_view_of_the_run_is_consistent_while_workers_come_and_go(coordinator: 
     watcher = threading.Thread(target=look)
     watcher.start()
     for number in range(60):
-        register = m.Register("collector", "host", 1, ding_like.__version__, f"c{number}")
-        worker = coordinator.service.register(register).worker_id
+        worker = join(coordinator.service, "collector", number)
         if number > 20:
             coordinator.service.leave(worker, m.Leave("enough"))
     wait_until(lambda: looks[0] or failures, "a look")
@@ -366,15 +343,3 @@ def test_a_view_of_the_run_is_consistent_while_workers_come_and_go(coordinator: 
     watcher.join(60)
 
     assert not failures
-
-
-class NoConsole:
-    """Console that shows nothing."""
-
-    is_due = False
-
-    def start(self, progress: Any) -> None: ...
-
-    def update(self, progress: Any) -> None: ...
-
-    def event(self, line: str) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,11 @@ from ding_like.worker import NaiveCollector
 from tests.pipeline.parallel.runs import Run, small_dqn, working
 from tests.support import wait_until
 
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    made = Run(tmp_path, small_dqn(), max_env_step=100_000, segment_rows=16)
-    yield made
-    made.close()
+MakeRun = Callable[..., Run]
 
 
 class ByHand:
-    """Learner that is driven batch by batch; a collector with made-up rows feeds it."""
+    """Learner of a run that is driven batch by batch; a collector with made-up rows feeds it."""
 
     def __init__(self, run: Run, *, is_fed: bool = True) -> None:
         self.run = run
@@ -44,6 +39,7 @@ class ByHand:
         self.fake = NaiveCollector(run.service, folder=run.system.path_data, rows=16, count=10_000)
         self.fake.register()
         self.thread = threading.Thread(target=self.fake.work, daemon=True)
+        run.parts.callback(self.close)
         self.begin()
         self.publish()
         if is_fed:
@@ -100,10 +96,16 @@ def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> boo
 
 
 @pytest.fixture
-def by_hand(run: Run) -> Iterator[ByHand]:
-    made = ByHand(run)
-    yield made
-    made.close()
+def by_hand(run: Run) -> ByHand:
+    return ByHand(run)
+
+
+def test_an_iteration_can_be_driven_by_the_callbacks(by_hand: ByHand) -> None:
+    demand = by_hand.learner.deal_with_get_data()
+    info = by_hand.learner.deal_with_learner_learn(by_hand.learner.get_data(demand["batch_size"])())
+
+    assert demand["batch_size"] == 16 and demand["task_id"] == by_hand.task.task_id
+    assert info["learner_step"] == 1
 
 
 def newest(run: Run) -> tuple[int, int]:
@@ -151,9 +153,9 @@ def test_after_somebody_else_published_it_begins_with_the_newest_saved_point(by_
     assert by_hand.train_iter == 3 and same(saved, by_hand.state())
 
 
-def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(tmp_path: Path) -> None:
+def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(make_run: MakeRun) -> None:
     main, create = small_dqn()
-    run = Run(tmp_path, ({**main, "resume": {"save_every_s": 0.0}}, create), max_env_step=100_000, segment_rows=16)
+    run = make_run(config=({**main, "resume": {"save_every_s": 0.0}}, create))
     first = ByHand(run)
     first.train(5)
     assert first.next_batch() is not None  # saves what the fifth update made
@@ -163,9 +165,6 @@ def test_a_learner_that_comes_after_one_that_died_goes_on_from_its_last_save(tmp
     second = ByHand(run, is_fed=False)
 
     assert second.task.attempt == 2 and second.train_iter == 5 and same(saved, second.state())
-    for each in (first, second):
-        each.close()
-    run.close()
 
 
 def test_weights_that_are_refused_end_the_attempt_and_not_the_worker(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,18 +207,7 @@ def test_a_run_that_is_not_confirmed_goes_on_as_if_nothing_had_been(by_hand: ByH
     assert same(before, by_hand.state()) and by_hand.train_iter == 7
 
 
-def test_a_limit_ends_a_run_with_the_weights_trained_last(tmp_path: Path) -> None:
-    run = Run(tmp_path, small_dqn(), max_env_step=400, num_collectors=1, segment_rows=16)
-    run.cfg["publish_interval_s"] = 1000.0
-
-    result = run.train()
-
-    assert result["last_iter"] == result["train_iter"] > 40
-    run.close()
-
-
-def test_a_checkpoint_that_the_run_was_begun_with_is_not_loaded_again(tmp_path: Path) -> None:
-    run = Run(tmp_path, small_dqn(), max_env_step=100_000, segment_rows=16)
+def test_a_checkpoint_that_the_run_was_begun_with_is_not_loaded_again(run: Run, tmp_path: Path) -> None:
     first = ByHand(run, is_fed=False)
     path = tmp_path / "first.pth.tar"
     save_state(path, first.learner.learner.policy.state_dict())
@@ -236,9 +224,6 @@ def test_a_checkpoint_that_the_run_was_begun_with_is_not_loaded_again(tmp_path: 
     by_hand.learner.learner.call_hook("before_run")
 
     assert same(before, by_hand.state())
-    for each in (first, by_hand):
-        each.close()
-    run.close()
 
 
 def test_an_audit_can_read_how_many_batches_came_and_were_learned_from(by_hand: ByHand) -> None:
@@ -258,7 +243,6 @@ def test_a_learner_gives_up_where_no_collector_sends_data(run: Run, monkeypatch:
 
     with pytest.raises(CommError, match="no batch has come"):
         by_hand.train(1)
-    by_hand.close()
 
 
 def honest(rows: int = 16) -> dict[str, Any]:
@@ -277,8 +261,7 @@ ODD: dict[str, dict[str, Any]] = {
     "missing": without("terminated"),
     "one only": {"obs": honest()["obs"]},
     "obs of doubles": {**honest(), "obs": honest()["obs"].astype(np.float64)},
-    "reward of doubles": {**honest(), "reward": np.ones(16)},
-    "reward of halves": {**honest(), "reward": np.ones(16, np.float16)},
+    **{f"reward of {kind}": {**honest(), "reward": np.ones(16, kind)} for kind in ("float64", "float16")},
     "bool as number": {**honest(), "terminated": np.zeros(16, np.uint8)},
     "action of 32 bits": {**honest(), "action": honest()["action"].astype(np.int32)},
     "reward a column": {**honest(), "reward": np.ones((16, 1), np.float32)},
@@ -303,15 +286,12 @@ def test_an_odd_first_segment_is_refused_and_honest_ones_are_not(by_hand: ByHand
     assert read("honest", honest()).keys() == honest().keys()
 
 
-def test_the_envs_that_judge_are_left_as_they_were_for_the_generators(tmp_path: Path) -> None:
+def test_the_envs_that_judge_are_left_as_they_were_for_the_generators(make_run: MakeRun) -> None:
     """Making the schema draws from no generator that training uses."""
     found = []
-    for made in (0, 1):
-        run = Run(tmp_path / str(made), small_dqn(), max_env_step=400)
-        by_hand = ByHand(run, is_fed=False)
+    for folder in ("first", "second"):
+        by_hand = ByHand(make_run(folder), is_fed=False)
         found.append((_tensors(by_hand.learner.policy_state()), torch.rand(1).item(), np.random.random()))
-        by_hand.close()
-        run.close()
 
     assert same(found[0][0], found[1][0]) and found[0][1:] == found[1][1:]
 
@@ -337,4 +317,3 @@ def test_a_segment_says_whose_weights_acted(run: Run, monkeypatch: pytest.Monkey
     told = sent[0]
     _, meta = read_segment(run.system.path_data, told.name, rows=told.rows, sha256=told.sha256, nbytes=told.nbytes)
     assert (meta.policy_attempt, meta.policy_version) == (2, 0)
-    by_hand.close()

@@ -6,6 +6,7 @@ import copy
 import os
 import signal
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ from ding_like.policy import create_policy
 from ding_like.utils.checkpoint import ResumeStore
 from ding_like.utils.seeding import make_rng, set_pkg_seed
 from ding_like.worker import BaseLearner, create_learner
-from tests.pipeline.parallel.runs import running, working
+from tests.pipeline.parallel.runs import configs, running, working
 
 CONFIG = """
 main_config = dict(
@@ -45,14 +46,29 @@ create_config = dict(
 """
 
 
-class Part:
-    """One learner and what it is made of."""
+CONFIG_FILE = "config.py"  # in the folder in which a test works
 
-    def __init__(self, cfg: Any, folder: Path, name: str, **kwargs: Any) -> None:
-        self.learner: BaseLearner = create_learner(
-            cfg.policy.learn.learner,
-            **{"rng": make_rng(0, "learner"), "exp_name": str(folder), "instance_name": name, **kwargs},
-        )
+
+def compiled(*, text: str = CONFIG, learn: str = "", save: bool = False) -> Any:
+    """Write a config's file and return what it is compiled to."""
+    Path(CONFIG_FILE).write_text(text.replace("{learn}", learn))
+    file = read_config(CONFIG_FILE)
+    return compile_config(file.main_config, file.create_config, seed=0, save=save)
+
+
+@pytest.fixture
+def make_learner(in_tmp: Path) -> Iterator[Callable[..., BaseLearner]]:
+    """Give what makes a learner of a compiled config; all are closed."""
+    made: list[BaseLearner] = []
+
+    def make(cfg: Any, name: str, **kwargs: Any) -> BaseLearner:
+        named = {"rng": make_rng(0, "learner"), "exp_name": str(in_tmp), "instance_name": name, **kwargs}
+        made.append(create_learner(cfg.policy.learn.learner, **named))
+        return made[-1]
+
+    yield make
+    for learner in made:
+        learner.close()
 
 
 def make_policy(cfg: Any) -> Any:
@@ -92,10 +108,8 @@ def tensors_in(state: Any) -> list[torch.Tensor]:
     return found
 
 
-def start(policy: Any, cfg: Any, config: Path, rng: np.random.Generator) -> LearnerAggregator:
-    aggregator = LearnerAggregator({"main": cfg, "seed": 0, "num_learners": 2, "config_file": config})
-    aggregator.start(policy, rng=rng)
-    return aggregator
+def two_learners(cfg: Any) -> LearnerAggregator:
+    return LearnerAggregator({"main": cfg, "seed": 0, "num_learners": 2, "config_file": Path(CONFIG_FILE).resolve()})
 
 
 def worst(one: Any, other: Any) -> float:
@@ -104,19 +118,16 @@ def worst(one: Any, other: Any) -> float:
 
 
 @pytest.mark.parametrize("backend", ["numpy", pytest.param("autograd", marks=pytest.mark.slow)])
-def test_two_learners_learn_what_one_does(in_tmp: Path, backend: str) -> None:
-    tmp_path, config = in_tmp, in_tmp / "config.py"
-    config.write_text(CONFIG.format(learn=', backend="autograd"' if backend == "autograd" else ""))
-    file = read_config(config)
-    cfg = compile_config(file.main_config, file.create_config, seed=0, save=False)
+def test_two_learners_learn_what_one_does(make_learner: Callable[..., BaseLearner], backend: str) -> None:
+    cfg = compiled(learn=', backend="autograd"' if backend == "autograd" else "")
     one, first = make_policy(cfg), make_policy(cfg)
     data = batches(25)
-    single = Part(cfg, tmp_path, "one", policy=one.learn_mode).learner
+    single = make_learner(cfg, "one", policy=one.learn_mode)
     before_threads = threading.active_count()
-    rng = make_rng(0, "learner")
-    aggregator = start(first, cfg, config, rng)
+    rng, aggregator = make_rng(0, "learner"), two_learners(cfg)
+    aggregator.start(first, rng=rng)
     shared = {"reducer": aggregator.reducer, "dist_info": (0, 2)}
-    learner = Part(cfg, tmp_path, "first", policy=first.learn_mode, rng=rng, **shared).learner
+    learner = make_learner(cfg, "first", policy=first.learn_mode, rng=rng, **shared)
     # As if the first learner went on from a saved point: the other one must have that too.
     single.train(data[0])
     learner.load_state_dict(single.state_dict())
@@ -138,28 +149,20 @@ def test_two_learners_learn_what_one_does(in_tmp: Path, backend: str) -> None:
     aggregator.close()
     aggregator.close()
 
-    assert (tmp_path / "run/log/learners/rank1.txt").read_text() == ""
+    assert Path("run/log/learners/rank1.txt").read_text() == ""
     assert learner.train_iter == single.train_iter
     assert worst(one.learn_mode.state_dict(), make_policy(cfg).learn_mode.state_dict()) > 0.01, "it learned"
     assert worst(first.learn_mode.state_dict(), one.learn_mode.state_dict()) <= 1e-6
     assert max(priorities, default=0.0) <= 1e-5
     assert threading.active_count() <= before_threads
-    single.close()
-    learner.close()
 
 
 @pytest.mark.slow
-def test_a_learner_that_dies_ends_the_others_with_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    config = tmp_path / "config.py"
-    config.write_text(CONFIG.format(learn=""))
-    file = read_config(config)
-    cfg = compile_config(file.main_config, file.create_config, seed=0, save=False)
-    policy = make_policy(cfg)
-    aggregator = start(policy, cfg, config, make_rng(0, "learner"))
-    learner = Part(
-        cfg, tmp_path, "first", policy=policy.learn_mode, reducer=aggregator.reducer, dist_info=(0, 2)
-    ).learner
+def test_a_learner_that_dies_ends_the_others_with_the_cause(make_learner: Callable[..., BaseLearner]) -> None:
+    cfg = compiled()
+    policy, aggregator = make_policy(cfg), two_learners(cfg)
+    aggregator.start(policy, rng=make_rng(0, "learner"))
+    learner = make_learner(cfg, "first", policy=policy.learn_mode, reducer=aggregator.reducer, dist_info=(0, 2))
     first, second = batches(2)
     learner.train(aggregator.share(first))
     aggregator.merge_priority(learner.priority_info)
@@ -168,13 +171,10 @@ def test_a_learner_that_dies_ends_the_others_with_the_cause(tmp_path: Path, monk
     with pytest.raises(CommError, match=r"learner rank 1 of 2 was killed by SIGKILL; its output is in .*rank1.txt"):
         learner.train(aggregator.share(second))
     aggregator.close()
-    learner.close()
 
 
 def test_it_starts_from_the_documented_config(in_tmp: Path) -> None:
-    (in_tmp / "config.py").write_text(CONFIG.replace("{learn}", ""))
-    file = read_config(in_tmp / "config.py")
-    main = compile_config(file.main_config, file.create_config, seed=0)
+    main = compiled(save=True)
     at = {"host": "127.0.0.1", "port": 7000}
     learners = {"learner0": ("0", "127.0.0.1", 7001), "learner1": ("1", "127.0.0.1", 7002)}
     aggregator = LearnerAggregator({"main": main, "master": at, "slave": at, "learner": learners})
@@ -187,37 +187,17 @@ def test_it_starts_from_the_documented_config(in_tmp: Path) -> None:
         LearnerAggregator({"master": at, "slave": at, "learner": learners})
 
 
-def test_what_cannot_be_shared_is_refused(tmp_path: Path) -> None:
-    policy = compile_config(
-        {"env": {"env_id": "CartPole-v1"}, "policy": {"learn": {"batch_size": 33}}},
-        {"env": {"type": "gymnasium"}, "env_manager": {"type": "base"}, "policy": {"type": "dqn"}},
-        seed=0,
-        save=False,
-    ).policy
-
+def test_what_cannot_be_shared_is_refused(in_tmp: Path) -> None:
+    cfg = compiled(text=CONFIG.replace("batch_size=32", "batch_size=33"))
     with pytest.raises(ConfigError, match="batch_size is 33.*multiple of 2"):
-        check_shares(policy, 2)
-    check_shares(policy, 3)
-
-
-def test_a_policy_without_gradient_vectors_is_refused(tmp_path: Path) -> None:
-    config = tmp_path / "config.py"
-    config.write_text(CONFIG.format(learn=""))
-    file = read_config(config)
-    cfg = compile_config(file.main_config, file.create_config, seed=0, save=False)
-    aggregator = LearnerAggregator({"main": cfg, "seed": 0, "num_learners": 2, "config_file": config})
-
-    with pytest.raises(ConfigError, match="num_learners=1"):
+        two_learners(cfg)
+    check_shares(cfg.policy, 3)
+    aggregator = two_learners(compiled())
+    with pytest.raises(ConfigError, match="num_learners=1"):  # it has no gradient vectors
         aggregator.start(SimpleNamespace(grad_vectors=list), rng=make_rng(0, "learner"))
     aggregator.close()
 
 
-LOST_CONFIG = """
-main_config = dict(exp_name="run", env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2,
-    n_evaluator_episode=2), policy=dict(model=dict(encoder_hidden_size_list=[8]), learn=dict(batch_size=16),
-    collect=dict(n_sample=8), eval=dict(evaluator=dict(eval_freq=10000))))
-create_config = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
-"""
 KILL_AT = 20
 
 
@@ -238,14 +218,12 @@ def kill_rank_1_once(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.slow
 def test_the_next_attempt_goes_on_where_a_learner_was_lost(in_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = in_tmp / "config.py"
-    path.write_text(LOST_CONFIG)
-    file = read_config(path)
     killed = kill_rank_1_once(monkeypatch)
+    config = configs("dqn", learn=dict(batch_size=16), collect=dict(n_sample=8))
+    Path(CONFIG_FILE).write_text(f"main_config, create_config = {config!r}")
 
-    config = (file.main_config, file.create_config)
     with running(in_tmp, config, max_env_step=800, collectors=1, num_learners=2) as run:
-        run.cfg |= {"num_learners": 2, "config_file": path}
+        run.cfg |= {"num_learners": 2, "config_file": in_tmp / CONFIG_FILE}
         with working([run.new_collector()]):
             lost = run.new_learner()
             lost.start()

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 
 import tests.pipeline.parallel.sequence_policy  # noqa: F401  # registers its policy
+from ding_like.comm.rest import messages as m
+from ding_like.comm.rest.rows import BatchReader
 from ding_like.comm.rest.worker import RestWeightPublisher
 from ding_like.comm.tensors import unflatten_state
+from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.utils.checkpoint import load_state
 from tests.pipeline.parallel.runs import Run, configs, running, spy_on_batches
+from tests.policy.on_policy import make_policy, make_rollout
 
 
 def test_off_policy_episodes_train_at_the_serial_ratio(tmp_path: Path) -> None:
@@ -193,3 +197,49 @@ def check(batch: Any, length: int) -> None:
     assert (steps[valid] == (first + np.arange(length))[valid]).all(), "a row is of one episode, in order"
     begins = (first == 0) & valid
     assert (batch["mask"] == (valid & (begins | (np.arange(length) >= BURN_IN)))).all()
+
+
+# --- a batch of the rows of several collectors, each with lanes 0, 1, 2... of its own
+
+
+def batch_of(segments: list[TransitionBatch]) -> TransitionBatch:
+    """Return what a learner draws of these segments."""
+    reader = BatchReader(1000, on_policy=True)
+    news, ids, first_row = [], [], 0
+    for serial, segment in enumerate(segments, start=1):
+        news.append((m.NewSegment(serial, f"s{serial}", len(segment), first_row, "x", 1), dict(segment.columns)))
+        ids.append(serial * m.ROWS_PER_SEGMENT + np.arange(len(segment)))
+        first_row += len(segment)
+    reader.take(news, m.Batches(1, np.arange(first_row), np.concatenate(ids), None))
+    return reader.draw()
+
+
+def test_no_lane_has_rows_of_two_segments() -> None:
+    policy = make_policy()
+    segments = [policy.segment(make_rollout(policy, seed=seed))[0] for seed in range(3)]
+
+    batch = batch_of(segments)
+
+    assert [each.tolist() for each in batch["lane"].reshape(3, 6, 4)] == [
+        [[first, first + 1, first + 2, first + 3]] * 6 for first in (0, 4, 8)
+    ]
+
+
+def test_advantages_that_ppo_recomputes_are_those_of_each_collector() -> None:
+    policy = make_policy(recompute_adv=True, learn=dict(epoch_per_collect=2, batch_size=1000))
+    segments = [policy.segment(make_rollout(policy, seed=seed))[0] for seed in range(2)]
+
+    # No update comes between the two epochs: the critic says what it said to the collectors.
+    given, recomputed = policy.minibatches(batch_of(segments), np.random.default_rng(0))
+
+    def by_obs(batch: TransitionBatch) -> dict[bytes, float]:
+        return {obs.tobytes(): value for obs, value in zip(batch["obs"], batch["advantage"].tolist(), strict=True)}
+
+    assert len(by_obs(given)) == 48
+    assert by_obs(recomputed) == pytest.approx(by_obs(given), abs=1e-6)
+
+
+def test_rows_that_are_sequences_have_lanes_of_their_segment_too() -> None:
+    rows = TransitionBatch({"lane": np.array([[0, 0, 0], [1, 1, 1]])})
+
+    assert batch_of([rows, rows])["lane"][:, 0].tolist() == [0, 1, 2, 3]

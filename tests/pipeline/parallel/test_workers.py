@@ -2,70 +2,45 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from ding_like.comm.channels import CollectRequest, Segment
 from ding_like.comm.rest import messages as m
 from ding_like.comm.tensors import state_of
+from ding_like.config import compile_config
 from ding_like.data.segment_file import SegmentError
 from ding_like.errors import CommError, ConfigError, RegistryError
 from ding_like.worker import (
+    BaseParallelCollector,
     FlaskFileSystemCollector,
     FlaskFileSystemLearner,
-    NaiveCollector,
+    ZerglingParallelCollector,
     create_comm_collector,
     create_comm_learner,
     create_parallel_commander,
 )
 from tests.pipeline.parallel.runs import Run, configs, running, small_dqn
-from tests.support import wait_until
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    made = Run(tmp_path, small_dqn(), max_env_step=400, num_collectors=1, segment_rows=16)
-    yield made
-    made.close()
+def test_a_collector_and_a_learner_train_until_the_limit(make_run: Callable[..., Run]) -> None:
+    run = make_run(max_env_step=400, num_collectors=1)
+    run.cfg["publish_interval_s"] = 1000.0
 
-
-def test_a_collector_and_a_learner_train_until_the_limit(run: Run) -> None:
     result = run.train()
 
     assert 400 <= run.core.env_step < 400 + 2 * 16
     assert result["train_iter"] == (run.core.env_step - 32) // 8, "one update for 8 env steps, after 32 at random"
+    assert result["last_iter"] == result["train_iter"], "the run ends with the weights trained last"
     assert len(result["eval_value_raw"]) == 20
     for worker in (*run.collectors, run.learner):
         worker.close()
     assert run.core.workers == {}, "both have left"
-
-
-def test_an_iteration_can_be_driven_by_hand(run: Run) -> None:
-    learner = run.new_learner()
-    learner.start()
-    (worker_id,) = run.core.workers
-    task = run.service.claim(worker_id, m.Claim()).task
-    assert task is not None
-    learner.deal_with_learner_start(vars(task))
-    learner.send_policy(learner.policy_state())
-    wait_until(lambda: "policy" in run.core.policies, "the first weights")
-    fake = NaiveCollector(run.service, folder=run.system.path_data, rows=16, count=4)
-    fake.register()
-    thread = threading.Thread(target=fake.work, daemon=True)
-    thread.start()
-
-    demand = learner.deal_with_get_data()
-    info = learner.deal_with_learner_learn(learner.get_data(demand["batch_size"])())
-
-    assert demand["batch_size"] == 16 and demand["task_id"] == task.task_id
-    assert info["learner_step"] == 1
-    fake.stop()
-    thread.join(60)
-    fake.close()
 
 
 def test_a_learner_without_a_task_says_so(run: Run) -> None:
@@ -73,8 +48,7 @@ def test_a_learner_without_a_task_says_so(run: Run) -> None:
 
     with pytest.raises(CommError, match="has no task"):
         learner.get_data(8)
-    learner.close()
-    learner.close()
+    learner.close()  # and once more with the run
 
 
 def test_load_data_fn_refuses_a_file_that_is_not_as_announced(tmp_path: Path) -> None:
@@ -148,3 +122,67 @@ def test_bfloat16_halves_what_is_published_and_is_what_acts(tmp_path: Path, monk
 
     assert len(sizes["exact"]) <= 2, "all versions are of one size, or their numbers have one digit more"
     assert max(sizes["bfloat16"]) < 0.52 * min(sizes["exact"])
+
+
+# --- the 17 interfaces of `BaseParallelCollector` on the API page
+
+OF_A_TASK = (
+    "_setup_timer _setup_logger _iter_after_hook _policy_inference _env_step _process_timestep _finish_task "
+    "_update_policy _start_thread _join_thread"
+).split()
+PAGE = ["__init__", "info", "error", "debug", "get_finish_info", "start", "close", *OF_A_TASK]
+
+
+class Sink:
+    """Order three segments of 8 rows."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+
+    def order(self, *, timeout_s: float) -> CollectRequest:
+        done = len(self.segments) == 3
+        return CollectRequest(done, 0 if done else 8, 100, None)
+
+    def put(self, segment: Segment) -> CollectRequest:
+        self.segments.append(segment)
+        return self.order(timeout_s=0.0)
+
+
+class NoWeights:
+    def newest(self, policy_id: str, **_: Any) -> None: ...
+
+
+def counted(name: str) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.calls[name] += 1
+        return getattr(ZerglingParallelCollector, name)(self, *args, **kwargs)
+
+    return call
+
+
+Counting: Any = type(
+    "Counting", (ZerglingParallelCollector,), {"calls": Counter(), **{name: counted(name) for name in OF_A_TASK}}
+)
+
+
+def test_the_base_class_has_all_interfaces_of_the_page() -> None:
+    assert len(PAGE) == 17
+    assert [name for name in PAGE if not callable(getattr(BaseParallelCollector, name, None))] == []
+    assert isinstance(BaseParallelCollector.policy, property)
+
+
+def test_a_task_runs_through_every_hook(in_tmp: Path) -> None:
+    sink = Sink()
+    cfg = {"main": compile_config(*small_dqn(), seed=0), "seed": 0, "collector_uid": "c0", "index": 0}
+    collector = Counting(cfg, sink=sink, reader=NoWeights())
+
+    collector.start({"eval_flag": False, "policy_id": "policy"})
+
+    steps = sum(segment.env_steps for segment in sink.segments) // 2  # of two envs at once
+    assert collector.get_finish_info() == {"segments": 3} and steps >= 12
+    assert collector.calls == Counter(
+        dict.fromkeys(OF_A_TASK, 1)
+        | dict.fromkeys(("_policy_inference", "_env_step", "_process_timestep"), steps)
+        | dict.fromkeys(("_update_policy", "_iter_after_hook"), 3)
+    )
+    collector.close()

@@ -110,7 +110,7 @@ class CoordinatorCore:
         self.halted: str | None = None
         self.callbacks: Any = self  # what has the methods deal_with_* of DI-engine's coordinator
         self.epoch, self.run_id = 1, secrets.token_hex(8)
-        self._is_saving = False
+        self.is_saving = False
         self._saved_run = ""
         self._restore()
 
@@ -120,9 +120,11 @@ class CoordinatorCore:
         stamp: Stamp | None,
         ask: Callable[[], Any],
         *,
-        is_final: Callable[[Any], bool] = lambda reply: True,
+        is_final: Callable[[Any], bool] | None = None,
     ) -> tuple[Any, bool]:
         """Return (answer, whether it is final): that of `ask`, or the final one that this message had before.
+
+        Without `is_final` every answer is.
 
         A final answer is saved in the transaction of what it answers, a refusal too, unless the same message may be
         taken later or the worker is not known. Raises RefusedError as `ask` does, and `old_message` for a number below
@@ -138,7 +140,7 @@ class CoordinatorCore:
                 if stamp is not None and not error.retryable and worker_id in self.journal.secrets:
                     self.journal.keep(worker_id, stamp, error)
                 raise
-            is_done = is_final(reply)
+            is_done = is_final is None or is_final(reply)
             if is_done and stamp is not None:
                 self.journal.keep(worker_id, stamp, reply)
         return reply, is_done
@@ -664,10 +666,10 @@ class CoordinatorCore:
 
         If it cannot be saved, nothing is answered any more: memory is ahead of the file.
         """
-        if self._is_saving:
+        if self.is_saving:
             yield
             return
-        self._is_saving, refusal = True, None
+        self.is_saving, refusal = True, None
         try:
             with self._store.transaction():
                 try:
@@ -679,7 +681,7 @@ class CoordinatorCore:
             self.halt(str(error))
             raise RefusedError("storage_full", str(error)) from error
         finally:
-            self._is_saving = False
+            self.is_saving = False
         if refusal is not None:
             raise refusal
 
