@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from easydict import EasyDict
@@ -81,9 +82,7 @@ def compile_config(
     if world_model is not None:
         raise ConfigError("there are no world models here; leave world_model out.")
     if save_path != "total_config.py":
-        raise ConfigError(
-            f"save_path is {save_path!r}, but the config is always saved as total_config.py; leave it out."
-        )
+        raise ConfigError(f"save_path is {save_path!r}, but a config is saved as total_config.py; leave it out.")
     classes = dict(
         env=env, env_manager=env_manager, policy=policy, learner=learner, collector=collector, evaluator=evaluator,
         replay_buffer=buffer, reward_model=reward_model,
@@ -164,10 +163,8 @@ def _compiled(
     frozen = FrozenConfig(cfg)
     if save:
         _copy_settings(schema.defaults)
-        when_there_is_room(
-            lambda: save_config(frozen, frozen.exp_name, defaults=schema.defaults, overrides=texts),
-            report=_logger.warning,
-        )
+        write = partial(save_config, frozen, frozen.exp_name, defaults=schema.defaults, overrides=texts)
+        when_there_is_room(write, report=_logger.warning)
     return frozen
 
 

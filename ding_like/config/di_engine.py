@@ -400,9 +400,7 @@ MISSING_METHODS: Mapping[str, str] = {
 _EXPERT = "learning from an expert (SQIL, GAIL, DQfD, ...)"
 # Keys that only such methods have: their run has an expert or a data set beside the env.
 _KEYS_OF_METHODS: Mapping[str, str] = {
-    "policy.collect.model_path": _EXPERT,
-    "policy.collect.expert_data_path": _EXPERT,
-    "policy.collect.demonstration_info_path": _EXPERT,
+    **{f"policy.collect.{key}": _EXPERT for key in ("model_path", "expert_data_path", "demonstration_info_path")},
     "policy.expert_random_collect_size": _EXPERT,
     "policy.collect.data_path": MISSING_METHODS["offline"],
 }
@@ -498,10 +496,8 @@ def _read_schedule(main: Tree, learn: Tree, defaults: Tree) -> None:
     if given is None:
         del learn["lr_scheduler"]
     elif isinstance(given, Mapping) and set(given) == {"epoch_num", "min_lr_lambda"}:
-        rate, n_sample = (
-            get_path(main, path, get_path(defaults, path))
-            for path in ("policy.learn.learning_rate", "policy.collect.n_sample")
-        )
+        paths = ("policy.learn.learning_rate", "policy.collect.n_sample")
+        rate, n_sample = (get_path(main, path, get_path(defaults, path)) for path in paths)
         if all(isinstance(number, (int, float)) for number in (*given.values(), rate, n_sample)):
             del learn["lr_scheduler"]
             set_path(main, f"{_SCHEDULE}.env_steps", int(given["epoch_num"] * n_sample))

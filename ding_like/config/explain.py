@@ -93,22 +93,16 @@ def all_settings(policy: str | None = None) -> list[Setting]:
             found += _settings(Part(kind, f"{path}.{name}", registry), name, registry.get(name))
     owners = {setting.path: setting for setting in reversed(found) if setting.part != "policy"}
     sections = {setting.path[:end] for setting in found for end, at in enumerate(setting.path) if at == "."}
-    return [
-        _completed(setting, owners.get(setting.path))
-        for setting in found
-        if setting.default != {} or setting.meaning or setting.path not in sections  # an empty section is no key
-    ]
+    # An empty section is no key.
+    found = [each for each in found if each.default != {} or each.meaning or each.path not in sections]
+    for at, setting in enumerate(found):  # a policy's, completed by what its buffer or collector documents for the key
+        if setting.part == "policy" and (owner := owners.get(setting.path)) is not None:
+            found[at] = setting._replace(accepts=owner.accepts, meaning=setting.meaning or owner.meaning)
+    return found
 
 
 def _shipped(registry: Registry[Any]) -> list[str]:
     return [name for name in registry.names() if registry.get(name).__module__.startswith("ding_like.")]
-
-
-def _completed(setting: Setting, owner: Setting | None) -> Setting:
-    """Return a policy's setting, completed by what its buffer or collector documents for the same key."""
-    if setting.part != "policy" or owner is None:
-        return setting
-    return setting._replace(accepts=owner.accepts, meaning=setting.meaning or owner.meaning)
 
 
 def _run_settings() -> Iterator[Setting]:

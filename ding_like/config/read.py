@@ -397,11 +397,8 @@ def save_config(
     that set them; the formatted file names each beside its key. Raises ConfigError if the folder cannot be written.
     """
     create = create_config_of(cfg)
-    total = (
-        f"{_header('total_config.py')}exp_config = {block(cfg)}\n"
-        f"main_config = exp_config\ncreate_config = {block(create)}\n"
-    )
-    _write(Path(exp_dir) / "total_config.py", total)
+    total = f"exp_config = {block(cfg)}\nmain_config = exp_config\ncreate_config = {block(create)}\n"
+    _write(Path(exp_dir) / "total_config.py", _header("total_config.py") + total)
     _write(Path(exp_dir) / "formatted_total_config.py", _formatted(cfg, create, overrides or {}))
     _write(Path(exp_dir) / "config_diff.txt", _diff(cfg, defaults))
 
@@ -436,10 +433,8 @@ def read_saved_config(path: str | os.PathLike[str]) -> ConfigFile:
         for node in ast.parse(Path(path).read_text(encoding="utf-8")).body:
             if not (isinstance(node, ast.Assign) and isinstance(name := node.targets[0], ast.Name)):
                 raise ValueError(f"line {node.lineno} is code")
-            value = node.value
-            found[name.id] = (
-                found[value.id] if isinstance(value, ast.Name) else ast.literal_eval(_Floats().visit(value))
-            )
+            value = _Floats().visit(node.value)
+            found[name.id] = found[value.id] if isinstance(value, ast.Name) else ast.literal_eval(value)
         main, create = found["main_config"], found["create_config"]
         if not (isinstance(main, dict) and isinstance(create, dict)):
             raise TypeError("main_config and create_config are dicts")

@@ -91,11 +91,8 @@ TOP_TEMPLATE: Config = {
 }
 
 TOP_BOUNDS: Mapping[str, Bounds] = {
-    "seed": FROM_0,
-    "resume.save_every_s": FROM_0,
-    "resume.save_every_env_steps": FROM_0,
+    **dict.fromkeys(("seed", "resume.save_every_s", "resume.save_every_env_steps", "resume.max_buffer_gb"), FROM_0),
     "resume.keep": FROM_1,
-    "resume.max_buffer_gb": FROM_0,
     "learners.timeout_s": ABOVE_0,
 }
 
@@ -119,9 +116,7 @@ _UP_TO_A_MILLION = Bounds(1, 1_000_000)
 
 ENV_BOUNDS: Mapping[str, Bounds] = {
     "stop_value": ANY_NUMBER,
-    "n_evaluator_episode": _UP_TO_A_MILLION,
-    "collector_env_num": _UP_TO_A_MILLION,
-    "evaluator_env_num": _UP_TO_A_MILLION,
+    **dict.fromkeys(("n_evaluator_episode", "collector_env_num", "evaluator_env_num"), _UP_TO_A_MILLION),
 }
 
 # Parents before children: a policy's defaults may hold settings of its learner, collector, evaluator and buffer.

@@ -100,12 +100,8 @@ def settings_of(
     """Return the dataclass with these values, sections and all. Raises ConfigError with the faults if there are any."""
     if faults := list(faults):
         raise config_error(faults, source, {path: each.text for path, each in (overrides or {}).items()})
-    return kind(
-        **{
-            name: settings_of(type(default), values[name]) if is_dataclass(default) else values[name]
-            for name, default in _fields(kind)
-        }
-    )
+    nested = {name: type(default) for name, default in _fields(kind) if is_dataclass(default)}
+    return kind(**{**values, **{name: settings_of(each, values[name]) for name, each in nested.items()}})
 
 
 def subclass_at(path: str, name: str | None, base: type[T]) -> type[T]:

@@ -245,9 +245,8 @@ def _load(text: str) -> Any:
             return found
         return found(**{str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords})
     except (SyntaxError, ValueError, TypeError, ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"'{text}' cannot be made: {error}; it is an import path, as in {_PREFIX}torch.nn.Tanh()."
-        ) from (error)
+        fix = f"it is an import path, as in {_PREFIX}torch.nn.Tanh()"
+        raise ConfigError(f"'{text}' cannot be made: {error}; {fix}.") from error
 
 
 def _checked(found: Any, *, is_called: bool) -> Any:

@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,15 +98,15 @@ def _run_worker(
     return 0
 
 
+@dataclass
 class _FirstLearner:
     """First learner, the parent process, whose end is reported to the group, which then waits no longer."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    timeout_s: float
 
     def tell(self, note: Callable[[int, str], None]) -> None:
         """Call `note` once the first learner has ended; then end this process after the iteration under way."""
-        end_with_parent(self._timeout_s, notify=lambda: note(0, _GONE))
+        end_with_parent(self.timeout_s, notify=lambda: note(0, _GONE))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,7 +66,13 @@ def eval(
         if state_dict is None and load_path is not None:
             state_dict = load_state(load_path)
         setting = env_setting or get_vec_env_setting(cfg.env, collect=False)
-        result = _play(cfg, seed, setting, model, state_dict, replay_path)
+        with closing(build_eval_env(cfg, seed=seed, env_setting=setting)) as manager:
+            policy, statistics = _loaded(cfg, manager, "eval", seed, model, state_dict)
+            mode = adapt_eval_mode(policy.eval_mode)
+            if replay_path is not None:
+                film, make_env = Path(replay_path) / "agent.gif", filmable(setting[2][0], setting[0])
+                make_video(mode, make_env, film, seed=seed, statistics=statistics)
+            result = play_episodes(manager, mode, cfg.env.n_evaluator_episode, rng=make_rng(seed, "eval"))
     ends = bootstrap_interval(result.returns)
     episodes = f"{len(result.returns)} episode{'s' * (len(result.returns) > 1)}"
     logger.info("seed %d: mean return %.4g %s (95%% CI of %s)", seed, result.mean, interval(*ends), episodes)
@@ -99,27 +106,6 @@ def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: list
         logger.warning("%s is not written: %s", path, error)
     else:
         logger.info("wrote %s", path)
-
-
-def _play(
-    cfg: FrozenConfig,
-    seed: int,
-    env_setting: EnvSetting,
-    model: torch.nn.Module | None,
-    state_dict: State | None,
-    replay_path: str | None,
-) -> EvalResult:
-    env_fn, _, evaluator_cfgs = env_setting
-    manager = build_eval_env(cfg, seed=seed, env_setting=env_setting)
-    try:
-        policy, statistics = _loaded(cfg, manager, "eval", seed, model, state_dict)
-        mode = adapt_eval_mode(policy.eval_mode)
-        if replay_path is not None:
-            film = Path(replay_path) / "agent.gif"
-            make_video(mode, filmable(evaluator_cfgs[0], env_fn), film, seed=seed, statistics=statistics)
-        return play_episodes(manager, mode, cfg.env.n_evaluator_episode, rng=make_rng(seed, "eval"))
-    finally:
-        manager.close()
 
 
 def _loaded(
@@ -163,15 +149,12 @@ def collect_demo_data(
         raise ConfigError("collect_demo_data got no weights; give state_dict_path=EXP/ckpt/ckpt_best.pth.tar.")
     cfg = load_config(input_cfg, seed=seed, save=False, renew_dir=False, builds_model=model is None)
     with training_process():
-        manager = build_collect_env(cfg, seed=seed, env_setting=env_setting)
-        try:
+        with closing(build_collect_env(cfg, seed=seed, env_setting=env_setting)) as manager:
             policy, _ = _loaded(cfg, manager, "collect", seed, model, state_dict)
             rng, exp_name = make_rng(seed, "collector"), cfg.exp_name
             section = {**SampleSerialCollector.config, "type": "sample"}
             collector = SampleSerialCollector(section, manager, policy.collect_mode, exp_name=exp_name, rng=rng)
             rows = collector.collect(n_sample=collect_count)
-        finally:
-            manager.close()
     if not isinstance(rows, TransitionBatch):
         raise ConfigError(f"policy '{cfg.policy.type}' makes rows of objects, which have no place in columns.")
     save_columns(expert_data_path, rows.columns)

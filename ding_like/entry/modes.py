@@ -165,9 +165,7 @@ def _launch(options: Options) -> None:
     """Run the coordinator, a collector or a learner of mode dist."""
     module = options["module"]
     if module is None or (module != "coordinator" and options["coordinator"] is None):
-        raise ConfigError(
-            "mode dist needs to know what to be: -M coordinator, or for whom: -M collector --coordinator URL."
-        )
+        raise ConfigError("mode dist needs to know what to be: -M coordinator, or -M collector --coordinator URL.")
     given, path = {"key_file": options["key_file"], "overrides": options["overrides"]}, config_path(options)
     if module == "coordinator":
         given |= {**_run_of(options), "host": options["host"], "port": options["port"]}
@@ -208,9 +206,7 @@ def _run_several(options: Options) -> bool:
     from ding_like.comm.learner_group import in_environment
 
     if in_environment():
-        raise ConfigError(
-            f"torchrun has started the learners of one run, but {len(seeds)} seeds are given: give one -s."
-        )
+        raise ConfigError(f"torchrun started the learners of one run, but {len(seeds)} seeds are given: give one -s.")
     _existing(options["load_path"])
     load("studies:run_command")(options, config_path(options))
     return True
@@ -372,9 +368,8 @@ def parse_seeds(texts: Iterable[str]) -> tuple[int, ...]:
 def _range_of(part: str, text: str) -> Iterable[int]:
     match = re.fullmatch(r"(\d+)(?:\.\.\.?(\d+))?", part)
     if match is None:
-        raise ConfigError(
-            f"-s {text} names no seeds; expected a whole number, 0 or more, a range such as 0..4 or a list 0,2,5."
-        )
+        fix = "expected a whole number, 0 or more, a range such as 0..4 or a list 0,2,5"
+        raise ConfigError(f"-s {text} names no seeds; {fix}.")
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise ConfigError(f"-s {text} is an empty range: {first} is more than {last}. Did you mean {last}..{first}?")

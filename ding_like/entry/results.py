@@ -401,9 +401,8 @@ def closing(server: PolicyServer, served: ServedPolicy) -> str:
     """Return the summary line for when the port is closed."""
     done = server.requests.describe()
     took = "" if done["p50_ms"] is None else f", p50 {done['p50_ms']:g} ms, p99 {done['p99_ms']:g} ms"
-    return (
-        f"answered {done['answered']:,} requests{took}; refused {done['refused']:,}; last with {served.agent.version}"
-    )
+    last = f"last with {served.agent.version}"
+    return f"answered {done['answered']:,} requests{took}; refused {done['refused']:,}; {last}"
 
 
 def _one_line(space: dict[str, Any]) -> str:

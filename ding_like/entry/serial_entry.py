@@ -456,9 +456,8 @@ class RankMode(TrainingMode[RankSettings]):
     def _group_of_environment(self) -> LearnerGroup:
         settings = self.plan.settings
         # Rows and weights travel on the CPU.
-        return LearnerGroup.from_environment(
-            timeout_s=settings.patience_s, join_s=settings.join_s, num_gpus=0, called=_CALLED
-        )
+        limits_s = {"timeout_s": settings.patience_s, "join_s": settings.join_s}
+        return LearnerGroup.from_environment(**limits_s, num_gpus=0, called=_CALLED)
 
     def build(self) -> Components:
         """Return the components of the first rank."""

@@ -119,14 +119,16 @@ def train(
         exp_name = name_of_run(policy_name, environment, seed)
     if env_step is None and train_iter is None:
         env_step = _ENV_STEPS
-    asked, limits = overrides_of(overrides), {"max_train_iter": train_iter, "max_env_step": env_step}
-    whole: dict[str, Any] = {
-        name: checked_limit(name.removeprefix("max_"), at) for name, at in limits.items() if at is not None
-    }
-    given = built.main, built.create
-    plan: Plan[None] = make_plan(given, RunArguments("serial", seed, **whole), overrides=asked, exp_name=exp_name)
+    arguments = RunArguments("serial", seed)._replace(**_checked_limits(env_step, train_iter))
+    asked, given = overrides_of(overrides), (built.main, built.create)
+    plan: Plan[None] = make_plan(given, arguments, overrides=asked, exp_name=exp_name)
     plan = replace(plan, arguments=plan.arguments._replace(mode=serial_mode_of(plan.cfg)))
     return Run(SerialMode(plan).train().exp_name)
+
+
+def _checked_limits(env_step: float | None, train_iter: float | None) -> dict[str, Any]:
+    given = {"env_step": env_step, "train_iter": train_iter}
+    return {f"max_{name}": checked_limit(name, limit) for name, limit in given.items() if limit is not None}
 
 
 def _refuse(unknown: Mapping[str, Any]) -> None:
@@ -270,9 +272,7 @@ def _env_section(env: GivenEnv, import_names: list[str]) -> dict[str, Any]:
 def _registered(env: Callable[[], Any]) -> str:
     takes = [each for each in inspect.signature(env).parameters.values() if each.default is inspect.Parameter.empty]
     if any(each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in takes):
-        raise ConfigError(
-            f"the env is {env!r}, which needs arguments; expected a function without: lambda: MyEnv(size=8)."
-        )
+        raise ConfigError(f"the env is {env!r}, which needs arguments; expected one without: lambda: MyEnv(size=8).")
     name = f"given_env_{next(_NUMBERS)}"
     ENV_REGISTRY.register(name)(lambda cfg: env())
     logger.info("the env is a function of this program alone: `ding -m ... -c` needs it in a module of its own")
@@ -398,11 +398,7 @@ class Run:
 
         With a higher `env_step` a run that is over is resumed too. Raises CheckpointError if there is no saved point.
         """
-        resume_pipeline(
-            str(self.folder),
-            max_env_step=None if env_step is None else checked_limit("env_step", env_step),
-            max_train_iter=None if train_iter is None else checked_limit("train_iter", train_iter),
-        )
+        resume_pipeline(str(self.folder), **_checked_limits(env_step, train_iter))
         return self
 
     def __repr__(self) -> str:
@@ -462,9 +458,7 @@ def resume_pipeline(
             kind = "with a coordinator" if arguments is None else f"of mode {mode}"
             raise ConfigError(f"{exp_name} is a run {kind}: --workers and --address are of mode ray.")
         if not mode.startswith("serial") and any(each is not None for each in serial.values()):
-            raise ConfigError(
-                f"{exp_name} is a run of mode {mode}, which --learners, env_setting and model are not of."
-            )
+            raise ConfigError(f"{exp_name} is a run of mode {mode}, which takes no --learners, env_setting or model.")
         if arguments is None:
             from ding_like.entry.parallel_entry import resume_coordinated
 

@@ -6,6 +6,7 @@ Ours has columns and needs none of it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -36,13 +37,11 @@ def default_collate(
     if isinstance(first, Mapping):
         if any(row.keys() != first.keys() for row in batch):
             raise SchemaError(f"default_collate got rows with different keys; the first has {list(first)}.")
-        columns = {key: [row[key] for row in batch] for key in first}
-        return {
-            key: column
-            if str(key).startswith(tuple(ignore_prefix))
-            else default_collate(column, cat_1dim, ignore_prefix)
-            for key, column in columns.items()
-        }
+        columns: dict[Any, Any] = {key: [row[key] for row in batch] for key in first}
+        for key, column in columns.items():
+            if not str(key).startswith(tuple(ignore_prefix)):
+                columns[key] = default_collate(column, cat_1dim, ignore_prefix)
+        return columns
     if isinstance(first, (list, tuple)):
         if any(len(row) != len(first) for row in batch):
             raise SchemaError(f"default_collate got sequences of lengths {sorted({len(row) for row in batch})}.")
@@ -134,20 +133,14 @@ def _convert(
     """Return `item` with its leaves converted; a list of numbers is one leaf with `joins_numbers`."""
     if item is None or isinstance(item, str):
         return item
+    convert = partial(_convert, leaf=leaf, joins_numbers=joins_numbers, ignore_keys=ignore_keys)
     if isinstance(item, Mapping):
         make: Any = type(item)
-        return make(
-            {
-                key: value
-                if key in ignore_keys
-                else _convert(value, leaf, joins_numbers=joins_numbers, ignore_keys=ignore_keys)
-                for key, value in item.items()
-            }
-        )
+        return make({key: value if key in ignore_keys else convert(value) for key, value in item.items()})
     if isinstance(item, (list, tuple)):
         if joins_numbers and item and all(isinstance(each, (bool, int, float, np.generic)) for each in item):
             return leaf(list(item))
-        items = [_convert(each, leaf, joins_numbers=joins_numbers, ignore_keys=ignore_keys) for each in item]
+        items = [convert(each) for each in item]
         return type(item)(*items) if hasattr(item, "_fields") else type(item)(items)
     return leaf(item)
 

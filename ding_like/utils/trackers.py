@@ -173,10 +173,8 @@ class _TrackerThread:
             logger.info("%s sends the last of this run", self._name)
             self._thread.join(max(longest_s - (time.monotonic() - began_s), 0.0))
         if self._thread.is_alive():
-            logger.warning(
-                "%s has not finished within %.0f s and is left behind; set trackers.%s.finish_s to wait longer",
-                self._name, longest_s, self._name,
-            )  # fmt: skip
+            text = "%s has not finished within %.0f s and is left behind; set trackers.%s.finish_s to wait longer"
+            logger.warning(text, self._name, longest_s, self._name)
 
     def _run(self) -> None:
         tracker: Tracker = TRACKER_REGISTRY.get(self._settings.get("type", self._name))(_plain(self._settings))

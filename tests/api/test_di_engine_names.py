@@ -29,8 +29,8 @@ NAMES = {
     "config": "compile_config compile_config_parallel read_config",
     "entry": "collect_demo_data eval parallel_pipeline random_collect serial_pipeline serial_pipeline_onpolicy",
     "envs": """
-        AsyncSubprocessEnvManager BaseEnv BaseEnvManager BaseEnvManagerV2 BaseEnvTimestep ClipRewardWrapper
-        DingEnvWrapper FrameStackWrapper ObsNormWrapper RewardNormWrapper SubprocessEnvManager
+        AsyncSubprocessEnvManager BaseEnv BaseEnvManager BaseEnvManagerV2 BaseEnvTimestep
+        DingEnvWrapper FrameStackWrapper RewardNormWrapper SubprocessEnvManager
         SubprocessEnvManagerV2 SyncSubprocessEnvManager TimeLimitWrapper affine_transform create_env_manager
         get_default_wrappers get_env_manager_cls get_vec_env_setting
     """,
@@ -58,7 +58,8 @@ ALIASES = dict(
     pair.split("=")
     for pair in """
     entry.serial_pipeline_onpolicy_ppg=serial_pipeline_onpolicy envs.ActionRepeatWrapper=ActionRepeat
-    envs.EpisodicLifeWrapper=EpisodicLife envs.EvalEpisodeReturnWrapper=EpisodeReturn
+    envs.ClipRewardWrapper=clip_reward envs.ObsNormWrapper=ObsNorm envs.EpisodicLifeWrapper=EpisodicLife
+    envs.EvalEpisodeReturnWrapper=EpisodeReturn
     envs.FireResetWrapper=FireReset envs.FlatObsWrapper=FlattenObservation envs.MaxAndSkipWrapper=max_and_skip
     envs.NoopResetWrapper=NoopReset envs.ObsTransposeWrapper=obs_transpose
     envs.ScaledFloatFrameWrapper=scaled_float_frame envs.WarpFrameWrapper=warp_frame
