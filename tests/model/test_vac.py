@@ -1,13 +1,15 @@
-"""The actor-critic network: its shapes, its beginning, and its towers in numpy."""
+"""Networks with an actor and a critic of states, or of actions: shapes, beginnings, towers in numpy."""
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import relu
 
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.model import FlatParams, numpy_forward
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
+from ding_like.model.qac import ContinuousQAC, DiscreteQAC, ParallelMLP
 from ding_like.model.vac import VAC, GaussianHead
 
 SMALL = dict(encoder_hidden_size_list=[8, 8], activation="tanh", actor_head_layer_num=0, critic_head_layer_num=0)
@@ -157,3 +159,167 @@ def test_networks_that_numpy_does_not_know_are_left_to_autograd():
     assert can_differentiate(make())
     assert not can_differentiate(make(activation="gelu"))
     assert not can_differentiate(VAC([2, 36, 36], 3))
+
+
+def make_continuous(action_space: str = "regression", **changes) -> ContinuousQAC:
+    torch.manual_seed(0)
+    return ContinuousQAC(**{**dict(obs_shape=3, action_shape=2, action_space=action_space), **changes})
+
+
+def test_parallel_mlps_equal_separate_ones():
+    torch.manual_seed(0)
+    model, x = ParallelMLP(3, [5, 8, 8, 2]), torch.randn(7, 5)
+
+    together = model(x)
+
+    for member in range(3):
+        y = x
+        for layer in range(3):
+            y = y @ model.weights[layer][member] + model.biases[layer][member]
+            y = relu(y) if layer < 2 else y
+        torch.testing.assert_close(together[member], y)
+
+
+def test_parallel_mlps_begin_apart_and_like_linear_layers():
+    torch.manual_seed(0)
+    model = ParallelMLP(2, [100, 64, 1])
+
+    assert not torch.equal(model.weights[0][0], model.weights[0][1])
+    for layer, bound in ((0, 100**-0.5), (1, 64**-0.5)):
+        largest = model.weights[layer].abs().max().item()
+        assert 0.9 * bound < largest <= bound
+
+
+def test_deterministic_actions_lie_within_one():
+    action = make_continuous().actor(100 * torch.randn(50, 3))
+
+    assert action.shape == (50, 2) and action.abs().max() <= 1.0
+
+
+@pytest.mark.parametrize("action_space", ["regression", "reparameterization"])
+def test_small_actors_run_in_numpy_with_equal_results(action_space):
+    model = make_continuous(action_space)
+    fast, obs = numpy_forward(model.actor), torch.randn(5, 3)
+
+    assert fast is not None
+    np.testing.assert_allclose(fast(obs.numpy()), model.actor(obs).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_layer_numbers_count_hidden_layers_after_the_first():
+    model = make_continuous(actor_head_layer_num=2, critic_head_layer_num=0, critic_head_hidden_size=16)
+
+    assert sum(isinstance(layer, torch.nn.Linear) for layer in model.actor.modules()) == 4
+    assert [tuple(weight.shape) for weight in model.critic.q.weights] == [(1, 5, 16), (1, 16, 1)]
+
+
+def test_images_are_encoded_apart_for_actor_and_critics():
+    model = make_continuous(obs_shape=[3, 36, 36], twin_critic=True, encoder_hidden_size_list=[4, 4, 4, 8])
+    pixels = torch.randint(0, 256, (2, 3, 36, 36), dtype=torch.uint8)
+
+    assert model.critic(pixels, model.actor(pixels)).shape == (2, 2)
+    actors = {id(parameter) for parameter in model.actor.parameters()}
+    assert actors.isdisjoint(id(parameter) for parameter in model.critic.parameters())
+
+
+def test_observations_of_another_shape_are_refused():
+    with pytest.raises(SchemaError, match=r"\[B, 3\], got \[4, 5\]"):
+        make_continuous().critic(torch.randn(4, 5), torch.rand(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (dict(action_shape=[2, 2]), "one length"),
+        (dict(action_space="discrete"), "'regression' or 'reparameterization'"),
+        (dict(encoder_hidden_size_list=[64]), "actor_head_hidden_size"),
+        (dict(critic_head_hidden_size=0), "critic_head_hidden_size: expected whole numbers above 0, got 0"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        make_continuous(**changes)
+
+
+def test_dict_observations_reach_actor_and_critics():
+    model = ContinuousQAC({"a": 3, "b": {"one_hot": [4]}}, 2, "regression", twin_critic=True)
+    x = {"a": torch.randn(5, 3), "b": torch.tensor([0, 1, 2, 3, 0])}
+
+    assert model.actor(x).shape == (5, 2)
+    values = model.critic(x, torch.zeros(5, 2))
+    assert values.shape == (2, 5)
+    # Rows 0 and 4 differ in "a", so something of it arrives; of "b" it does as well.
+    x["b"] = torch.tensor([1, 1, 2, 3, 0])
+    changed = (model.critic(x, torch.zeros(5, 2)) != values).any(dim=0)
+    assert changed.tolist() == [True, False, False, False, False]
+
+
+def test_an_encoder_for_a_dict_without_images_is_refused():
+    with pytest.raises(ConfigError, match="is for images"):
+        ContinuousQAC({"a": 3}, 2, "regression", encoder_hidden_size_list=[8])
+
+
+def make_discrete(**changes) -> DiscreteQAC:
+    torch.manual_seed(0)
+    return DiscreteQAC(**{**dict(obs_shape=3, action_shape=4), **changes})
+
+
+@pytest.mark.parametrize(("twin", "num"), [(False, 1), (True, 2)])
+def test_critics_give_a_value_per_network_row_and_action(twin, num):
+    assert make_discrete(twin_critic=twin).critic(torch.randn(6, 3)).shape == (num, 6, 4)
+
+
+def test_the_actor_gives_a_logit_per_action_and_the_model_is_what_it_says():
+    model, obs = make_discrete(), torch.randn(6, 3)
+
+    assert model.actor(obs).shape == (6, 4) and torch.equal(model(obs), model.actor(obs))
+
+
+def test_twin_critics_share_nothing_on_vectors():
+    model = make_discrete(twin_critic=True, encoder_hidden_size_list=[8, 8])
+    values = model.critic(torch.randn(6, 3))
+
+    gradients = torch.autograd.grad(values[0].sum(), list(model.critic.parameters()))
+
+    assert all(not gradient[1].any() for gradient in gradients) and all(gradient[0].any() for gradient in gradients)
+
+
+def test_small_discrete_actors_run_in_numpy_with_equal_results():
+    model = make_discrete(encoder_hidden_size_list=[16, 16])
+    fast, obs = numpy_forward(model.actor), torch.randn(5, 3)
+
+    assert fast is not None
+    np.testing.assert_allclose(fast(obs.numpy()), model.actor(obs).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "actor", "critic"),
+    [(None, [5, 5, 4], [6, 6, 6, 4]), ([7, 8], [7, 8, 5, 4], [7, 8, 6, 6, 4])],
+)
+def test_hidden_layers_are_the_encoders_and_then_the_heads(sizes, actor, critic):
+    heads = dict(actor_head_hidden_size=5, critic_head_hidden_size=6, critic_head_layer_num=2)
+    model = make_discrete(encoder_hidden_size_list=sizes, **heads)
+
+    assert [layer.out_features for layer in model.actor.modules() if isinstance(layer, torch.nn.Linear)] == actor
+    assert [weight.shape[2] for weight in model.critic.q.weights] == critic
+
+
+def test_images_and_dicts_are_encoded_apart_for_actor_and_critics():
+    image = make_discrete(obs_shape=[3, 36, 36], twin_critic=True, encoder_hidden_size_list=[4, 4, 4, 8])
+    parts = make_discrete(obs_shape={"place": 3, "kind": {"one_hot": [5]}}, twin_critic=True)
+    obs = {"place": torch.randn(6, 3), "kind": torch.arange(6) % 5}
+
+    assert image.critic(torch.rand(2, 3, 36, 36)).shape == (2, 2, 4)
+    assert parts.critic(obs).shape == (2, 6, 4) and parts.actor(obs).shape == (6, 4)
+    for model in (image, parts):
+        shared = {id(p) for p in model.actor.parameters()} & {id(p) for p in model.critic.parameters()}
+        assert not shared
+
+
+def test_other_observations_are_refused_by_discrete_critics():
+    with pytest.raises(SchemaError, match="built for observations"):
+        make_discrete().critic(torch.randn(4, 5))
+
+
+def test_several_actions_at_once_are_refused_with_a_way_out():
+    with pytest.raises(ConfigError, match="flatten the action space"):
+        make_discrete(action_shape=[3, 2])

@@ -20,8 +20,7 @@ from ding_like.policy import Policy
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.sharing import GradNoise, check_sharing, mean_gradient
 from ding_like.utils.checkpoint import load_state, save_state
-from tests.contracts.grad_cases import GRAD_CASES
-from tests.contracts.policy_cases import make
+from tests.contracts.policy_cases import GRAD_CASES, make
 from tests.policy.values import make_policy
 
 

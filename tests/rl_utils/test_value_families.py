@@ -1,22 +1,35 @@
-"""Families of values beside slow versions: losses, targets, expectations, by tensors and by hand."""
+"""Families of values beside slow versions: losses, targets, expectations; temporal differences and soft values."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributions import Categorical
 
 from ding_like.errors import ConfigError, SchemaError
+from ding_like.model.q_networks import FractionProposal
+from ding_like.rl_utils.td import entropy_of, legal_value, log_softmax, nstep_td_target, soft_value
 from ding_like.rl_utils.value_family import (
     CategoricalValue,
+    ImplicitQuantiles,
+    ProposedQuantiles,
+    Quantiles,
     QuantileValue,
     RescaledValue,
     ScalarValue,
+    fraction_gradient,
+    fraction_loss,
     quantile_huber,
+    quantile_huber_by_hand,
+    quantile_huber_loss,
     value_rescale,
     value_unscale,
     weighted_mean,
@@ -283,3 +296,296 @@ def test_unscaling_is_the_inverse_over_many_orders_of_magnitude(eps: float) -> N
 
     small = torch.linspace(-3, 3, 301)  # float32 keeps its digits
     torch.testing.assert_close(value_unscale(value_rescale(small)), small, rtol=1e-6, atol=1e-6)
+
+
+def test_target_bootstraps_unless_terminated():
+    # 1 + 0.5 * 4 = 3; the terminated row keeps its reward, whatever its next value is.
+    reward, next_value = torch.tensor([1.0, 1.0]), torch.tensor([4.0, float("nan")])
+
+    target = nstep_td_target(
+        reward, next_value, discount=torch.tensor([0.5, 0.5]), terminated=torch.tensor([False, True])
+    )
+
+    assert target.tolist() == [3.0, 1.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 9), st.integers(1, 5))
+def test_double_q_learning_reads_the_target_network_at_the_online_choice(seed, num_rows, num_actions):
+    online, target = torch.from_numpy(np.random.default_rng(seed).normal(size=(2, num_rows, num_actions)))
+
+    result = legal_value(online, target, None)
+
+    expected = [target[i][online[i].tolist().index(max(online[i].tolist()))].item() for i in range(num_rows)]
+    assert result.tolist() == expected
+
+
+ALPHA = 0.3
+
+
+def draw(rows: int = 6, actions: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return logits, values and masks [B, A]; every row allows at least one action."""
+    generator = torch.Generator().manual_seed(0)
+    logit, q = (torch.randn(rows, actions, generator=generator, dtype=torch.float64) for _ in range(2))
+    mask = torch.rand(rows, actions, generator=generator) < 0.5
+    mask[:, 1] = True
+    return logit, q, mask
+
+
+def test_the_worked_example():
+    log_pi = torch.tensor([[0.5, 0.5]]).log()
+
+    assert float(soft_value(log_pi, torch.tensor([[1.0, 3.0]]), alpha=0.1)) == pytest.approx(2 + 0.1 * math.log(2))
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_values_and_entropies_equal_a_slow_walk_over_rows_and_legal_actions(is_masked):
+    logit, q, mask = draw()
+    log_pi = log_softmax(logit, mask if is_masked else None)
+
+    values, entropies = soft_value(log_pi, q, alpha=ALPHA), entropy_of(log_pi)
+
+    for row in range(len(logit)):
+        legal = [a for a in range(4) if mask[row, a] or not is_masked]
+        pi = Categorical(logits=logit[row, legal])
+        expected = sum(
+            float(pi.probs[i]) * (float(q[row, a]) - ALPHA * math.log(float(pi.probs[i]))) for i, a in enumerate(legal)
+        )
+        assert float(values[row]) == pytest.approx(expected, abs=1e-9)
+        assert float(entropies[row]) == pytest.approx(float(pi.entropy()), abs=1e-9)
+
+
+def test_gradients_equal_finite_differences():
+    logit, q, mask = draw()
+    logit.requires_grad_()
+
+    assert torch.autograd.gradcheck(lambda x: soft_value(log_softmax(x, None), q, alpha=ALPHA), logit)
+    assert torch.autograd.gradcheck(lambda x: soft_value(log_softmax(x, mask), q, alpha=ALPHA), logit)
+    assert torch.autograd.gradcheck(lambda x: entropy_of(log_softmax(x, mask)), logit)
+
+
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_what_is_forbidden_changes_nothing_whatever_its_value(bad):
+    logit, q, mask = draw()
+    logit.requires_grad_()
+    other = q.masked_fill(~mask, bad)
+
+    value = soft_value(log_softmax(logit, mask), other, alpha=ALPHA)
+    (gradient,) = torch.autograd.grad(value.sum(), logit)
+
+    assert torch.equal(value, soft_value(log_softmax(logit, mask), q, alpha=ALPHA))
+    assert gradient.isfinite().all() and not gradient[~mask].any() and gradient[mask].any()
+
+
+def test_a_mask_may_be_of_numbers_and_in_another_shape():
+    logit, _, mask = draw()
+
+    assert torch.equal(log_softmax(logit, mask.to(torch.int8).reshape(6, 2, 2)), log_softmax(logit, mask))
+
+
+def test_a_policy_that_is_certain_has_a_finite_value():
+    value = soft_value(log_softmax(torch.tensor([[1000.0, -1000.0]]), None), torch.tensor([[2.0, 5.0]]), alpha=1.0)
+
+    assert value.item() == 2.0
+
+
+PAIR_ROWS, PAIR_ACTIONS, N, M = 7, 3, 5, 4
+
+
+def draw_pairs(seed: int = 0, *, weighted: bool = False) -> tuple[Quantiles, Quantiles]:
+    """Return float64 quantiles of chosen actions [B, N], and of targets [B, M]."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for number in (N, M):
+        weights = rng.dirichlet(np.ones(number), PAIR_ROWS) if weighted else np.full((1, number), 1.0 / number)
+        made.append(
+            Quantiles(
+                *map(
+                    torch.from_numpy,
+                    (2.0 * rng.normal(size=(PAIR_ROWS, number)), rng.random((PAIR_ROWS, number)), weights),
+                )
+            )
+        )
+    return made[0], made[1]
+
+
+def slow_implicit_loss(chosen: Quantiles, target: Quantiles, kappa: float) -> list[float]:
+    """Compare each predicted quantile with each target, number by number."""
+    losses = []
+    for row in range(PAIR_ROWS):
+        total = 0.0
+        for value, tau in zip(chosen.values[row].tolist(), chosen.fractions[row].tolist(), strict=True):
+            weights = target.weights.expand(PAIR_ROWS, -1)[row].tolist()
+            for goal, weight in zip(target.values[row].tolist(), weights, strict=True):
+                error = goal - value
+                huber = 0.5 * error**2 if abs(error) <= kappa else kappa * (abs(error) - 0.5 * kappa)
+                total += weight * abs(tau - (1.0 if error < 0 else 0.0)) * huber / kappa
+        losses.append(total)
+    return losses
+
+
+@pytest.mark.parametrize(("kappa", "weighted"), [(0.3, True), (1.0, False), (10.0, True)])
+def test_the_loss_equals_a_slow_walk_over_pairs(kappa: float, weighted: bool) -> None:
+    chosen, target = draw_pairs(weighted=weighted)
+
+    each = quantile_huber_loss(chosen, target, kappa=kappa)
+
+    np.testing.assert_allclose(each.numpy(), slow_implicit_loss(chosen, target, kappa), rtol=1e-12)
+
+
+def test_the_gradient_equals_finite_differences() -> None:
+    chosen, target = draw_pairs(weighted=True)
+    values = chosen.values.clone().requires_grad_()
+
+    assert torch.autograd.gradcheck(
+        lambda x: quantile_huber_loss(chosen._replace(values=x), target, kappa=0.3).sum(), values
+    )
+
+
+@pytest.mark.parametrize(("kappa", "weighted"), [(0.3, True), (1.0, False)])
+def test_by_hand_loss_and_gradient_are_those_of_autograd(kappa: float, weighted: bool) -> None:
+    chosen, target = draw_pairs(weighted=weighted)
+    values = chosen.values.clone().requires_grad_()
+    each = quantile_huber_loss(chosen._replace(values=values), target, kappa=kappa)
+    each.sum().backward()
+
+    arrays = (chosen.values, chosen.fractions, target.values, target.weights)
+    own, slope = quantile_huber_by_hand(*(array.numpy() for array in arrays), kappa=kappa)
+
+    np.testing.assert_allclose(own, each.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(slope, values.grad.numpy(), rtol=1e-12)  # type: ignore[union-attr]
+
+
+class Model:
+    """Model with fixed quantiles: of action a at a fraction t, 10 a + t."""
+
+    def midpoints(self) -> Tensor:
+        return torch.tensor([[0.25, 0.75]])
+
+    def quantiles(self, obs: Any, fractions: Tensor) -> Tensor:
+        return (10.0 * torch.arange(PAIR_ACTIONS)[:, None] + fractions[:, None]).expand(len(obs), -1, -1)
+
+
+def test_the_best_legal_action_is_taken_and_none_is_worth_nothing() -> None:
+    family = ImplicitQuantiles()
+    prediction = family.predict(Model(), torch.zeros(4, 1))
+    judge = torch.tensor([[0.0, 2.0, 1.0]] * 4)
+    mask = torch.tensor([[1, 1, 1], [1, 0, 1], [1, 0, 0], [0, 0, 0]])
+
+    best = family.of_best(prediction, judge, mask)
+
+    assert best.values.tolist() == [[10.25, 10.75], [20.25, 20.75], [0.25, 0.75], [0.0, 0.0]]
+    assert family.of_best(prediction, judge, None).values.tolist() == [[10.25, 10.75]] * 4
+
+
+def test_a_step_of_reward_shifts_and_shrinks_quantiles_and_an_end_leaves_the_reward() -> None:
+    family = ImplicitQuantiles()
+    after = Quantiles(
+        torch.tensor([[1.0, 2.0], [3.0, torch.nan]]), torch.tensor([[0.25, 0.75]]), torch.full((1, 2), 0.5)
+    )
+
+    target = family.backup(
+        torch.tensor([10.0, 20.0]), after, discount=torch.tensor([0.5, 0.9]), terminated=torch.tensor([False, True])
+    )
+
+    assert target.values.tolist() == [[10.5, 11.0], [20.0, 20.0]]
+    assert family.expected_target(target).tolist() == [10.75, 20.0]
+
+
+def test_a_kappa_not_above_0_and_shapes_that_would_broadcast_are_refused() -> None:
+    with pytest.raises(ConfigError, match="kappa"):
+        ImplicitQuantiles(kappa=0.0)
+    family, (chosen, target) = ImplicitQuantiles(), draw_pairs()
+    with pytest.raises(SchemaError, match="target"):
+        family.loss(chosen, target._replace(values=target.values[:1]))
+    with pytest.raises(SchemaError, match="action"):
+        family.of_action(family.predict(Model(), torch.zeros(4, 1)), torch.zeros(4, 1, dtype=torch.int64))
+
+
+# ---- fractions
+
+
+def quantile_function(fraction: Tensor) -> Tensor:
+    """Be a quantile function, which nowhere decreases: of a distribution with a long tail to the right."""
+    return 5.0 * fraction**8 + fraction
+
+
+def wasserstein(bounds: Tensor) -> float:
+    """Return the 1-Wasserstein error of parts with these inner bounds [N - 1], by the midpoint rule."""
+    edges = [0.0, *bounds.tolist(), 1.0]
+    total = 0.0
+    for low, high in pairwise(edges):
+        width = (high - low) / 20_000
+        inside = low + width * (torch.arange(20_000, dtype=torch.float64) + 0.5)
+        middle = quantile_function(torch.tensor(0.5 * (low + high), dtype=torch.float64))
+        total += float((quantile_function(inside) - middle).abs().sum()) * width
+    return total
+
+
+def test_the_closed_form_is_the_derivative_of_the_wasserstein_error() -> None:
+    bounds = torch.tensor([0.12, 0.35, 0.5, 0.81], dtype=torch.float64)
+    edges = torch.cat([torch.zeros(1), bounds, torch.ones(1)]).double()
+    middles = 0.5 * (edges[1:] + edges[:-1])
+
+    slope = fraction_gradient(quantile_function(bounds)[None], quantile_function(middles)[None])[0]
+
+    step = 1e-4
+    for i in range(len(bounds)):
+        ends = []
+        for sign in (1, -1):
+            moved = bounds.clone()
+            moved[i] += sign * step
+            ends.append(wasserstein(moved))
+        assert float(slope[i]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-3)
+
+
+def test_the_fraction_loss_has_the_given_slope_and_the_entropys() -> None:
+    torch.manual_seed(0)
+    logits, slope = torch.randn(PAIR_ROWS, N, dtype=torch.float64), torch.randn(PAIR_ROWS, N - 1, dtype=torch.float64)
+
+    def loss(logits: Tensor) -> Tensor:
+        widths = logits.softmax(-1)
+        entropy = -(widths * widths.log()).sum(-1)
+        return fraction_loss(widths.cumsum(-1)[:, :-1], slope, entropy, entropy_weight=0.3).sum()
+
+    def slow(logits: Tensor) -> float:
+        """Return the sum over bounds of slope times bound, less the bonus, number by number."""
+        total = 0.0
+        for row in range(PAIR_ROWS):
+            widths = torch.exp(logits[row]) / torch.exp(logits[row]).sum()
+            for i in range(N - 1):
+                total += float(slope[row, i] * widths[: i + 1].sum())
+            total += 0.3 * sum(float(width * torch.log(width)) for width in widths)
+        return total
+
+    leaf = logits.clone().requires_grad_()
+    value = loss(leaf)
+    value.backward()
+
+    assert float(value.detach()) == pytest.approx(slow(logits), rel=1e-12)
+    step = 1e-6
+    for row, i in np.ndindex(2, N):
+        ends = []
+        for sign in (1, -1):
+            moved = logits.clone()
+            moved[row, i] += sign * step
+            ends.append(slow(moved))
+        assert leaf.grad is not None
+        assert float(leaf.grad[row, i]) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6, abs=1e-8)
+
+
+class Proposing:
+    def predict(self, obs: Any) -> tuple[Tensor, Any]:
+        parts = FractionProposal(1, 2)
+        torch.nn.init.constant_(parts.linear.bias[1], float(np.log(3.0)))  # parts of 1/4 and 3/4
+        torch.nn.init.zeros_(parts.linear.weight)
+        return torch.tensor([[[4.0, 8.0], [0.0, 4.0]]]), parts(obs)
+
+
+def test_a_proposed_quantile_counts_as_its_part_is_wide() -> None:
+    family = ProposedQuantiles()
+
+    prediction = family.predict(Proposing(), torch.ones(1, 1))
+
+    torch.testing.assert_close(family.expected(prediction), torch.tensor([[7.0, 3.0]]))
+    torch.testing.assert_close(prediction.fractions, torch.tensor([[0.125, 0.625]]))

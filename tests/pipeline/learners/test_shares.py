@@ -16,8 +16,7 @@ from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.learners.synced import LearnerAggregator, may_refuse, share_config, share_envs, share_of_batch
 from ding_like.policy.sharing import Share
 from ding_like.utils.seeding import make_rng
-from tests.contracts.grad_cases import GRAD_CASES, batches_of
-from tests.contracts.policy_cases import make
+from tests.contracts.policy_cases import GRAD_CASES, batches_of, make
 from tests.pipeline.learners.two_learners import HEAD, SEED, furthest, learner_of, new_policy
 from tests.pipeline.test_serial import make_configs
 
