@@ -12,7 +12,7 @@ from typing import Any
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.di_engine import COMMANDER, listed, log_without_effect, of_buffer
+from ding_like.config.di_engine import COMMANDER, NAIVE_BUFFER, listed, log_without_effect
 from ding_like.config.read import NAMED_IN_CREATE, Override, apply_overrides, save_config
 from ding_like.config.report import Fault, config_error
 from ding_like.config.schema import PARTS, Checker, Schema, build_schema, contradictions
@@ -209,7 +209,8 @@ def _log_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: 
     """Name the keys that are read and change nothing."""
     if ignored:
         _logger.warning("%s", listed(ignored, f"{os.path.basename(source)}: these keys of DI-engine are ignored"))
-    reasons = {**COMMANDER, **schema.without_effect, **of_buffer(cfg)}
+    of_buffer = NAIVE_BUFFER if get_path(cfg, "policy.other.replay_buffer.type") == "naive" else {}
+    reasons = {**COMMANDER, **schema.without_effect, **of_buffer}
     log_without_effect(user, schema.defaults, reasons, source=source)
 
 

@@ -182,6 +182,10 @@ COMMANDER: Mapping[str, str] = {
     "policy.other.commander.stop_value": "it is a copy of env.stop_value",
     "policy.other.commander.max_env_step": "give --env-step on the command line",
 }
+# Of the replay buffer 'naive'.
+NAIVE_BUFFER: Mapping[str, str] = {
+    "policy.priority": "buffer 'naive' samples evenly: set policy.other.replay_buffer.type='advanced'"
+}
 # Of `system_config`.
 SYSTEM: Mapping[str, str] = {
     "learner_gpu_num": "policy.cuda says whether a GPU is used",
@@ -195,13 +199,6 @@ PARALLEL_COLLECTOR: Mapping[str, str] = {
     "update_policy_second": "weights are taken over whenever newer ones are known",
     "print_freq": "a collector writes a line every five seconds",
 }
-
-
-def of_buffer(cfg: Config) -> Mapping[str, str]:
-    """Return what the replay buffer of a config makes of no effect."""
-    if get_path(cfg, "policy.other.replay_buffer.type") != "naive":
-        return {}
-    return {"policy.priority": "buffer 'naive' samples evenly: set policy.other.replay_buffer.type='advanced'"}
 
 
 def log_without_effect(

@@ -138,20 +138,13 @@ def _existing(file: Path) -> Path:
     if file.suffix != ".py":
         raise ConfigError(f"a config is a Python file with the ending .py, got '{file}'")
     if not file.exists():
-        close = _close_files(file)
-        raise ConfigError(
-            f"there is no config file '{file}'"
-            + (f"; did you mean {' or '.join(close)}?" if close else "; a shipped one: -e cartpole -p dqn")
-        )
+        shipped = (entry for folder in shipped_folders() for entry in folder.rglob("*_config.py"))
+        known = {entry.name: os.path.relpath(entry) for entry in shipped}
+        known |= {entry.name: str(entry) for entry in file.parent.glob("*.py")}
+        close = [known[name] for name in difflib.get_close_matches(file.name, known, n=2)]
+        fix = f"did you mean {' or '.join(close)}?" if close else "a shipped one: -e cartpole -p dqn"
+        raise ConfigError(f"there is no config file '{file}'; {fix}")
     return file
-
-
-def _close_files(file: Path) -> list[str]:
-    """Return existing config files with a name like that of a missing one, beside it and among the shipped ones."""
-    shipped = (entry for folder in shipped_folders() for entry in folder.rglob("*_config.py"))
-    files = {entry.name: os.path.relpath(entry) for entry in shipped}
-    files |= {entry.name: str(entry) for entry in file.parent.glob("*.py")}
-    return [files[name] for name in difflib.get_close_matches(file.name, files, n=2)]
 
 
 def _hint(module: ModuleType, name: str) -> str:

@@ -506,11 +506,9 @@ def contradictions(schema: Schema, user: Tree, merged: Tree, *, builds_model: bo
     yield from out_of_bounds.values()
     of_model = [("policy", schema.check_model)] if builds_model and schema.check_model is not None else []
     for path, check in [*schema.checks, *of_model]:
-        section = EasyDict(deepcopy(get_path(merged, path)))
-        for found in check(section):
-            key, message = found
-            if join(path, key) not in out_of_bounds:  # which has a fault already
-                yield Fault(join(path, key), message, is_harmless=isinstance(found, NoEffect))
+        for found in check(EasyDict(deepcopy(get_path(merged, path)))):
+            if (key := join(path, found[0])) not in out_of_bounds:  # which has a fault already
+                yield Fault(key, found[1], is_harmless=isinstance(found, NoEffect))
     if not schema.is_opaque("env"):
         episodes, envs = merged["env"]["n_evaluator_episode"], merged["env"]["evaluator_env_num"]
         if episodes < envs:
@@ -595,7 +593,5 @@ def _plain(value: Any, path: str = "") -> Any:
 
 
 def _described(value: object) -> str:
-    if value is None:
-        return "None"
     text = " ".join(repr(value).split())
-    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+    return "None" if value is None else f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"

@@ -221,7 +221,7 @@ def _query(name: str) -> None:
         close = close_match(name, list(REGISTRIES))
         raise ConfigError(f"no registry '{name}'; there are: {', '.join(REGISTRIES)}.{close}")
     for row in REGISTRIES[name].describe():
-        echo("  ".join(str(part) for part in row))
+        echo("  ".join(row))
 
 
 # Sub-command -> its click command in this package, imported on use.

@@ -6,6 +6,7 @@ import difflib
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,11 +108,8 @@ def _policy_findings(make: EnvFactory) -> Iterator[Finding]:
     from ding_like.pipeline.envs import action_shape, obs_shape
     from ding_like.utils.registries import POLICY_REGISTRY
 
-    env = make()
-    try:
+    with closing(make()) as env:
         obs_space, action_space = ObsLayout(env.observation_space).space, ActionLayout(env.action_space).space
-    finally:
-        env.close()
     for read, space in ((obs_shape, obs_space), (action_shape, action_space)):
         try:
             read(space)

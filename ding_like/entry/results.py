@@ -9,7 +9,7 @@ import select
 import signal
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -242,11 +242,8 @@ def eval_mode_of(cfg: FrozenConfig, make_env: Factory, model: torch.nn.Module | 
     """Return the eval mode of the config's policy, with fresh weights; an env is made to see its spaces."""
     from ding_like.pipeline.envs import build_policy, build_single_env, fit_policy_config
 
-    manager = build_single_env(make_env)
-    try:
+    with closing(build_single_env(make_env)) as manager:
         return build_policy(fit_policy_config(cfg.policy, manager), model=model, modes=["eval"]).eval_mode
-    finally:
-        manager.close()
 
 
 @sub_command("enjoy")
@@ -355,7 +352,7 @@ def serve(
                         raise CommError("the thread that answers requests has ended; the log says why.")
             finally:
                 server.close()
-                logger.info("%s", closing(server, served))
+                logger.info("%s", _summary(server, served))
         signals.leave()
 
 
@@ -397,7 +394,7 @@ def opening(url: str, served: ServedPolicy, exp_name: str, *, has_token: bool) -
     return [*lines, "end it with Ctrl-C"]
 
 
-def closing(server: PolicyServer, served: ServedPolicy) -> str:
+def _summary(server: PolicyServer, served: ServedPolicy) -> str:
     """Return the summary line for when the port is closed."""
     done = server.requests.describe()
     took = "" if done["p50_ms"] is None else f", p50 {done['p50_ms']:g} ms, p99 {done['p99_ms']:g} ms"

@@ -14,7 +14,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -281,8 +281,7 @@ def _registered(env: Callable[[], Any]) -> str:
 
 def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, Any]) -> None:
     """Refuse, before anything is written, actions that the policy does not take, naming those that do."""
-    made = EnvFactory(section)()
-    try:
+    with closing(EnvFactory(section)()) as made:
         space = getattr(made, "action_space", None)
         if not isinstance(space, gymnasium.Space):
             raise ConfigError(
@@ -290,8 +289,6 @@ def _check_actions(policy: str, cls: Any, env: GivenEnv, section: Mapping[str, A
                 "constructor."
             )
         kind = type(ActionLayout(space).space).__name__
-    finally:
-        made.close()
     takes = getattr(cls, "action_spaces", None)
     if takes is None or kind in takes:
         return

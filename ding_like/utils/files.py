@@ -417,15 +417,10 @@ def _this_process(descriptor: int) -> Holder:
     program, *arguments = sys.argv or [""]
     name = Path(program).name
     command = shlex.join([{"__main__.py": "ding", "cli.py": "ding"}.get(name, name), *arguments])
-    return Holder(
-        pid=os.getpid(),
-        start=start_of(os.getpid()),
-        host=socket.gethostname(),
-        machine=machine_mark(),
-        command=command if len(command) <= _LONGEST_COMMAND else f"{command[:_LONGEST_COMMAND]}...",
-        since=time.strftime("%Y-%m-%d %H:%M:%S"),
-        inode=os.fstat(descriptor).st_ino,
-    )
+    if len(command) > _LONGEST_COMMAND:
+        command = f"{command[:_LONGEST_COMMAND]}..."
+    pid, since, inode = os.getpid(), time.strftime("%Y-%m-%d %H:%M:%S"), os.fstat(descriptor).st_ino
+    return Holder(pid, start_of(pid), socket.gethostname(), machine_mark(), command, since, inode)
 
 
 class RunFolder(AbstractContextManager["RunFolder"]):

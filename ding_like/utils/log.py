@@ -56,12 +56,12 @@ class RepeatFilter(logging.Filter):
     def take_summary(self) -> list[str]:
         """Return a line for each warning that was repeated, and restart the counts."""
         lines = []
-        for key, count in self._seen.items():
+        for (_, message), count in self._seen.items():
             if count > 1:
-                first = key[1].partition("\n")[0]
+                first = message.partition("\n")[0]
                 shown = first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}..."
                 lines.append(f"{count - 1} more time{'s' if count > 2 else ''}: {shown}")
-            self._seen[key] = 1
+        self._seen = Counter(dict.fromkeys(self._seen, 1))
         return lines
 
 

@@ -23,7 +23,7 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from ding_like.errors import ConfigError, DingError, RegistryError, describe_error
 
@@ -261,14 +261,6 @@ C = TypeVar("C", bound=Callable[..., Any])
 _COMMAND_SUFFIX = "_command"  # DI-engine registers every policy a second time under this suffix
 
 
-class RegistryRow(NamedTuple):
-    """Name of a class and the place of its code."""
-
-    name: str
-    class_name: str
-    where: str  # "file:line"
-
-
 class Registry(Generic[T]):
     """Classes by name.
 
@@ -381,10 +373,10 @@ class Registry(Generic[T]):
                 importlib.import_module(module)
         return sorted(self._classes)
 
-    def describe(self) -> list[RegistryRow]:
-        """Return a row for every name, sorted, after importing all of the home package."""
+    def describe(self) -> list[tuple[str, str, str]]:
+        """Return (name, class name, "file:line") of all, sorted, after importing all of the home package."""
         rows = [(name, self._classes[name]) for name in self.names()]
-        return [RegistryRow(name, cls.__qualname__, _where(cls)) for name, cls in rows]
+        return [(name, cls.__qualname__, _where(cls)) for name, cls in rows]
 
     def __contains__(self, name: object) -> bool:
         """Return whether `get(name)` would find a class without `import_names`; no import path is looked up."""

@@ -100,13 +100,8 @@ def values_of(report: Report) -> dict[str, float]:
 
 def numbers_of(result: Config) -> dict[str, float]:
     """Return the finite numbers of a result by `result/name`, those of its sections by `result/section/name`."""
-    found: dict[str, float] = {}
-    for name, value in result.items():
-        if isinstance(value, Mapping):
-            found |= {f"result/{name}/{key.removeprefix('result/')}": each for key, each in numbers_of(value).items()}
-        elif isinstance(value, (bool, int, float)) and math.isfinite(value):
-            found[f"result/{name}"] = float(value)
-    return found
+    found = ((name, value) for name, value in flattened(result, "result", "/") if isinstance(value, (bool, int, float)))
+    return {name: float(value) for name, value in found if math.isfinite(value)}
 
 
 class Tracked(AbstractContextManager["Tracked"]):
@@ -435,12 +430,12 @@ class MlflowTracker:
         self._client.set_terminated(self._run_id, _STATUS[status])
 
 
-def flattened(config: Config, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (path.to.key, value) of every value of nested sections."""
+def flattened(config: Config, path: str = "", mark: str = ".") -> Iterator[tuple[str, Any]]:
+    """Yield (path.to.key, value) of every value of nested sections; `mark` stands between the keys."""
     for key, value in config.items():
-        here = f"{path}.{key}" if path else str(key)
+        here = f"{path}{mark}{key}" if path else str(key)
         if isinstance(value, Mapping) and value:
-            yield from flattened(value, here)
+            yield from flattened(value, here, mark)
         else:
             yield here, value
 

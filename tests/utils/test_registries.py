@@ -177,8 +177,8 @@ def test_build_lets_the_constructors_own_key_error_through(shapes: Registry) -> 
 def test_describe_tells_class_and_line_of_every_name_in_the_home(shapes: Registry) -> None:
     rows = shapes.describe()
 
-    assert [(row.name, row.class_name) for row in rows] == [("circle", "Circle"), ("square", "Square")]
-    assert rows[0].where.endswith("circle.py:4")
+    assert [(*row[:2],) for row in rows] == [("circle", "Circle"), ("square", "Square")]
+    assert rows[0][2].endswith("circle.py:4")
 
 
 def test_contains_imports_what_it_is_asked_for(shapes: Registry) -> None:
