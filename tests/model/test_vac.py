@@ -1,5 +1,7 @@
 """Networks with an actor and a critic of states, or of actions: shapes, beginnings, towers in numpy."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -119,23 +121,6 @@ def test_bound_type_tanh_keeps_the_mean_inside():
     assert model.actor(1e4 * torch.randn(20, 4))[:, :2].abs().max() <= 1
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (dict(action_space="mixed"), "'mixed'; expected 'discrete', 'continuous' or 'hybrid'"),
-        (dict(action_space="hybrid"), "need dict\\(action_type_shape=number of choices"),
-        (dict(action_space="continuous", action_shape=[2, 2]), "need one number"),
-        (dict(action_space="continuous", sigma_type="free"), "'free'; expected 'independent'"),
-        (dict(action_space="continuous", initial_sigma=0.0), "sigma 0.0"),
-        (dict(action_space="continuous", bound_type="clip"), "bound_type 'clip'"),
-        (dict(action_shape=0), "action_shape"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(change, message):
-    with pytest.raises(ConfigError, match=message):
-        make(**change)
-
-
 def test_the_actor_gives_what_its_distribution_is_made_of():
     assert [make(**kind).actor(torch.zeros(7, 4)).shape for kind in KINDS] == [(7, size) for size in SIZES]
 
@@ -196,48 +181,11 @@ def test_deterministic_actions_lie_within_one():
     assert action.shape == (50, 2) and action.abs().max() <= 1.0
 
 
-@pytest.mark.parametrize("action_space", ["regression", "reparameterization"])
-def test_small_actors_run_in_numpy_with_equal_results(action_space):
-    model = make_continuous(action_space)
-    fast, obs = numpy_forward(model.actor), torch.randn(5, 3)
-
-    assert fast is not None
-    np.testing.assert_allclose(fast(obs.numpy()), model.actor(obs).detach().numpy(), rtol=1e-5, atol=1e-6)
-
-
 def test_layer_numbers_count_hidden_layers_after_the_first():
     model = make_continuous(actor_head_layer_num=2, critic_head_layer_num=0, critic_head_hidden_size=16)
 
     assert sum(isinstance(layer, torch.nn.Linear) for layer in model.actor.modules()) == 4
     assert [tuple(weight.shape) for weight in model.critic.q.weights] == [(1, 5, 16), (1, 16, 1)]
-
-
-def test_images_are_encoded_apart_for_actor_and_critics():
-    model = make_continuous(obs_shape=[3, 36, 36], twin_critic=True, encoder_hidden_size_list=[4, 4, 4, 8])
-    pixels = torch.randint(0, 256, (2, 3, 36, 36), dtype=torch.uint8)
-
-    assert model.critic(pixels, model.actor(pixels)).shape == (2, 2)
-    actors = {id(parameter) for parameter in model.actor.parameters()}
-    assert actors.isdisjoint(id(parameter) for parameter in model.critic.parameters())
-
-
-def test_observations_of_another_shape_are_refused():
-    with pytest.raises(SchemaError, match=r"\[B, 3\], got \[4, 5\]"):
-        make_continuous().critic(torch.randn(4, 5), torch.rand(4, 2))
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        (dict(action_shape=[2, 2]), "one length"),
-        (dict(action_space="discrete"), "'regression' or 'reparameterization'"),
-        (dict(encoder_hidden_size_list=[64]), "actor_head_hidden_size"),
-        (dict(critic_head_hidden_size=0), "critic_head_hidden_size: expected whole numbers above 0, got 0"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(ConfigError, match=message):
-        make_continuous(**changes)
 
 
 def test_dict_observations_reach_actor_and_critics():
@@ -251,11 +199,6 @@ def test_dict_observations_reach_actor_and_critics():
     x["b"] = torch.tensor([1, 1, 2, 3, 0])
     changed = (model.critic(x, torch.zeros(5, 2)) != values).any(dim=0)
     assert changed.tolist() == [True, False, False, False, False]
-
-
-def test_an_encoder_for_a_dict_without_images_is_refused():
-    with pytest.raises(ConfigError, match="is for images"):
-        ContinuousQAC({"a": 3}, 2, "regression", encoder_hidden_size_list=[8])
 
 
 def make_discrete(**changes) -> DiscreteQAC:
@@ -283,14 +226,6 @@ def test_twin_critics_share_nothing_on_vectors():
     assert all(not gradient[1].any() for gradient in gradients) and all(gradient[0].any() for gradient in gradients)
 
 
-def test_small_discrete_actors_run_in_numpy_with_equal_results():
-    model = make_discrete(encoder_hidden_size_list=[16, 16])
-    fast, obs = numpy_forward(model.actor), torch.randn(5, 3)
-
-    assert fast is not None
-    np.testing.assert_allclose(fast(obs.numpy()), model.actor(obs).detach().numpy(), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("sizes", "actor", "critic"),
     [(None, [5, 5, 4], [6, 6, 6, 4]), ([7, 8], [7, 8, 5, 4], [7, 8, 6, 6, 4])],
@@ -303,23 +238,60 @@ def test_hidden_layers_are_the_encoders_and_then_the_heads(sizes, actor, critic)
     assert [weight.shape[2] for weight in model.critic.q.weights] == critic
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(lambda space=space: make_continuous(space) for space in ("regression", "reparameterization")),
+        lambda: make_discrete(encoder_hidden_size_list=[16, 16]),
+    ],
+)
+def test_small_actors_run_in_numpy_with_equal_results(model):
+    actor, obs = model().actor, torch.randn(5, 3)
+    fast = numpy_forward(actor)
+
+    assert fast is not None
+    np.testing.assert_allclose(fast(obs.numpy()), actor(obs).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_images_and_dicts_are_encoded_apart_for_actor_and_critics():
-    image = make_discrete(obs_shape=[3, 36, 36], twin_critic=True, encoder_hidden_size_list=[4, 4, 4, 8])
+    image = dict(obs_shape=[3, 36, 36], twin_critic=True, encoder_hidden_size_list=[4, 4, 4, 8])
+    continuous, discrete = make_continuous(**image), make_discrete(**image)
     parts = make_discrete(obs_shape={"place": 3, "kind": {"one_hot": [5]}}, twin_critic=True)
+    pixels = torch.randint(0, 256, (2, 3, 36, 36), dtype=torch.uint8)
     obs = {"place": torch.randn(6, 3), "kind": torch.arange(6) % 5}
 
-    assert image.critic(torch.rand(2, 3, 36, 36)).shape == (2, 2, 4)
+    assert continuous.critic(pixels, continuous.actor(pixels)).shape == (2, 2)
+    assert discrete.critic(pixels).shape == (2, 2, 4)
     assert parts.critic(obs).shape == (2, 6, 4) and parts.actor(obs).shape == (6, 4)
-    for model in (image, parts):
-        shared = {id(p) for p in model.actor.parameters()} & {id(p) for p in model.critic.parameters()}
-        assert not shared
+    for model in (continuous, discrete, parts):
+        actors = {id(parameter) for parameter in model.actor.parameters()}
+        assert actors.isdisjoint(id(parameter) for parameter in model.critic.parameters())
 
 
-def test_other_observations_are_refused_by_discrete_critics():
-    with pytest.raises(SchemaError, match="built for observations"):
-        make_discrete().critic(torch.randn(4, 5))
+CONTINUOUS = dict(action_space="continuous")
+REFUSED = [
+    (partial(make, action_space="mixed"), "'mixed'; expected 'discrete', 'continuous' or 'hybrid'"),
+    (partial(make, action_space="hybrid"), "need dict\\(action_type_shape=number of choices"),
+    (partial(make, **CONTINUOUS, action_shape=[2, 2]), "need one number"),
+    (partial(make, **CONTINUOUS, sigma_type="free"), "'free'; expected 'independent'"),
+    (partial(make, **CONTINUOUS, initial_sigma=0.0), "sigma 0.0"),
+    (partial(make, **CONTINUOUS, bound_type="clip"), "bound_type 'clip'"),
+    (partial(make, action_shape=0), "action_shape"),
+    (partial(make_continuous, action_shape=[2, 2]), "one length"),
+    (partial(make_continuous, action_space="discrete"), "'regression' or 'reparameterization'"),
+    (partial(make_continuous, encoder_hidden_size_list=[64]), "actor_head_hidden_size"),
+    (
+        partial(make_continuous, critic_head_hidden_size=0),
+        "critic_head_hidden_size: expected whole numbers above 0, got 0",
+    ),
+    (partial(make_continuous, obs_shape={"a": 3}, encoder_hidden_size_list=[8]), "is for images"),
+    (lambda: make_continuous().critic(torch.randn(4, 5), torch.rand(4, 2)), r"\[B, 3\], got \[4, 5\]"),
+    (lambda: make_discrete().critic(torch.randn(4, 5)), "built for observations"),
+    (partial(make_discrete, action_shape=[3, 2]), "flatten the action space"),
+]
 
 
-def test_several_actions_at_once_are_refused_with_a_way_out():
-    with pytest.raises(ConfigError, match="flatten the action space"):
-        make_discrete(action_shape=[3, 2])
+@pytest.mark.parametrize(("call", "message"), REFUSED)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises((ConfigError, SchemaError), match=message):
+        call()
