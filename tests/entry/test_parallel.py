@@ -18,6 +18,7 @@ from ding_like.config import deep_merge
 from ding_like.entry import parallel_pipeline
 from ding_like.utils.checkpoint import load_state
 from tests.entry.typed import status_of
+from tests.pipeline.parallel.runs import configs
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 PPO = CONFIG.with_name("cartpole_ppo_config.py")
@@ -251,39 +252,28 @@ def test_a_run_with_normalised_observations_can_be_evaluated_from_its_checkpoint
     assert said.returncode == 0 and re.search(r"mean return [\d.]+", said.stderr + said.stdout), said.stderr
 
 
-SEQUENCES = """
-import tests.pipeline.parallel.sequence_policy
-main_config = dict(
-    exp_name="par",
-    env=dict(env_id="CartPole-v1", collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=500),
-    policy=dict(
-        random_collect_size=16,
-        model=dict(encoder_hidden_size_list=[8]),
-        learn=dict(batch_size=16, update_per_collect=2),
-        collect=dict(n_sample=8, unroll_len=4),
-        eval=dict(evaluator=dict(eval_freq=1000)),
-        other=dict(replay_buffer=dict(replay_buffer_size=200)),
-    ),
-)
-create_config = dict(
-    env=dict(type="gymnasium"),
-    env_manager=dict(type="base"),
-    policy=dict(type="sequence_dqn", import_names=["tests.pipeline.parallel.sequence_policy"]),
-)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_rows_that_are_sequences_train_in_processes_of_their_own(tmp_path: Path) -> None:
-    (tmp_path / "sequence_config.py").write_text(SEQUENCES)
+    config = configs(
+        "r2d2",
+        nstep=3,
+        burnin_step=2,
+        learn_unroll_len=4,
+        learn=dict(update_per_collect=2),
+        collect=dict(n_sample=6),
+        other=dict(replay_buffer=dict(replay_buffer_size=200)),
+    )
+    (tmp_path / "sequence_config.py").write_text(f"main_config, create_config = {config!r}")
 
-    run = ding(tmp_path, "-m", "parallel", "-c", "sequence_config.py", "-s", "0", "--env-step", "1500")
+    run = ding(
+        tmp_path, "-m", "parallel", "-c", "sequence_config.py", "-s", "0", "--env-step", "1500", "--exp-name", "par"
+    )
 
     assert run.returncode == 0, run.stderr
     result = result_in(tmp_path / "par")
-    # 2 updates for 8 rows of 4 steps, after 16 rows at random.
-    assert 0 <= (result["env_step"] - 64) // 16 - result["train_iter"] <= 64
+    # 2 updates for 6 rows of 4 steps.
+    assert 0 <= result["env_step"] * 2 // 24 - result["train_iter"] <= 64
     assert result["env_step"] >= 1500 and processes_in(tmp_path) == []
 
 

@@ -21,7 +21,6 @@ from ding_like.config.tree import deep_merge
 from ding_like.data.records import EpisodeRecord
 from ding_like.data.segment_file import SegmentMeta, write_segment
 from ding_like.envs import get_vec_env_setting
-from ding_like.envs.manager.game import VersusManager
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.checks import has_league, required
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
@@ -51,7 +50,6 @@ class BaseParallelCollector(ABC, Configurable):
     config: dict[str, Json] = {
         "print_freq": 5  # seconds between two lines in the collector's log
     }
-    _loop: RolloutLoop  # of the envs, from the first step on
 
     def __init__(self, cfg: Config, *, sink: RowSink | None = None, reader: WeightReader | None = None) -> None:
         """Open the log. `cfg` holds `main`, a compiled config, `seed`, `collector_uid` and `index`."""
@@ -97,7 +95,7 @@ class BaseParallelCollector(ABC, Configurable):
     def _step(
         self, loop: RolloutLoop, setting: Setting, *, policy_version: int, idle: Array | None
     ) -> list[EpisodeRecord]:
-        self._loop = loop
+        self._loop = loop  # of the envs
         lanes, actions = self._policy_inference(setting, policy_version=policy_version, idle=idle)
         return self._process_timestep(self._env_step(lanes, actions))
 
@@ -272,8 +270,6 @@ class MarineParallelCollector(ZerglingParallelCollector):
     """
 
     config: dict[str, Json] = {**ZerglingParallelCollector.config, "type": "marine"}
-
-    _versus: VersusManager
 
     def _as_seen(self, envs: EnvManager) -> EnvManager:
         self._versus = versus(envs, seed=self._seed, name="collector")

@@ -27,7 +27,6 @@ from ding_like.comm.rest.worker import (
 )
 from ding_like.comm.tensors import state_of, unflatten_state
 from ding_like.config import FrozenConfig
-from ding_like.data.batch import Schema
 from ding_like.data.segment_file import SegmentError, read_segment, segment_file
 from ding_like.errors import CheckpointError, CommError, SchemaError
 from ding_like.pipeline.checks import has_league, required
@@ -105,15 +104,6 @@ class FlaskFileSystemLearner(BaseCommLearner):
     A learner that was out of reach for longer than its lease makes another attempt: with the weights in its memory
     where no other attempt has published meanwhile, else from the newest saved point.
     """
-
-    # From the first attempt on; all stay from one attempt to the next.
-    policy: Policy
-    learner: BaseLearner
-    statistics: MergedStatistics  # of the envs' wrappers
-    final_evaluation: FinalEvaluation
-    _schema: Schema  # of rows to learn from
-    _row_check: RowCheck
-    _aggregator: LearnerAggregator | None  # of several learners that act as one
 
     def __init__(
         self,
@@ -202,22 +192,23 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._first_s, self._attempt_s = math.inf, 0.0  # when the first batch came, and seconds of training since
 
     def build(self, run_id: str) -> None:
-        """Build policy, learner and the envs of the final evaluation for a run."""
+        """Build policy, learner and the envs of the final evaluation for a run; they stay for further attempts."""
         main, seed = self._main, int(self._cfg["seed"])
         with ExitStack() as parts:
             final = self.final_evaluation = FinalEvaluation(main, seed=seed, env_setting=self._env_setting)
             parts.callback(final.close)
             fitted = fit_policy_config(main.policy, final.env)
             self.policy = build_policy(fitted, seed=seed, model=self._model)
-            statistics = self.statistics = MergedStatistics(final.manager)
+            self.statistics = MergedStatistics(final.manager)
             opponents = Opponents(fitted, self.policy)
-            final.judge(self.policy, opponents, before=lambda: statistics.evaluate_with(final.manager))
+            final.judge(self.policy, opponents)
             # A league's collectors see one player of each game, others all of them.
             acted_in = final.env if has_league(main) else final.manager
             self._schema = rows_schema(fitted, acted_in, seed=seed)
             self._row_check = RowCheck(final.env.observation_space, final.env.action_space, self._schema)
             rng = make_rng(seed, "learner")
             num_learners = int(self._cfg.get("num_learners") or 1)
+            # Of several learners that act as one.
             aggregator = self._aggregator = LearnerAggregator(self._cfg) if num_learners > 1 else None
             if aggregator is not None:
                 parts.callback(aggregator.close)
@@ -241,35 +232,31 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._saved_s = time.monotonic()
 
     def _do(self, task: m.Task, handle: TaskHandle) -> dict[str, Json]:
-        """Do a task; it is called again where the attempt was taken away."""
-        self.deal_with_learner_start(vars(task))
-        try:
-            return self._learn()
-        finally:
-            self._end_attempt(is_done=False)
-
-    def _learn(self) -> dict[str, Json]:
-        """Train until the task is to be finished; return what the last model is worth.
+        """Train until a task is to be finished; return what the last model is worth.
 
         Raises RefusedError where the attempt was taken away, TaskLeftError where the worker is to leave, CommError
-        where one of several learners is lost: a point is saved then.
+        where one of several learners is lost: a point is saved then. It is called again for another attempt.
         """
+        self.deal_with_learner_start(vars(task))
         try:
             self._train()
+            if self._link.is_leaving:
+                self.save()
+                raise TaskLeftError(f"asked to leave at iteration {self.learner.train_iter}")
+            env_step = 0 if self._source is None else self._source.env_step
+            self._end_attempt(is_done=True)
+            self.save()  # where the run is given more env steps, it continues from here
+            # `last_iter` is that of the last model: learning may have gone on after it.
+            counts = {"env_step": env_step, "train_iter": self._num_updates, "last_iter": self.learner.train_iter}
+            self.statistics.evaluate_with(self.final_evaluation.manager)
+            return {**counts, "train_s": self._train_s, **self.final_evaluation.play()}
         except CommError:
             # Updates are whole or not at all: another process continues from here.
             if self._aggregator is not None and self._aggregator.has_lost_a_learner:
                 self.save()
             raise
-        if self._link.is_leaving:
-            self.save()
-            raise TaskLeftError(f"asked to leave at iteration {self.learner.train_iter}")
-        env_step = 0 if self._source is None else self._source.env_step
-        self._end_attempt(is_done=True)
-        self.save()  # where the run is given more env steps, it continues from here
-        # `last_iter` is that of the last model: learning may have gone on after it.
-        counts = {"env_step": env_step, "train_iter": self._num_updates, "last_iter": self.learner.train_iter}
-        return {**counts, "train_s": self._train_s, **self.final_evaluation.play()}
+        finally:
+            self._end_attempt(is_done=False)
 
     def _train(self) -> None:
         """Update the policy until there are no more batches, or `max_train_iter` updates are done."""
@@ -545,22 +532,15 @@ class FinalEvaluation:
         self._versus = one_player_sees(cfg, self.manager, seed=seed, name="judge")
         self.env: EnvManager = self.manager if self._versus is None else self._versus  # as the policy sees it
         self._evaluator = build_evaluator(cfg, self.env, None, seed=seed)
-        self._before: Callable[[], None] | None = None
 
-    def judge(self, policy: Policy, opponents: Opponents, *, before: Callable[[], None] | None = None) -> None:
-        """Choose the policy to evaluate, and in games its opponent; before the first `play`.
-
-        `before` is called before each.
-        """
+    def judge(self, policy: Policy, opponents: Opponents) -> None:
+        """Choose the policy to evaluate, and in games its opponent; before the first `play`."""
         if self._versus is not None:
             opponents.face(self._versus, str(self._cfg.env.manager.opponent))
         self._evaluator.reset_policy(policy.eval_mode)
-        self._before = before
 
     def play(self) -> dict[str, Json]:
         """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
-        if self._before is not None:
-            self._before()
         final = self._evaluator.play(final_episodes(self.env), number=FINAL_NUMBER)
         return {
             "eval_value": final.mean,

@@ -251,15 +251,14 @@ def _stats(view: dict[str, Json]) -> dict[str, dict[str, Json]]:
     workers = view["workers"].values()
     collectors = [each["stats"] for each in workers if each["role"] == "collector" and each["stats"]]
     learners = [each["stats"] for each in workers if each["role"] == "learner"]
-    names = {name for stats in collectors for name in stats}
-    means = {}
-    for name in sorted(names):
-        found = [stats[name] for stats in collectors if isinstance(stats.get(name), (int, float))]
-        if found:
-            means[name] = float(np.mean(found))
+    found: dict[str, list[float]] = {}
+    for name, value in (item for stats in collectors for item in stats.items()):
+        if isinstance(value, (int, float)):
+            found.setdefault(name, []).append(value)
     renamed = {"return": "reward_mean", "length": "avg_envstep_per_episode"}
+    means = {renamed.get(name, name): float(np.mean(values)) for name, values in sorted(found.items())}
     return {
-        "collector": {renamed.get(name, name).removeprefix(PREFIX): value for name, value in means.items()},
+        "collector": {name.removeprefix(PREFIX): value for name, value in means.items()},
         "learner": learners[0] if learners else {},
     }
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tests.pipeline.parallel.sequence_policy  # noqa: F401  # registers its policy
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.rows import BatchReader
 from ding_like.comm.rest.worker import RestWeightPublisher

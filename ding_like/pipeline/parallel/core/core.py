@@ -42,7 +42,7 @@ from ding_like.pipeline.parallel.core.state import (
     WorkerEntry,
     bounded_stats,
     check_evaluation,
-    check_learned,
+    check_numbers,
 )
 from ding_like.types import Json
 from ding_like.worker import IBuffer
@@ -84,11 +84,8 @@ class CoordinatorCore:
         commander: NaiveCommander,
         make_buffer: Callable[[], IBuffer],
     ) -> None:
-        self.cfg = cfg
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._store = store
-        self._commander = commander
+        self.cfg, self._store, self._commander = cfg, store, commander
+        self._clock, self._wall_clock = clock, wall_clock
         self.book: SegmentLedger
         if cfg.is_on_policy:
             self.book = OnPolicyLedger(cfg, store=store)
@@ -124,11 +121,9 @@ class CoordinatorCore:
     ) -> tuple[Any, bool]:
         """Return (answer, whether it is final): that of `ask`, or the final one that this message had before.
 
-        Without `is_final` every answer is.
-
-        A final answer is saved in the transaction of what it answers, a refusal too, unless the same message may be
-        taken later or the worker is not known. Raises RefusedError as `ask` does, and `old_message` for a number below
-        its channel's last.
+        Without `is_final` every answer is one. A final answer is saved in the transaction of what it answers, a refusal
+        too, unless the same message may be taken later or the worker is not known. Raises RefusedError as `ask` does,
+        and `old_message` for a number below its channel's last.
         """
         known = None if stamp is None else self.journal.find(worker_id, stamp)
         if known is not None:
@@ -406,8 +401,7 @@ class CoordinatorCore:
         result = {**finished_task, "env_step": self.env_step, "policy": task.policy}
         newest = self.policy_of(task.policy_id)
         try:
-            if task.kind == "learn":
-                check_learned(finished_task)
+            check_numbers(finished_task)
             if task.kind == "eval":
                 version = None if task.policy is None else task.policy["version"]
                 n_episode, leased_s = int(task.cfg["n_episode"]), self._clock() - task.leased_s

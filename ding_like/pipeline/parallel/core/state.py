@@ -238,7 +238,13 @@ class StateStore:
                 now = self.clock()
                 may_pass = isinstance(error, (sqlite3.OperationalError, OSError))
                 if not may_pass or now - started_s >= self.patience_s or self.wait(wait_s):
-                    raise self._give_up(error, now - started_s) from error
+                    self._failure = (
+                        f"{self.path} could not be written for {now - started_s:.0f} s: {error}. Make room or fix the "
+                        "disk, then start the coordinator again in the same folder "
+                        "(policy.learn.resume_training=True): it goes on from what was written, and workers that still "
+                        "wait go on with it."
+                    )
+                    raise StateUnwritableError(self._failure) from error
                 if warned_s is None or now - warned_s >= _WORD_S:
                     warned_s = now
                     logger.warning("%s cannot be written (%s): nothing is answered until it can", self.path, error)
@@ -247,14 +253,6 @@ class StateStore:
                 if warned_s is not None:
                     logger.warning("%s is written again, after %.1f s", self.path, self.clock() - started_s)
                 return
-
-    def _give_up(self, error: Exception, after_s: float) -> StateUnwritableError:
-        self._failure = (
-            f"{self.path} could not be written for {after_s:.0f} s: {error}. Make room or fix the disk, then start "
-            "the coordinator again in the same folder (policy.learn.resume_training=True): it goes on from what was "
-            "written, and workers that still wait go on with it."
-        )
-        return StateUnwritableError(self._failure)
 
 
 _CHANNELS = 32  # of one worker; the one that was silent longest makes room
@@ -519,15 +517,19 @@ _MAX_RETURN = 1e30  # of an episode: sums and squares of many stay finite
 _SLACK_S = 5.0  # by which the duration of an evaluation may exceed its lease: clocks differ, and processes are paused
 _MAX_STATS = 64  # numbers that a worker shows beside its work
 _LISTS = ("returns", "lengths", "eval_value_raw", "eval_lengths")  # of a result, a number for each episode
+# The smallest number by its name, of evaluations and of a learner.
+_LEAST = {
+    **dict.fromkeys(("returns", "eval_value_raw", "eval_value"), -_MAX_RETURN),
+    **dict.fromkeys(("lengths", "eval_lengths", "train_iter", "last_iter", "judge_s", "train_s"), 0.0),
+}
 
 
 def check_evaluation(result: Mapping[str, Json], *, n_episode: int, version: int | None, leased_s: float) -> None:
-    """Raise SchemaError unless a result is that of an evaluation of `n_episode` episodes with these weights."""
+    """Raise SchemaError unless a result, of numbers, is that of an evaluation of `n_episode` with these weights."""
     for name in ("returns", "lengths"):
         values = result.get(name)
         if not isinstance(values, (list, tuple)) or len(values) != n_episode:
             raise SchemaError(f"a result of {n_episode} episodes has {name} {values!r:.80}.")
-    _check_numbers(result, returns=-_MAX_RETURN, lengths=0)
     least, most = (0, MAX_COUNT) if version is None else (version, version)
     if not _is_number(result.get("version"), least, most):
         raise SchemaError(f"an evaluation is of version {result.get('version')!r:.80}; expected {version}.")
@@ -537,20 +539,9 @@ def check_evaluation(result: Mapping[str, Json], *, n_episode: int, version: int
         )
 
 
-def check_learned(result: Mapping[str, Json]) -> None:
-    """Raise SchemaError unless a learner's result has numbers where they are expected."""
-    _check_numbers(
-        result, eval_value_raw=-_MAX_RETURN, eval_lengths=0, eval_value=-_MAX_RETURN, train_iter=0, last_iter=0,
-        judge_s=0, train_s=0,
-    )  # fmt: skip
-
-
-def _check_numbers(result: Mapping[str, Json], **least: float) -> None:
-    """Raise SchemaError unless what `result` has of these names is a number, or a list of such, from their `least` on.
-
-    Metrics of envs, which are numbers by name, are checked too.
-    """
-    for name, bound in least.items():
+def check_numbers(result: Mapping[str, Json]) -> None:
+    """Raise SchemaError unless a result has numbers, or lists and metrics of such, where they are expected."""
+    for name, bound in _LEAST.items():
         value = result.get(name, [] if name in _LISTS else bound)
         is_list = isinstance(value, (list, tuple))
         values = value if is_list else [value]
