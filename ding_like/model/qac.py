@@ -138,15 +138,9 @@ class ContinuousQAC(QAC):
             )
         first = encoder_hidden_size_list if is_image else [actor_head_hidden_size]
         is_direct = action_space == "regression"
-        self.actor = _actor(
-            obs_shape,
-            first,
-            actions[0] if is_direct else 2 * actions[0],
-            hidden_size=actor_head_hidden_size,
-            layer_num=actor_head_layer_num,
-            activation=activation,
-            last=[nn.Tanh()] if is_direct else [],
-        )
+        head: dict[str, Any] = dict(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
+        head.update(activation=activation, last=[nn.Tanh()] if is_direct else [])
+        self.actor = _actor(obs_shape, first, actions[0] if is_direct else 2 * actions[0], **head)
         self.critic = Critic(
             obs_shape,
             num=2 if twin_critic else 1,
@@ -194,14 +188,9 @@ class DiscreteQAC(QAC):
             image_sizes=given,
             activation=activation,
         )
-        self.actor = _actor(
-            obs_shape,
-            [actor_head_hidden_size] if given is None and not is_image else given,
-            actions,
-            hidden_size=actor_head_hidden_size,
-            layer_num=actor_head_layer_num,
-            activation=activation,
-        )
+        head: dict[str, Any] = dict(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
+        sizes = [actor_head_hidden_size] if given is None and not is_image else given
+        self.actor = _actor(obs_shape, sizes, actions, activation=activation, **head)
 
 
 def _actor(

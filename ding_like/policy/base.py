@@ -22,7 +22,7 @@ from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
 from ding_like.data.batch import EpisodeBatch, TransitionBatch, columns_to_obs
 from ding_like.data.rollout import Rollout
-from ding_like.data.rows import CollectMode, CommandMode, EvalMode, LearnMode, check_logged, method_name
+from ding_like.data.rows import OUR_FIELDS, CollectMode, CommandMode, EvalMode, LearnMode, check_logged, method_name
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError, describe_error, raised_at
 from ding_like.policy import di_engine_view
 from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
@@ -78,12 +78,13 @@ def device_of(cuda: bool | str) -> torch.device:
 
 def device_named(name: str | torch.device) -> torch.device:
     """Return the device "cpu" or "cuda:1", say. Raises ConfigError for another name, or a GPU that is not there."""
+    unknown = ConfigError(f"device is {name!r}; expected 'cpu', 'cuda', or one of several GPUs: 'cuda:0'.")
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"device is {name!r}; expected 'cpu', 'cuda', or one of several GPUs: 'cuda:0'.") from error
+        raise unknown from error
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"device is {name!r}; expected 'cpu', 'cuda', or one of several GPUs: 'cuda:0'.")
+        raise unknown
     there = torch.cuda.device_count() if device.type == "cuda" else 1
     if (device.index or 0) >= there:
         raise ConfigError(
@@ -390,13 +391,8 @@ class Policy:
             # Partial and not lambda: a deep copy of the mode must run the copy.
             forward=partial(di_engine_view.forward_learn, self),
             **fields,
-            minibatches=self.minibatches,
             grad=checked_grad(self),
-            apply=self.apply,
-            grad_state=self.grad_state,
-            load_grad_state=self.load_grad_state,
-            gradient=self.gradient,
-            load_gradient=self.load_gradient,
+            **{name: getattr(self, name) for name in LearnMode._fields if name in OUR_FIELDS and name != "grad"},
         )
 
     @property
@@ -408,7 +404,7 @@ class Policy:
                 forward=own,
                 process_transition=self._own("_process_transition"),
                 get_train_sample=getattr(self, "_get_train_sample", lambda rows: rows),
-                **self._act_fields("_reset_collect"),
+                **self._act_fields(getattr(self, "_reset_collect", di_engine_view.reset_nothing)),
             )
             return cast(CollectMode, own_mode)  # the parts adapt what it lacks
         actor = self._collect_actor
@@ -416,7 +412,7 @@ class Policy:
             forward=partial(di_engine_view.forward_rows, actor),
             process_transition=di_engine_view.process_transition,
             get_train_sample=partial(di_engine_view.get_train_sample, self),
-            **self._act_fields(actor),
+            **self._act_fields(partial(di_engine_view.reset_actor, actor)),
             actor=actor,
             segment=self.segment,
             num_ready=self.num_ready,
@@ -427,10 +423,11 @@ class Policy:
         """Return what an evaluator uses: an `EvalMode`, or DI-engine's fields for a policy in DI-engine's style."""
         check_acts(self, "eval")
         if (own := self._own("_forward_eval")) is not None:
-            return cast(EvalMode, di_engine_view.DiEngineEvalMode(forward=own, **self._act_fields("_reset_eval")))
+            own_fields = self._act_fields(getattr(self, "_reset_eval", di_engine_view.reset_nothing))
+            return cast(EvalMode, di_engine_view.DiEngineEvalMode(forward=own, **own_fields))
         actor = self._eval_actor
-        forward = partial(di_engine_view.forward_rows, actor)
-        return EvalMode(forward=forward, **self._act_fields(actor), actor=actor)
+        fields = self._act_fields(partial(di_engine_view.reset_actor, actor))
+        return EvalMode(forward=partial(di_engine_view.forward_rows, actor), **fields, actor=actor)
 
     # Any: what a method of DI-engine's style takes and returns.
     def _own(self, name: str) -> Callable[..., Any] | None:
@@ -438,19 +435,11 @@ class Policy:
         found = getattr(self, name, None)
         return found if callable(found) else None
 
-    def _act_fields(self, actor: Actor | str) -> dict[str, Any]:
-        """Return the fields that collect and eval modes have in common, of an actor or a method that resets."""
-        if isinstance(actor, str):
-            reset = getattr(self, actor, di_engine_view.reset_nothing)
-        else:
-            reset = partial(di_engine_view.reset_actor, actor)
-        return dict(
-            reset=reset,
-            get_attribute=self.get_attribute,
-            set_attribute=self.set_attribute,
-            state_dict=self._state_dict_act,
-            load_state_dict=self._load_state_dict_act,
-        )
+    def _act_fields(self, reset: Callable[..., None]) -> dict[str, Any]:
+        """Return the fields that collect and eval modes have in common, `reset` among them."""
+        attributes: dict[str, Any] = dict(get_attribute=self.get_attribute, set_attribute=self.set_attribute)
+        states = dict(state_dict=self._state_dict_act, load_state_dict=self._load_state_dict_act)
+        return dict(reset=reset, **attributes, **states)
 
     @property
     def command_mode(self) -> CommandMode:

@@ -151,20 +151,10 @@ class IMPALAPolicy(OnPolicyActorCritic):
         # Beyond an episode numbers mean nothing, and might be infinite.
         log_ratio = (log_prob.detach() - rows["log_prob"]).masked_fill(~mask, 0.0)
         fixed, terminated = values.detach(), rows["terminated"]
-        found = vtrace(
-            log_ratio,
-            rows["reward"],
-            fixed[:, :-1],
-            fixed[:, 1:],
-            torch.zeros_like(terminated) if learn.ignore_done else terminated,
-            terminated | rows["truncated"],
-            gamma=self._gamma,
-            lambda_=learn.lambda_,
-            rho_clip=learn.rho_clip_ratio,
-            c_clip=learn.c_clip_ratio,
-            rho_pg_clip=learn.rho_pg_clip_ratio,
-            valid=mask,
-        )
+        ends = torch.zeros_like(terminated) if learn.ignore_done else terminated, terminated | rows["truncated"]
+        setting = dict(gamma=self._gamma, lambda_=learn.lambda_, rho_pg_clip=learn.rho_pg_clip_ratio, valid=mask)
+        setting.update(rho_clip=learn.rho_clip_ratio, c_clip=learn.c_clip_ratio)
+        found = vtrace(log_ratio, rows["reward"], fixed[:, :-1], fixed[:, 1:], *ends, **setting)
         share = mask / mask.sum()  # of a step in the means
         weighted = share if weight is None else share * weight.unsqueeze(1)
         error = (found.target - values[:, :-1]).masked_fill(~mask, 0.0)

@@ -67,7 +67,9 @@ def check_model(
     if not isinstance(model, nn.Module):
         hint = f"; give an instance of it: {model.__name__}(...)" if isinstance(model, type) else ""
         raise ConfigError(f"model is {model!r}, expected a torch.nn.Module{hint}.")
-    if missing := [method for method in methods if not _has(model, method)]:
+    # An attribute that is read may be anything but None, a method must be callable.
+    found = {method: getattr(model, method.name, None) for method in methods}
+    if missing := [each for each, own in found.items() if own is None or not (each.takes is None or callable(own))]:
         lines = "".join(f"\n  {method}" for method in missing)
         raise ConfigError(
             f"{policy.__name__} calls what its model {type(model).__name__} does not have:{lines}\n"
@@ -76,11 +78,6 @@ def check_model(
         )
     if obs_shape is not None and not type(model).__module__.startswith("ding_like."):
         probe_model(model, methods, policy=policy, obs_shape=obs_shape, sizes=sizes())
-
-
-def _has(model: nn.Module, method: ModelMethod) -> bool:
-    found = getattr(model, method.name, None)
-    return found is not None if method.takes is None else callable(found)
 
 
 def probe_model(

@@ -164,14 +164,8 @@ class PPOPolicy(OnPolicyActorCritic):
         # One operation a weight, where `weight * loss` and a sum are two each way.
         total = policy.loss.add(value_loss, alpha=learn.value_weight).sub(entropy, alpha=learn.entropy_weight)
         loss = self._params.backward(total)
-        return self._info(
-            total_loss=loss,
-            policy_loss=policy.loss.detach(),
-            value_loss=value_loss.detach(),
-            entropy=entropy.detach(),
-            approx_kl=policy.approx_kl,
-            clip_fraction=policy.clip_fraction,
-        ), None
+        values = loss, policy.loss.detach(), value_loss.detach(), entropy.detach()
+        return self._info(*values, approx_kl=policy.approx_kl, clip_fraction=policy.clip_fraction), None
 
     def _grad_by_hand(self, model: NumpyGrad, rows: TransitionBatch) -> dict[str, Any]:
         """Do what `grad` does, in numpy: for small networks several times faster."""
@@ -195,33 +189,25 @@ class PPOPolicy(OnPolicyActorCritic):
         model.backward(grad)
         loss = policy.loss + learn.value_weight * critic.loss - learn.entropy_weight * entropy
         self._params.loss.fill_(loss)
-        return self._info(
-            total_loss=loss,
-            policy_loss=policy.loss,
-            value_loss=critic.loss,
-            entropy=entropy,
-            approx_kl=approx_kl,
-            clip_fraction=clip_fraction,
-        )
+        values = loss, policy.loss, critic.loss, entropy
+        return self._info(*values, approx_kl=approx_kl, clip_fraction=clip_fraction)
 
     def _value_targets(self, rows: TransitionBatch) -> dict[str, Any]:
         """Return what the value loss compares the critic with, in the unit that the critic counts in."""
         scale = self._returns.next.std if self._cfg.learn.value_norm else 1.0
         clip = self._cfg.learn.value_clip
-        if scale == 1.0:
-            return {"return_": rows["return_"], "old_value": rows["value"], "value_clip": clip}
-        return {
-            "return_": rows["return_"] / scale,
-            "old_value": rows["value"] / scale,
-            "value_clip": None if clip is None else clip / scale,
-        }
+        return_, old_value = rows["return_"], rows["value"]
+        if scale != 1.0:
+            return_, old_value, clip = return_ / scale, old_value / scale, None if clip is None else clip / scale
+        return {"return_": return_, "old_value": old_value, "value_clip": clip}
 
-    def _info(self, *, approx_kl: Any, **values: Any) -> dict[str, Any]:
+    def _info(self, *values: Any, approx_kl: Any, **more: Any) -> dict[str, Any]:
         """Return what is logged of a minibatch; numbers, or tensors that may still be computed."""
         if self._cfg.learn.target_kl is not None:
             self._approx_kl[0] = approx_kl
         rates = {"cur_lr": self._now(self._learning_rate), "clip_ratio": self._now(self._clip_ratio)}
-        return {**values, "approx_kl": approx_kl, **rates}
+        losses = dict(zip(("total_loss", "policy_loss", "value_loss", "entropy"), values, strict=True))
+        return {**losses, "approx_kl": approx_kl, **more, **rates}
 
     def grad_vectors(self) -> list[torch.Tensor]:
         """Return the live vectors that `grad` fills; with learn.target_kl, the last is the approximate KL [1]."""
