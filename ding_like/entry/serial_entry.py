@@ -86,11 +86,8 @@ def serial_pipeline(
     the config at once.
     """
     arguments = RunArguments("serial", seed, max_train_iter, max_env_step, dynamic_seed)
-    mode = SerialMode.of(
-        input_cfg, arguments, learners=learners, env_setting=env_setting, model=model, overrides=overrides,
-        exp_name=exp_name, load_path=load_path,
-    )  # fmt: skip
-    return mode.train().policy
+    given = {"env_setting": env_setting, "model": model, "exp_name": exp_name, "load_path": load_path}
+    return SerialMode.of(input_cfg, arguments, learners=learners, overrides=overrides, **given).train().policy
 
 
 @shown_as_by_the_command()
@@ -110,11 +107,8 @@ def serial_pipeline_onpolicy(
 ) -> Policy:
     """Train on-policy: every batch is trained on once, by the policy that made it. Otherwise as `serial_pipeline`."""
     arguments = RunArguments("serial_onpolicy", seed, max_train_iter, max_env_step, dynamic_seed)
-    mode = SerialMode.of(
-        input_cfg, arguments, learners=learners, env_setting=env_setting, model=model, overrides=overrides,
-        exp_name=exp_name, load_path=load_path,
-    )  # fmt: skip
-    return mode.train().policy
+    given = {"env_setting": env_setting, "model": model, "exp_name": exp_name, "load_path": load_path}
+    return SerialMode.of(input_cfg, arguments, learners=learners, overrides=overrides, **given).train().policy
 
 
 class SerialMode(TrainingMode[None]):
@@ -375,9 +369,8 @@ def ranks_pipeline(
     ConfigError with every fault of the config at once, and RunnerLostError, with a point saved, where a rank is lost.
     """
     arguments = RunArguments("ranks", seed, max_train_iter, max_env_step, dynamic_seed)
-    return RankMode.of(
-        input_cfg, arguments, overrides=overrides, exp_name=exp_name, load_path=load_path, collect_ranks=collect_ranks
-    ).start()
+    given: dict[str, Any] = {"exp_name": exp_name, "load_path": load_path, "collect_ranks": collect_ranks}
+    return RankMode.of(input_cfg, arguments, overrides=overrides, **given).start()
 
 
 class RankMode(TrainingMode[RankSettings]):

@@ -31,25 +31,16 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != LOCK_FILE}
 
 
-def test_a_running_run_is_not_resumed_and_nothing_is_touched(saved):
-    before = files(saved)
+def test_no_run_goes_on_or_starts_in_the_folder_of_a_running_run_and_nothing_is_touched(saved):
+    before, goes_on = files(saved), ["policy.learn.resume_training=True"]
 
     with FolderLock(saved), pytest.raises(ConfigError, match="run/ is in use"):
         resume_pipeline("run", max_env_step=128)
+    with FolderLock(saved), pytest.raises(ConfigError, match="run/ is in use"):
+        serial_pipeline(make_configs(), max_env_step=64, exp_name="run", overrides=goes_on)
 
     assert files(saved) == before
     resume_pipeline("run", max_env_step=128)
-
-
-def test_a_start_into_the_folder_of_a_running_run_is_refused_before_its_config_is_written(saved):
-    before = files(saved)
-
-    with FolderLock(saved), pytest.raises(ConfigError, match="run/ is in use"):
-        serial_pipeline(
-            make_configs(), max_env_step=64, exp_name="run", overrides=["policy.learn.resume_training=True"]
-        )
-
-    assert files(saved) == before
 
 
 def test_a_run_is_held_while_it_trains_and_free_afterwards(monkeypatch):
@@ -117,14 +108,9 @@ def test_a_start_that_fails_leaves_no_folder(fault):
     assert list(Path().iterdir()) == []
 
 
-def test_a_start_in_the_wrong_mode_leaves_no_folder():
+def test_a_start_that_is_refused_leaves_no_folder():
     with pytest.raises(ConfigError, match="off-policy"):
         serial_pipeline_onpolicy(make_configs(), max_env_step=64, exp_name="run")
-
-    assert list(Path().iterdir()) == []
-
-
-def test_a_parallel_start_that_is_refused_leaves_no_folder():
     with pytest.raises(ConfigError, match="segment_rows"):
         parallel_pipeline((*make_configs(), dict(segment_rows=10**9)), max_env_step=64, exp_name="run")
 

@@ -43,13 +43,15 @@ def test_atomic_write_replaces_the_old_file(tmp_path: Path, durable: bool) -> No
     assert os.listdir(tmp_path) == ["file.bin"]
 
 
-def test_atomic_write_shows_nothing_before_its_end(tmp_path: Path) -> None:
-    path = tmp_path / "file.bin"
+def test_atomic_write_makes_folders_and_shows_nothing_before_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "file.bin"
 
     with atomic_write(path) as file:
-        file.write(b"half")
+        file.write(b"x")
         file.flush()
         assert not path.exists()
+
+    assert path.read_bytes() == b"x"
 
 
 def test_error_keeps_the_old_file_and_leaves_no_other(tmp_path: Path) -> None:
@@ -80,15 +82,6 @@ def test_killed_writer_keeps_the_old_file(tmp_path: Path) -> None:
 
     assert result.returncode == -9
     assert path.read_bytes() == b"old"
-
-
-def test_atomic_write_makes_missing_folders(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b" / "file.bin"
-
-    with atomic_write(path) as file:
-        file.write(b"x")
-
-    assert path.read_bytes() == b"x"
 
 
 def test_two_writers_of_one_path_do_not_mix(tmp_path: Path) -> None:
@@ -315,14 +308,10 @@ def test_a_folder_that_cannot_be_locked_itself_is_held_by_its_file(tmp_path, mon
     assert not is_held(tmp_path)
 
 
-def test_one_process_holds_a_folder_once(tmp_path):
+def test_one_process_holds_a_folder_once_and_a_free_one_names_nobody(tmp_path):
     with FolderLock(tmp_path), pytest.raises(ConfigError, match="by a run of this very process"):
         FolderLock(tmp_path)
 
-    FolderLock(tmp_path).close()
-
-
-def test_a_free_folder_names_nobody(tmp_path):
     FolderLock(tmp_path).close()
 
     assert holder_of(tmp_path) is None and (tmp_path / LOCK_FILE).read_bytes() == b""
@@ -410,48 +399,27 @@ def fail(name: str, *files: str, fresh: bool = True, keep: bool = False, content
 
 
 @pytest.mark.usefixtures("in_tmp")
-def test_a_failed_start_leaves_no_folder():
-    fail("a/b/run", "total_config.py", "log/collector/collector_logger.txt", "coordinator.sqlite-wal", "agent.json")
-
+def test_a_failed_start_leaves_no_folder_but_those_of_others():
+    files = "total_config.py", "log/collector/collector_logger.txt", "coordinator.sqlite-wal", "agent.json"
+    fail("a/b/run", *files)
     assert not Path("a").exists()
 
-
-@pytest.mark.usefixtures("in_tmp")
-def test_folders_of_others_stay():
     Path("a").mkdir()
-    fail("a/b/run", "total_config.py")
-
+    fail("a/b/run", *files)
     assert Path("a").is_dir() and not Path("a/b").exists()
 
 
 @pytest.mark.parametrize("file", ["ckpt/ckpt_best.pth.tar", "notes.txt", "metrics.jsonl", "log/learners/rank1.txt"])
 @pytest.mark.usefixtures("in_tmp")
-def test_a_folder_with_more_in_it_stays(file):
+def test_a_folder_with_more_in_it_or_that_was_there_or_has_begun_stays(file):
     fail("run", "total_config.py", file)
+    fail("traced", "log/workers/collector0.txt", content="Traceback (most recent call last):\n  ...")
+    fail("begun", "total_config.py", keep=True)
+    Path("there").mkdir()
+    fail("there", "total_config.py", fresh=False)
 
-    assert Path("run", file).is_file()
-
-
-@pytest.mark.usefixtures("in_tmp")
-def test_a_folder_with_a_workers_traceback_stays():
-    fail("run", "log/workers/collector0.txt", content="Traceback (most recent call last):\n  ...")
-
-    assert Path("run/log/workers/collector0.txt").is_file()
-
-
-@pytest.mark.usefixtures("in_tmp")
-def test_a_run_that_has_begun_keeps_its_folder():
-    fail("run", "total_config.py", keep=True)
-
-    assert Path("run/total_config.py").is_file()
-
-
-@pytest.mark.usefixtures("in_tmp")
-def test_a_folder_that_was_there_stays():
-    Path("run").mkdir()
-    fail("run", "total_config.py", fresh=False)
-
-    assert Path("run/total_config.py").is_file()
+    assert Path("run", file).is_file() and Path("traced/log/workers/collector0.txt").is_file()
+    assert Path("begun/total_config.py").is_file() and Path("there/total_config.py").is_file()
 
 
 @pytest.mark.usefixtures("in_tmp")

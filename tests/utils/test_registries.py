@@ -53,13 +53,13 @@ def shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry
 def test_name_imports_the_home_module_of_that_name(shapes: Registry) -> None:
     assert shapes.get("circle").__name__ == "Circle"
     assert "shapes_home.square" not in sys.modules
+    assert shapes.get("star", ["shapes_extra"]).__name__ == "Star"
+    assert "circle" in shapes and "circel" not in shapes
 
 
-def test_command_suffix_finds_the_plain_class(shapes: Registry) -> None:
+def test_command_suffix_finds_the_plain_class_unless_one_is_registered_with_it(shapes: Registry) -> None:
     assert shapes.get("circle_command") is shapes.get("circle")
 
-
-def test_class_registered_with_command_suffix_wins_over_the_plain_one(shapes: Registry) -> None:
     @shapes.register("circle_command")
     class CircleCommand:
         pass
@@ -68,28 +68,16 @@ def test_class_registered_with_command_suffix_wins_over_the_plain_one(shapes: Re
     assert shapes.get("circle") is not CircleCommand
 
 
-def test_alias_finds_its_target_before_the_target_is_imported(shapes: Registry) -> None:
+def test_alias_finds_its_target_before_the_target_is_imported_and_is_taken(shapes: Registry) -> None:
     shapes.alias("round", "circle")
 
     assert shapes.get("round").__name__ == "Circle"
-
-
-def test_alias_of_a_taken_name_is_refused(shapes: Registry) -> None:
-    shapes.get("circle")
-
-    with pytest.raises(RegistryError, match="'circle' is taken"):
-        shapes.alias("circle", "square")
-
-
-def test_registering_under_an_alias_is_refused(shapes: Registry) -> None:
-    shapes.alias("round", "circle")
-
+    canonical = [shapes.canonical(name) for name in ("circle", "circle_command", "round", "unknown")]
+    assert canonical == ["circle", "circle", "circle", "unknown"]
     with pytest.raises(RegistryError, match="alias of 'circle'"):
         shapes.register("round")(type("Round", (), {}))
-
-
-def test_import_names_are_imported_first(shapes: Registry) -> None:
-    assert shapes.get("star", ["shapes_extra"]).__name__ == "Star"
+    with pytest.raises(RegistryError, match="'circle' is taken"):
+        shapes.alias("circle", "square")
 
 
 def test_modules_table_overrides_the_file_name_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,34 +119,22 @@ def test_unknown_name_says_close_names_known_names_and_failed_imports(shapes: Re
             shapes.get(name)
 
 
-def test_missing_optional_package_is_named(shapes: Registry) -> None:
-    with pytest.raises(RegistryError, match="shapes_home.broken: ModuleNotFoundError: .*package_that_is_not_installed"):
-        shapes.get("broken")
-
-
-def test_own_import_name_that_fails_is_an_error_even_if_the_name_is_known(shapes: Registry) -> None:
-    with pytest.raises(RegistryError, match="import no_such_module: no module no_such_module"):
-        shapes.get("circle", ["no_such_module"])
-
-
-def test_ding_import_name_missing_here_is_no_error_if_the_name_is_known(shapes: Registry) -> None:
+def test_imports_that_fail_are_named_those_of_ding_only_if_the_name_is_unknown(shapes: Registry) -> None:
+    for name, import_names, message in (
+        ("broken", [], "shapes_home.broken: ModuleNotFoundError: .*package_that_is_not_installed"),
+        ("circle", ["no_such_module"], "import no_such_module: no module no_such_module"),
+        ("star", ["ding.nowhere"], "import ding.nowhere: no module ding_like.nowhere"),
+    ):
+        with pytest.raises(RegistryError, match=message):
+            shapes.get(name, import_names)
     assert shapes.get("circle", ["ding.no_such_module"]).__name__ == "Circle"
 
 
-def test_ding_import_name_is_read_as_ding_like(shapes: Registry) -> None:
-    with pytest.raises(RegistryError, match="import ding.nowhere: no module ding_like.nowhere"):
-        shapes.get("star", ["ding.nowhere"])
-
-
-def test_second_class_under_one_name_is_refused_with_both_places(shapes: Registry) -> None:
-    shapes.get("circle")
+def test_second_class_under_one_name_is_refused_unless_its_module_was_reloaded(shapes: Registry) -> None:
+    old = shapes.get("circle")
 
     with pytest.raises(RegistryError, match=r"registered twice, by shapes_home.circle.Circle .*circle.py:4.* and "):
         shapes.register("circle")(type("Other", (), {}))
-
-
-def test_class_of_a_reloaded_module_replaces_the_old_one(shapes: Registry) -> None:
-    old = shapes.get("circle")
     del sys.modules["shapes_home.circle"]
 
     __import__("shapes_home.circle")
@@ -177,22 +153,8 @@ def test_build_lets_the_constructors_own_key_error_through(shapes: Registry) -> 
 def test_describe_tells_class_and_line_of_every_name_in_the_home(shapes: Registry) -> None:
     rows = shapes.describe()
 
-    assert [(*row[:2],) for row in rows] == [("circle", "Circle"), ("square", "Square")]
+    assert [row[:2] for row in rows] == [("circle", "Circle"), ("square", "Square")]
     assert rows[0][2].endswith("circle.py:4")
-
-
-def test_contains_imports_what_it_is_asked_for(shapes: Registry) -> None:
-    assert "circle" in shapes
-    assert "circel" not in shapes
-
-
-def test_canonical_name_is_the_registered_one(shapes: Registry) -> None:
-    shapes.alias("round", "circle")
-    shapes.get("circle")
-
-    canonical = [shapes.canonical(name) for name in ("circle", "circle_command", "round", "unknown")]
-
-    assert canonical == ["circle", "circle", "circle", "unknown"]
 
 
 def test_deque_is_an_alias_of_the_naive_buffer() -> None:
@@ -246,25 +208,15 @@ def _restore_sys_path(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.skip("DI-engine is installed here, and is imported itself")
 
 
-def test_a_config_file_may_import_ding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "a_config.py"
+def test_a_config_file_may_import_ding_and_afterwards_there_is_none(tmp_path, caplog) -> None:
+    path, finders = tmp_path / "a_config.py", list(sys.meta_path)
     path.write_text("from ding.worker import SampleSerialCollector\nimport ding.worker.learner\n" + CONFIGS)
 
     with caplog.at_level(logging.INFO, logger="ding_like"):
         read_config(path)
 
-    assert [record.message for record in caplog.records] == [
-        "a_config.py imports ding.worker.learner: it gets ding_like's; import that in its place"
-    ]
-
-
-def test_afterwards_there_is_no_ding(tmp_path: Path) -> None:
-    path = tmp_path / "a_config.py"
-    path.write_text("from ding.worker import SampleSerialCollector\n" + CONFIGS)
-    finders = list(sys.meta_path)
-
-    read_config(path)
-
+    said = "a_config.py imports ding.worker.learner: it gets ding_like's; import that in its place"
+    assert [record.message for record in caplog.records] == [said]
     assert sys.meta_path == finders
     assert not [name for name in sys.modules if name.split(".")[0] == "ding"]
     assert sys.modules["ding_like.worker"].__spec__.name == "ding_like.worker"  # type: ignore[union-attr]

@@ -32,8 +32,7 @@ main_config = EasyDict(
             collect=dict(n_sample=80),
             eval=dict(evaluator=dict(eval_freq=40)),
             other=dict(
-                eps=dict(type="exp", start=0.95, end=0.1, decay=10000),
-                replay_buffer=dict(replay_buffer_size=20000),
+                eps=dict(type="exp", start=0.95, end=0.1, decay=10000), replay_buffer=dict(replay_buffer_size=20000)
             ),
         ),
     )
