@@ -51,58 +51,26 @@ def test_file_may_import_modules_beside_it(tmp_path: Path) -> None:
     assert read_config(path).main_config == {"size": 3}
 
 
-def test_missing_file_names_close_ones(tmp_path: Path) -> None:
+def test_what_is_no_config_file_is_one_error_with_its_line_or_fix(tmp_path: Path) -> None:
     written(tmp_path, "", "cartpole_dqn_config.py")
-
-    with pytest.raises(ConfigError, match="no config file .*cartpole_dqm_config.py'; did you mean .*cartpole_dqn"):
-        read_config(tmp_path / "cartpole_dqm_config.py")
-
-
-def test_missing_file_names_close_ones_among_those_shipped() -> None:
-    with pytest.raises(ConfigError, match="dizoo.*cartpole_dqn_config.py"):
-        read_config("cartpole_dqn_confg.py")
-
-
-def test_other_ending_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="a config is a Python file with the ending .py"):
-        read_config(tmp_path / "config.yaml")
-
-
-def test_folder_is_refused_with_a_file_inside_it(tmp_path: Path) -> None:
-    written(tmp_path, "", "total_config.py")
-
-    with pytest.raises(ConfigError, match="is a folder; give a config file, such as total_config.py"):
-        read_config(tmp_path)
-
-
-def test_syntax_error_is_told_with_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path, "main_config = {}\ncreate_config = dict(\n")
-
-    with pytest.raises(ConfigError, match=r"some_config.py, line 2: "):
-        read_config(path)
-
-
-def test_error_of_the_file_is_told_with_its_line(tmp_path: Path) -> None:
-    path = written(tmp_path, "main_config = {}\nimport package_that_is_not_installed\n")
-
-    with pytest.raises(ConfigError, match=r"line 2: ModuleNotFoundError: .*package_that_is_not_installed") as caught:
-        read_config(path)
-
-    assert isinstance(caught.value.__cause__, ModuleNotFoundError)
-
-
-def test_missing_main_config_names_what_may_be_it(tmp_path: Path) -> None:
-    path = written(tmp_path, "cartpole_config = dict()\ncreate_config = dict()\n")
-
-    with pytest.raises(ConfigError, match="defines no main_config; is it 'c.*_config'"):
-        read_config(path)
-
-
-def test_config_that_is_no_dict_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "main_config = [1]\ncreate_config = {}\n")
-
-    with pytest.raises(ConfigError, match="main_config must be a dict or an EasyDict, got list"):
-        read_config(path)
+    written(tmp_path, "main_config = {}\ncreate_config = dict(\n", "syntax.py")
+    written(tmp_path, "main_config = {}\nimport package_that_is_not_installed\n", "imports.py")
+    written(tmp_path, "cartpole_config = dict()\ncreate_config = dict()\n", "named.py")
+    written(tmp_path, "main_config = [1]\ncreate_config = {}\n", "listed.py")
+    for name, message in (
+        ("cartpole_dqm_config.py", "no config file .*cartpole_dqm_config.py'; did you mean .*cartpole_dqn"),
+        ("config.yaml", "a config is a Python file with the ending .py"),
+        ("", "is a folder; give a config file, such as cartpole_dqn_config.py"),
+        ("syntax.py", r"syntax.py, line 2: "),
+        ("imports.py", r"line 2: ModuleNotFoundError: .*package_that_is_not_installed"),
+        ("named.py", "defines no main_config; is it 'c.*_config'"),
+        ("listed.py", "main_config must be a dict or an EasyDict, got list"),
+    ):
+        with pytest.raises(ConfigError, match=message) as caught:
+            read_config(tmp_path / name)
+        assert isinstance(caught.value.__cause__, ModuleNotFoundError) == (name == "imports.py")
+    with pytest.raises(ConfigError, match="dizoo.*pendulum_sac_config.py"):  # a shipped one
+        read_config("pendulum_sac_confg.py")
 
 
 def test_second_reading_sees_the_changed_file(tmp_path: Path) -> None:
@@ -178,18 +146,12 @@ def test_value_is_a_literal_or_text() -> None:
         assert type(value) is type(expected)
 
 
-def test_override_wins_over_the_file(create: dict[str, Any]) -> None:
+def test_override_wins_over_the_file_and_one_with_a_dict_is_merged(create: dict[str, Any]) -> None:
     main = {"policy": {"learn": {"batch_size": 32, "learning_rate": 0.1}}}
 
-    cfg = compile_config(main, create, overrides=["policy.learn.batch_size=128"], save=False)
-
-    assert (cfg.policy.learn.batch_size, cfg.policy.learn.learning_rate) == (128, 0.1)
-
-
-def test_override_with_a_dict_is_merged(create: dict[str, Any]) -> None:
-    cfg = compile_config({}, create, overrides=["policy.learn={'batch_size': 2}"], save=False)
-
-    assert (cfg.policy.learn.batch_size, cfg.policy.learn.learning_rate) == (2, 1e-3)
+    for override, batch_size in (("policy.learn.batch_size=128", 128), ("policy.learn={'batch_size': 2}", 2)):
+        learn = compile_config(main, create, overrides=[override], save=False).policy.learn
+        assert (learn.batch_size, learn.learning_rate) == (batch_size, 0.1)
 
 
 def test_last_of_two_overrides_wins_and_is_named(create: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
@@ -201,18 +163,12 @@ def test_last_of_two_overrides_wins_and_is_named(create: dict[str, Any], caplog:
     assert caplog.messages == ["policy.nstep=3 replaces policy.nstep=2: the last one holds"]
 
 
-def test_key_of_type_str_takes_the_text_as_it_is(create: dict[str, Any]) -> None:
+def test_override_takes_a_text_as_it_is_and_a_class_wherever_it_is_named(create: dict[str, Any]) -> None:
     cfg = compile_config({}, create, overrides=["exp_name=007", "env.env_id=1e3"], save=False)
-
     assert (cfg.exp_name, cfg.env.env_id) == ("007", "1e3")
 
-
-def test_override_of_a_class_wins_wherever_the_file_names_it(create: dict[str, Any]) -> None:
     main, given = {"env": {"type": "cfg_env"}}, {**create, "env": {"type": "cfg_env"}}
-
-    cfg = compile_config(main, given, overrides=["env.type=cfg_open"], save=False)
-
-    assert cfg.env.type == "cfg_open"
+    assert compile_config(main, given, overrides=["env.type=cfg_open"], save=False).env.type == "cfg_open"
 
 
 def test_faulty_override_is_named(create: dict[str, Any]) -> None:
@@ -230,14 +186,9 @@ def test_argument_that_is_no_override_is_told(create: dict[str, Any]) -> None:
             compile_config({}, create, overrides=[text], save=False)
 
 
-def test_override_of_a_copy_points_to_the_original(create: dict[str, Any]) -> None:
-    overrides = ["policy.eval.evaluator.n_episode=50"]
-
+def test_override_of_an_original_changes_its_copy_and_one_of_the_copy_is_refused(create: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="is a copy of env.n_evaluator_episode; set that instead"):
-        compile_config({}, create, overrides=overrides, save=False)
-
-
-def test_override_of_an_original_changes_the_copy_in_a_saved_config(create: dict[str, Any]) -> None:
+        compile_config({}, create, overrides=["policy.eval.evaluator.n_episode=50"], save=False)
     saved = compile_config({}, create, save=False)
 
     cfg = compile_config(saved, create, overrides=["env.n_evaluator_episode=50"], save=False)
@@ -267,19 +218,13 @@ def test_saved_file_compiles_to_an_equal_config(create: dict[str, Any], name: st
     assert compiled_again(Path("deep/run") / name) == cfg
 
 
-def test_saved_name_is_the_one_of_the_folder(create: dict[str, Any]) -> None:
+def test_saved_files_name_their_folder_and_which_values_are_overrides(create: dict[str, Any]) -> None:
     compile_config({"exp_name": "run"}, create)
-    cfg = compile_config({"exp_name": "run"}, create)
+    overrides = ["policy.learn.batch_size=8", "create.env.type=cfg_open"]
+    cfg = compile_config({"exp_name": "run"}, create, overrides=overrides)
 
     assert read_config(Path(cfg.exp_name) / "total_config.py").main_config["exp_name"] == cfg.exp_name
-
-
-def test_formatted_file_tells_which_values_are_overrides(create: dict[str, Any]) -> None:
-    overrides = ["policy.learn.batch_size=8", "create.env.type=cfg_open"]
-
-    compile_config({"exp_name": "run"}, create, overrides=overrides)
-
-    text = Path("run/formatted_total_config.py").read_text()
+    text = (Path(cfg.exp_name) / "formatted_total_config.py").read_text()
     assert '"batch_size": 8,  # override: "policy.learn.batch_size=8"\n' in text
     assert '"type": "cfg_open",  # override: "create.env.type=cfg_open"\n' in text
 
@@ -406,21 +351,14 @@ def beside(tmp_path: Path) -> Path:
     )
 
 
-def test_a_file_that_registers_an_id_joins_the_import_names_of_the_env(own_id: Path) -> None:
+def test_a_file_that_registers_an_id_joins_the_import_names_of_the_env_whenever_it_is_read(own_id: Path) -> None:
     create = read_config(own_id).create_config
 
     assert create["env"]["import_names"] == [str(own_id)]
     assert "import_names" not in create["policy"]
-
-
-def test_a_file_that_is_read_again_is_known_again_without_a_warning(own_id: Path) -> None:
-    read_config(own_id)
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        again = read_config(own_id).create_config
-
-    assert again["env"]["import_names"] == [str(own_id)]
+        assert read_config(own_id).create_config == create
 
 
 def test_a_file_that_registers_nothing_stays_as_it_is(tmp_path: Path) -> None:

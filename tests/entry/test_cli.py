@@ -171,14 +171,9 @@ def test_control_characters_of_a_folder_reach_no_terminal(arguments, capsys, mon
     assert not set(out + err) & set("\x1b\x07\x9b")
 
 
-def test_debug_shows_the_traceback():
-    from ding_like.errors import ConfigError
-
+def test_debug_shows_the_traceback_and_a_query_lists_name_class_and_place(capsys):
     with pytest.raises(ConfigError):
         cli.main(["-m", "serial", "--debug"])
-
-
-def test_query_lists_name_class_and_place(capsys):
     assert run("-q", "policy") == 0
 
     out = capsys.readouterr().out
@@ -223,9 +218,6 @@ def test_a_dry_run_shows_the_run_and_writes_nothing(in_tmp, capsys, mode: str, p
     assert words in shown and "exp/" in shown and "1,000 env steps" in shown and list(in_tmp.iterdir()) == []
 
 
-ASKED = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py")
-
-
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -236,7 +228,7 @@ ASKED = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/c
         ("enjoy noconfig", "it has no total_config.py. There are: myexp. Give"),
         ("plot empty", "its run wrote nothing. There are: myexp, noconfig. Give the exp_name of a run"),
         ("report empty", "its run wrote nothing. There are: myexp, noconfig. Give the exp_name of a run"),
-        (f"-m serial -c {ASKED} -s 1 seed=3", "seed would have no effect, as the run's seed is given as 1"),
+        (f"-m serial -c {CONFIG} -s 1 seed=3", "seed would have no effect, as the run's seed is given as 1"),
         ("-m serial -e cartpole -e pendulum -p dqn", "-e / --env is given 2 times; give it once"),
         ("enjoy myexp -o x.mp4", "a video is a .gif file, not 'x.mp4': give -o x.gif"),
         ("plot myexp/metrics.jsonl", "is a file: give the folder of its run, myexp"),
@@ -245,8 +237,8 @@ ASKED = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/c
         ("serve myexp --reload-s nan", "reload_s is nan, expected seconds"),
         ("-m serial -e CartPole-v1 -p DQN", "did you mean -e cartpole -p dqn?"),
         ("-m serial -e nothing -p qmix", "there are: ptz_simple_spread_qmix, simple_spread_qmix, two_step_qmix"),
-        (f"-m serial -c {ASKED} -e cartpole -p c51", "-c FILE and -e ENV -p POLICY both name a config; give one"),
-        (f"--resume myexp -c {ASKED}", "--resume takes the run's own config"),
+        (f"-m serial -c {CONFIG} -e cartpole -p c51", "-c FILE and -e ENV -p POLICY both name a config; give one"),
+        (f"--resume myexp -c {CONFIG}", "--resume takes the run's own config"),
         *(
             (f"-m serial -e cartpole -p dqn policy.nstep{spaced}3", "Write policy.nstep=3.")
             for spaced in (" = ", " =", "= ", " ")
@@ -254,14 +246,14 @@ ASKED = str(Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/c
         ("-m serial -e cartpole -p dqn policy.other.eps.start=0.05 policy.other.eps.end=1.0", "Swap start and end"),
         ("-m serial -e cartpole -p dqn policy.exploration_config=1", "did you mean 'policy.other.eps'"),
         ("explain gamma", "Did you mean policy.discount_factor?"),
-        (f"-m serial -c {ASKED} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
-        (f"-m eval -c {ASKED} --load-path x --replay-path myexp/metrics.jsonl", "is a file: give a folder"),
+        (f"-m serial -c {CONFIG} --replay-path films", "--replay-path is of mode eval, not of mode serial"),
+        (f"-m eval -c {CONFIG} --load-path x --replay-path myexp/metrics.jsonl", "is a file: give a folder"),
         ("serve myexp/metrics.jsonl", "is a file: give the folder of its run (its exp_name), and the file by"),
-        (f"-m parallel -c {ASKED} --workers 4", "Put system_config = dict(num_collectors=N) into the config file"),
-        (f"train -c {ASKED}", "To train: `ding -m serial -e cartpole -p dqn`"),
-        (f"serial -c {ASKED}", "For mode serial write -m serial."),
-        (f"-m serial -c {ASKED} policy.learn.learning_rate 3e-4", "Write policy.learn.learning_rate=3e-4."),
-        (f"-m serial -c {ASKED} --exp-name /dev/null/exp", "give a folder where you may write, with --exp-name"),
+        (f"-m parallel -c {CONFIG} --workers 4", "Put system_config = dict(num_collectors=N) into the config file"),
+        (f"train -c {CONFIG}", "To train: `ding -m serial -e cartpole -p dqn`"),
+        (f"serial -c {CONFIG}", "For mode serial write -m serial."),
+        (f"-m serial -c {CONFIG} policy.learn.learning_rate 3e-4", "Write policy.learn.learning_rate=3e-4."),
+        (f"-m serial -c {CONFIG} --exp-name /dev/null/exp", "give a folder where you may write, with --exp-name"),
     ],
 )
 def test_the_answer_names_the_fix(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -122,21 +122,16 @@ def test_add_scalar_writes_to_tensorboard_only(sink: MetricsSink, tmp_path: Path
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-def test_without_tensorboard_there_is_no_event_file(tmp_path: Path) -> None:
-    sink = MetricsSink(tmp_path, tensorboard=False)
+def test_there_is_no_file_without_a_write_and_no_event_file_without_tensorboard(sink, tmp_path) -> None:
+    sink.flush()
+    sink.close()
+    assert list(tmp_path.iterdir()) == []
 
+    sink = MetricsSink(tmp_path, tensorboard=False)
     sink.write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
     sink.add_scalar("mine/x", 0.5, 7)
     sink.close()
-
     assert event_files(tmp_path) == []
-
-
-def test_sink_without_a_write_makes_no_file(sink: MetricsSink, tmp_path: Path) -> None:
-    sink.flush()
-    sink.close()
-
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_killed_process_loses_no_line_that_was_written(tmp_path: Path) -> None:
@@ -217,26 +212,16 @@ def test_event_writer_serves_as_metrics_writer(tmp_path: Path) -> None:
     assert read_scalars(next(tmp_path.iterdir())) == [("buffer_iter/count", 3, 1)]
 
 
-def test_sink_and_writers_like_it_are_used_as_they_are(sink: MetricsSink) -> None:
+def test_writers_like_the_sink_are_used_as_they_are_and_none_writes_nothing(sink, in_tmp) -> None:
     class Mine:
         def write(self, source: str, values: Mapping[str, float], *, env_step: int, train_iter: int) -> None:
             """Write nothing."""
 
     mine = Mine()
 
-    assert as_metrics_writer(sink) is sink
-    assert as_metrics_writer(mine) is mine
-
-
-def test_none_gives_a_writer_that_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
+    assert as_metrics_writer(sink) is sink and as_metrics_writer(mine) is mine
     as_metrics_writer(None).write("learner", {"loss": 0.5}, env_step=1, train_iter=1)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_something_else_as_tb_logger_is_refused() -> None:
+    assert list(in_tmp.iterdir()) == []
     with pytest.raises(TypeError, match="tb_logger is a str, expected a MetricsSink"):
         as_metrics_writer("log")
 
@@ -395,26 +380,19 @@ def test_console_names_the_level_of_warnings_and_hides_what_is_below(capsys: pyt
     assert "hidden" not in shown
 
 
-def test_logger_appends_to_its_file_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logger_appends_to_its_file_and_reaches_the_console_only_when_asked(tmp_path, capsys) -> None:
     setup_console()
     logger, writer = build_logger(tmp_path / "log", "collector")
+    shown, _ = build_logger(tmp_path, "evaluator", to_console=True)
 
     logger.info("8 samples")
+    shown.info("mean return 475")
     close_logger(logger)
+    close_logger(shown)
 
     assert writer is None
     assert (tmp_path / "log" / "collector_logger.txt").read_text().endswith("[INFO] 8 samples\n")
-    assert capsys.readouterr().out == ""
-
-
-def test_logger_reaches_the_console_when_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    setup_console()
-    logger, _ = build_logger(tmp_path, "evaluator", to_console=True)
-
-    logger.info("mean return 475")
-    close_logger(logger)
-
-    assert "mean return 475" in capsys.readouterr().out
+    assert "mean return 475" in (out := capsys.readouterr().out) and "8 samples" not in out
 
 
 def test_equal_names_in_two_folders_do_not_mix(tmp_path: Path) -> None:

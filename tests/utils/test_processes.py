@@ -181,6 +181,7 @@ def named(*addresses: str) -> Any:
 def test_an_address_of_its_own_is_what_others_reach() -> None:
     for host in ["127.0.0.1", "10.0.0.5", "learner.example", "fe80::1"]:
         assert reachable(host) == host
+    assert reachable("0.0.0.0") != "0.0.0.0" and not is_loopback("10.0.0.1")
 
 
 def test_every_address_is_named_by_one_that_packets_leave_by(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,10 +209,6 @@ def test_a_url_of_version_six_keeps_its_brackets(monkeypatch: pytest.MonkeyPatch
     assert reachable_url("http://[::]:7000") == "http://[2001:db8::7]:7000"
 
 
-def test_it_is_found_here() -> None:
-    assert reachable("0.0.0.0") != "0.0.0.0" and not is_loopback("10.0.0.1")
-
-
 def test_a_name_that_cannot_be_resolved_is_refused_with_the_option_and_the_fix() -> None:
     for host in ("nosuchhost.invalid", "a..b", "x" * 300):
         with pytest.raises(ConfigError, match=r"--host names the host '.*', which .* cannot resolve; give 1\."):
@@ -220,12 +217,9 @@ def test_a_name_that_cannot_be_resolved_is_refused_with_the_option_and_the_fix()
         check_known(host, "--host", "give 1")
 
 
-def test_the_scheme_of_an_address_may_be_left_out() -> None:
+def test_the_scheme_of_an_address_may_be_left_out_and_what_is_none_is_refused() -> None:
     for text in ("http://localhost:7311", "localhost:7311", "http://localhost:7311/"):
         assert coordinator_url(text) == "http://localhost:7311"
-
-
-def test_what_is_no_address_is_refused_with_what_was_expected() -> None:
     for text in ("localhost", "ftp://localhost:7311", "http://:7311", "h:port", "h:99999", ""):
         with pytest.raises(ConfigError, match=r"expected http://HOST:PORT"):
             coordinator_url(text)
