@@ -91,8 +91,7 @@ class AgentPolicy(EpsilonPolicy):
     def apply(self) -> None:
         """Do nothing: the agent has changed its network."""
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return ["loss"]
+    monitored: tuple[str, ...] = ("loss",)
 
     def _state_dict_learn(self) -> State:
         saved = getattr(self.agent, "state_dict", None)

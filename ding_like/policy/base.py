@@ -334,9 +334,11 @@ class Policy:
         """Return what makes the rows of `segment`, as a plain object that is sent to actors without the networks."""
         return NStepRows(self._nstep, self._gamma)
 
+    monitored: tuple[str, ...] = ("total_loss", "cur_lr")  # what the learner logs of `grad`'s results
+
     def _monitor_vars_learn(self) -> list[str]:
         """Name what the learner logs of `grad`'s results."""
-        return ["total_loss", "cur_lr"]
+        return list(self.monitored)
 
     def _moving(self) -> dict[str, Moving]:
         """Return what `grad` reads and an update moves beside the networks, by the name it is saved and sent under."""

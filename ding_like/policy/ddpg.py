@@ -153,8 +153,7 @@ class DDPGPolicy(OffPolicyActorCritic):
     def _networks(self) -> dict[str, TrainedNetwork]:
         return {"actor": self._actor, "critic": self._critic}
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return ["total_loss", "critic_loss", "actor_loss", "q_value", "target_q_value"]
+    monitored: tuple[str, ...] = ("total_loss", "critic_loss", "actor_loss", "q_value", "target_q_value")
 
 
 @POLICY_REGISTRY.register("td3")
@@ -167,5 +166,4 @@ class TD3Policy(DDPGPolicy):
         learn=dict(actor_update_freq=2, noise=True),
     )
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return ["critic_loss", "actor_loss", "q_value", "target_q_value"]
+    monitored: tuple[str, ...] = ("critic_loss", "actor_loss", "q_value", "target_q_value")

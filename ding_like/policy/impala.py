@@ -189,5 +189,4 @@ class IMPALAPolicy(OnPolicyActorCritic):
         log_prob, entropy = self._family.log_prob_and_entropy(output, action)
         return log_prob.view(-1, length), entropy.view(-1, length), value.view(-1, length + 1)
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return [*super()._monitor_vars_learn(), "value", "importance"]
+    monitored: tuple[str, ...] = (*OnPolicyActorCritic.monitored, "value", "importance")

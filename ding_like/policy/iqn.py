@@ -353,8 +353,7 @@ class FQFPolicy(ImplicitQuantilePolicy):
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return self._optimizer, self._fraction_optimizer
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return [*super()._monitor_vars_learn(), "fraction_slope", "fraction_entropy"]
+    monitored: tuple[str, ...] = (*ImplicitQuantilePolicy.monitored, "fraction_slope", "fraction_entropy")
 
     def _saved(self) -> dict[str, Any]:
         return {**super()._saved(), "fraction_optimizer": self._fraction_optimizer}

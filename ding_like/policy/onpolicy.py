@@ -329,8 +329,7 @@ class OnPolicyActorCritic(Policy):
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return ["cur_lr", "total_loss", "policy_loss", "value_loss", "entropy"]
+    monitored: tuple[str, ...] = ("cur_lr", "total_loss", "policy_loss", "value_loss", "entropy")
 
     def _moving(self) -> dict[str, Moving]:
         return {"progress": self._progress}

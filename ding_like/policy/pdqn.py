@@ -139,5 +139,4 @@ class PDQNPolicy(EpsilonPolicy, OffPolicyActorCritic):
     def _networks(self) -> dict[str, TrainedNetwork]:
         return {"critic": self._critic, "actor": self._actor}
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return ["critic_loss", "actor_loss", "q_value", "target_q_value"]
+    monitored: tuple[str, ...] = ("critic_loss", "actor_loss", "q_value", "target_q_value")

@@ -124,8 +124,7 @@ class PPGPolicy(PPOPolicy):
             "value_loss": value_loss.detach(),
         }
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return [*super()._monitor_vars_learn(), "aux_total_loss", "aux_value_loss", "aux_kl"]
+    monitored: tuple[str, ...] = (*PPOPolicy.monitored, "aux_total_loss", "aux_value_loss", "aux_kl")
 
     def _moving(self) -> dict[str, Moving]:
         return {**super()._moving(), "kept": self._kept}

@@ -213,8 +213,7 @@ class PPOPolicy(OnPolicyActorCritic):
         """Return the live vectors that `grad` fills; with learn.target_kl, the last is the approximate KL [1]."""
         return [*super().grad_vectors(), *([] if self._cfg.learn.target_kl is None else [self._approx_kl])]
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return [*super()._monitor_vars_learn(), "approx_kl", "clip_fraction", "clip_ratio"]
+    monitored: tuple[str, ...] = (*OnPolicyActorCritic.monitored, "approx_kl", "clip_fraction", "clip_ratio")
 
     def _state_dict_act(self) -> State:
         return {**super()._state_dict_act(), "returns": self._returns.state}

@@ -157,9 +157,8 @@ class SoftActorCritic(OffPolicyActorCritic):
     def _grad_modules(self) -> dict[str, nn.Module]:
         return {**super()._grad_modules(), "temperature": self._temperature.network}
 
-    def _monitor_vars_learn(self) -> list[str]:
-        values = ["alpha", "entropy", "q_value", "target_q_value"]
-        return ["total_loss", "critic_loss", "actor_loss", "alpha_loss", *values]
+    _LOSSES: ClassVar[tuple[str, ...]] = ("total_loss", "critic_loss", "actor_loss", "alpha_loss")
+    monitored = (*_LOSSES, "alpha", "entropy", "q_value", "target_q_value")
 
     def _saved(self) -> dict[str, Any]:
         return {"log_alpha": self._temperature.network}

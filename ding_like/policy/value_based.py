@@ -295,8 +295,7 @@ class ValueBasedPolicy(EpsilonPolicy):
     def _saved(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer}
 
-    def _monitor_vars_learn(self) -> list[str]:
-        return ["cur_lr", "total_loss", "q_value", "target_q_value"]
+    monitored: tuple[str, ...] = ("cur_lr", "total_loss", "q_value", "target_q_value")
 
     def _state_dict_learn(self) -> State:
         target = self._target_model.state_dict()

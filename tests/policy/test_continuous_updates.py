@@ -219,16 +219,6 @@ def test_learning_finds_which_way_to_push(name: str) -> None:
 OBS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
 
 
-def test_evaluation_acts_without_noise_and_sees_each_update():
-    policy = make_policy("ddpg", learn=dict(learning_rate=0.1))
-    train(policy, [make_batch(seed=seed) for seed in range(3)])
-
-    with torch.no_grad():
-        action = policy.get_attribute("model").actor(torch.from_numpy(OBS)).numpy()
-
-    np.testing.assert_allclose(act(policy.eval_mode.actor, OBS), (LOW + HIGH) / 2 + HALF * action, rtol=1e-5)
-
-
 def test_exploration_noise_is_drawn_per_lane_in_units_of_the_range():
     policy = make_policy("ddpg", collect=dict(noise_sigma=0.1))
     obs = np.tile(OBS[:1], (20_000, 1))
@@ -293,49 +283,45 @@ def test_unbounded_actions_are_refused_with_what_to_set():
 # Every update is one of the actor's, and a narrow range cuts much of the noise.
 
 
-def test_actor_and_targets_move_with_every_second_update_of_the_critics():
-    policy = make_policy("td3")
+@pytest.mark.parametrize(
+    ("learn", "targets_of_critics_too"), [({}, False), ({"target_update_freq": 1}, True)], ids=["together", "apart"]
+)
+def test_the_actor_waits_for_every_second_update_and_targets_may(learn, targets_of_critics_too):
+    policy = make_policy("td3", learn=learn)
     moved = []
     for seed in range(4):
-        before = [
-            policy._critic.params,
-            policy._actor.params,
-            policy._critic.target_params,
-            policy._actor.target_params,
-        ]
-        copies = [params.data_vector.clone() for params in before]
-        train(policy, [make_batch(seed=seed)])
-        moved.append(
-            [not torch.equal(params.data_vector, was) for params, was in zip(before, copies, strict=True)],
-        )
-
-    waits, acts = [True, False, False, False], [True, True, True, True]
-    assert moved == [waits, acts, waits, acts]
-
-
-def test_targets_may_move_in_every_update_of_the_critics():
-    policy = make_policy("td3", learn={"target_update_freq": 1})
-    moved = []
-    for seed in range(4):
-        parts = [policy._actor.params, policy._critic.target_params, policy._actor.target_params]
+        critic, actor = policy._critic, policy._actor
+        parts = [critic.params, actor.params, critic.target_params, actor.target_params]
         before = [params.data_vector.clone() for params in parts]
         train(policy, [make_batch(seed=seed)])
         moved.append([not torch.equal(now.data_vector, was) for now, was in zip(parts, before, strict=True)])
 
-    assert moved == [[False, True, True], [True, True, True]] * 2
+    waits, acts = [True, False, targets_of_critics_too, targets_of_critics_too], [True, True, True, True]
+    assert moved == [waits, acts, waits, acts]
 
 
-def test_ddpg_with_what_td3_adds_is_td3():
-    learn = {"actor_update_freq": 2, "noise": True}
-    ddpg, td3 = make_policy("ddpg", model={"twin_critic": True}, learn=learn), make_policy("td3")
-    td3.get_attribute("model").load_state_dict(ddpg.get_attribute("model").state_dict())
-    td3.learn_mode.load_state_dict(copy.deepcopy(ddpg.learn_mode.state_dict()))
+@pytest.mark.parametrize("name", ["ddpg", "sac"])
+def test_evaluation_acts_without_noise_and_sees_each_update(name):
+    policy = make_policy(name, learn=dict(learning_rate=0.1))
+    train(policy, [make_batch(seed=seed) for seed in range(3)])
 
-    for policy in (ddpg, td3):
-        train(policy, [make_batch(seed=seed) for seed in range(3)])
+    with torch.no_grad():
+        output = policy.get_attribute("model").actor(torch.from_numpy(OBS)).numpy()
 
-    for name, value in td3.get_attribute("model").state_dict().items():
-        assert torch.equal(value, ddpg.get_attribute("model").state_dict()[name]), name
+    action = output if name == "ddpg" else np.tanh(output[:, :2])
+    np.testing.assert_allclose(act(policy.eval_mode.actor, OBS), CENTRE + HALF * action, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("learn", "sign"), [({"target_entropy": 5.0}, 1), ({"target_entropy": -50.0}, -1), ({}, 0)])
+def test_alpha_rises_where_the_entropy_is_below_its_target_and_a_fixed_one_stays(learn, sign):
+    policy = make_policy("sac", learn=dict(alpha=0.5, auto_alpha=bool(learn), **learn))
+
+    info, _ = policy.grad(make_batch())
+    policy.apply()
+
+    moved = policy._temperature.network.log_alpha.item() - math.log(0.5)
+    assert np.sign(round(moved, 6)) == sign
+    assert ("alpha_loss" in info) == bool(learn) and float(info["alpha"]) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("log_space", "slope"), [(True, 1.0), (False, 0.2)])
@@ -347,25 +333,6 @@ def test_temperature_follows_the_gap_to_the_target_entropy(log_space, slope):
     # d/d log(alpha) of -log(alpha) * (log_prob + target), or of -alpha * (log_prob + target).
     expected = slope * (float(info["entropy"].mean()) + 3.0)
     assert float(policy._temperature.params.grad_vector) == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize(("target", "rises"), [(5.0, True), (-50.0, False)])
-def test_alpha_rises_where_the_entropy_is_below_its_target(target, rises):
-    policy = make_policy("sac", learn=dict(target_entropy=target))
-
-    train(policy, [make_batch()])
-
-    assert (policy._temperature.network.log_alpha.item() > math.log(0.2)) == rises
-
-
-def test_a_fixed_temperature_stays():
-    policy = make_policy("sac", learn=dict(auto_alpha=False, alpha=0.5))
-
-    info, _ = policy.grad(make_batch())
-    policy.apply()
-
-    assert policy._temperature.network.log_alpha.item() == pytest.approx(math.log(0.5))
-    assert "alpha_loss" not in info and float(info["alpha"]) == pytest.approx(0.5)
 
 
 def test_collecting_draws_from_the_squashed_gaussian():
@@ -380,17 +347,6 @@ def test_collecting_draws_from_the_squashed_gaussian():
     u = np.arctanh(((action - CENTRE) / HALF).clip(-1 + 1e-7, 1 - 1e-7))
     np.testing.assert_allclose(u.mean(axis=0), mean, atol=0.03)
     np.testing.assert_allclose(u.std(axis=0), np.exp(log_sigma), rtol=0.03)
-
-
-def test_evaluation_does_the_mean_and_sees_each_update():
-    policy = make_policy("sac", learn=dict(learning_rate=0.1))
-    train(policy, [make_batch(seed=seed) for seed in range(3)])
-    obs = make_batch()["obs"]
-
-    with torch.no_grad():
-        mean = policy.get_attribute("model").actor(torch.from_numpy(obs)).numpy()[:, :2]
-
-    np.testing.assert_allclose(act(policy.eval_mode.actor, obs), CENTRE + HALF * np.tanh(mean), rtol=1e-5, atol=1e-6)
 
 
 ACTIONS = 3

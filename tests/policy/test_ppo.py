@@ -189,16 +189,6 @@ def test_networks_that_numpy_does_not_know_learn_by_autograd():
     assert float(info["total_loss"]) == pytest.approx(slow_loss(policy, make_batch(policy)), rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_at_the_policy_that_acted_nothing_has_moved(kind):
-    policy = make_policy(**KINDS[kind])
-
-    info, _ = policy.grad(make_batch(policy))
-
-    assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
-    assert float(info["clip_fraction"]) == 0.0
-
-
 def test_a_mask_beside_one_entry_leaves_that_entry():
     mask, one, two = np.ones(2), np.zeros(3), np.zeros(4)
 

@@ -160,15 +160,6 @@ def test_minibatches_are_whole_sequences_of_one_episode_in_order_and_every_row_c
     assert len(sizes) == 10 and max(sizes) <= 16 + 5
 
 
-def test_before_the_first_update_nothing_has_moved_across_all_minibatches() -> None:
-    policy = make(CASES["ppo_recurrent"], learn=dict(epoch_per_collect=1))
-    for minibatch in policy.learn_mode.minibatches(batch_of(policy), np.random.default_rng(0)):
-        info, _ = policy.learn_mode.grad(minibatch)
-
-        assert float(info["approx_kl"]) == pytest.approx(0.0, abs=1e-6)
-        assert float(info["clip_fraction"]) == 0.0
-
-
 def test_equal_lanes_of_two_segments_are_told_apart_by_their_numbers() -> None:
     policy = make(CASES["ppo_recurrent"], learn=dict(epoch_per_collect=1, batch_size=400))
     one, two = batch_of(policy, seed=1), batch_of(make(CASES["ppo_recurrent"]), seed=2)
