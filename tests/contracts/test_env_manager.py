@@ -11,15 +11,18 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 from ding_like.envs import EnvFactory, create_env_manager
 from ding_like.envs.manager.base import ArrayEnvManager
 from ding_like.envs.manager.game import GameEnvManager, VersusManager
+from ding_like.envs.spaces import ActionLayout
 from ding_like.errors import CheckpointError, EnvError, SchemaError, TrainingError
 from ding_like.types import EnvManager
 from ding_like.utils.checkpoint import load_state, save_state
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
-from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
+from tests.envs.faulty_env import ProbeEnv
+from tests.envs.scripted_env import EchoEnv, Recorder, ScriptedEnv, expected_transitions
 from tests.envs.test_games import ScriptedOpponent
 from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame
 
@@ -35,6 +38,8 @@ MANAGERS: dict[str, dict[str, Any]] = {
 CLASSES = ["base", "gym_vector, next step", "subprocess"]
 # Managers that reset one lane with a seed of its own and play its actions again.
 EXACT = ["base", "gym_vector, disabled", "subprocess"]
+# Managers whose lanes are envs of their own.
+SINGLE = ["base", "subprocess"]
 # Managers whose lanes answer in an order that does not depend on the machine.
 ORDERED = [kind for kind in MANAGERS if kind != "subprocess, any"]
 
@@ -430,6 +435,61 @@ def test_lanes_that_cannot_come_back_are_said_to_be_lost(kind: str, make: Make) 
     assert other.lanes_lost == [0, 1]
     assert other.ready.all()
     assert other.obs[:, 2].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+@pytest.mark.parametrize(
+    ("space", "actions", "echoed"),
+    [
+        (spaces.Discrete(3, start=5), [0, 2], [[5], [7]]),
+        (spaces.Box(-1, 1, (2,), np.float32), [[0.5, -1], [0, 1]], [[0.5, -1], [0, 1]]),
+        (spaces.Box(-1, 1, (2,), np.float64), [[0.5, -1], [0, 1]], [[0.5, -1], [0, 1]]),
+        (spaces.MultiDiscrete([2, 4]), [[0, 3], [1, 0]], [[0, 3], [1, 0]]),
+        (spaces.MultiBinary(3), [[0, 1, 1], [1, 0, 0]], [[0, 1, 1], [1, 0, 0]]),
+    ],
+)
+def test_actions_reach_the_envs_in_their_own_space(make: Make, space: Any, actions: Any, echoed: Any) -> None:
+    manager = make([functools.partial(EchoEnv, space)] * 2)
+    manager.launch()
+
+    batch = manager.step(np.arange(2), np.array(actions))
+
+    assert manager.action_space == ActionLayout(space).space
+    assert batch.next_obs.tolist() == echoed
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_options_go_into_this_and_every_later_reset(make: Make) -> None:
+    manager = make([ProbeEnv] * 2)
+    manager.launch()
+
+    manager.reset(options={1: {"level": np.float64(7)}})
+    for _ in range(5):  # an episode has 4 steps
+        manager.step(np.arange(2), np.zeros(2, np.int64))
+
+    assert manager.obs[:, 2].tolist() == [0, 7]
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_envs_of_different_spaces_are_refused(make: Make) -> None:
+    with pytest.raises(EnvError, match="equal spaces, but action_space is .*2.* in lane 0 and .*3.* in lane 1"):
+        make([functools.partial(EchoEnv, spaces.Discrete(num)) for num in (2, 3)])
+
+
+@pytest.mark.parametrize("kind", SINGLE)
+def test_a_crash_is_logged_with_env_seed_and_last_actions(
+    make: Make, tmp_path: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    script, faults = ((9, "terminated"),), {(0, 3): "raise"}
+    manager = make(scripted(1, script=script, faults=faults, fault_dir=str(tmp_path)))
+    manager.seed(77)
+    manager.launch()
+
+    for action in (1, 2, 0):
+        manager.step(np.arange(1), np.array([action]))
+
+    assert "env 0 broke: ValueError: scripted crash in step" in caplog.text
+    assert "last seeded reset 77, 3 steps ago; last actions [1, 2, 0]" in caplog.text
 
 
 @pytest.mark.parametrize("kind", CLASSES)

@@ -178,3 +178,18 @@ class RecordingEnv(gymnasium.Env[Any, Any]):
 
     def _obs(self) -> Any:
         return self.np_random.uniform(-1, 1, 3).astype(np.float32)
+
+
+class EchoEnv(gymnasium.Env[Any, Any]):
+    """Observe the last action."""
+
+    def __init__(self, action_space: Any) -> None:
+        self.action_space = action_space
+        self.observation_space = spaces.Box(-np.inf, np.inf, (int(np.prod(action_space.shape or ())),), np.float64)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return np.zeros(self.observation_space.shape), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action), f"{action!r} is no action"
+        return np.reshape(action, self.observation_space.shape), 0.0, False, False, {}

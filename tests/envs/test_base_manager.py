@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from gymnasium import spaces
 from ding_like.envs.manager.base import BaseEnvManager
 from ding_like.errors import EnvError
 from tests.config.faults import faults
-from tests.envs.scripted_env import Recorder, ScriptedEnv
+from tests.envs.scripted_env import EchoEnv, Recorder, ScriptedEnv
 
 
 class Kept:
@@ -31,23 +30,6 @@ class Kept:
 
     def env_fn(self, num: int) -> list[Callable[[], ScriptedEnv]]:
         return [functools.partial(self.make, lane) for lane in range(num)]
-
-
-class EchoEnv(gymnasium.Env[Any, Any]):
-    """Observe the last action."""
-
-    def __init__(self, action_space: Any) -> None:
-        self.action_space = action_space
-        self.observation_space = spaces.Box(-np.inf, np.inf, (int(np.prod(action_space.shape or ())),), np.float64)
-        self.options: list[Any] = []
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
-        self.options.append(options)
-        return np.zeros(self.observation_space.shape), {}
-
-    def step(self, action: Any) -> Any:
-        assert self.action_space.contains(action), f"{action!r} is no action"
-        return np.reshape(action, self.observation_space.shape), 0.0, False, False, {}
 
 
 def step_times(manager: BaseEnvManager, times: int) -> None:
@@ -67,73 +49,38 @@ def test_the_observation_before_a_step_outlives_the_step() -> None:
     assert np.array_equal(before, copy)
 
 
-def test_every_episode_begins_with_a_seed_if_reseed_after_is_0() -> None:
+@pytest.mark.parametrize(
+    ("cfg", "is_seeded"),
+    [
+        (dict(reseed_after=0), [1, 1, 1, 1, 1]),
+        # Episodes of 2 steps: 6 is the first end at or after 5.
+        (dict(reseed_after=5), [1, 0, 0, 1, 0, 0, 1, 0, 0]),
+        (dict(reseed_after=6, resume_replay_steps=1), [1, 0, 0, 1]),
+    ],
+)
+def test_reseed_after_seeds_the_first_episode_that_begins_n_steps_later(
+    cfg: dict[str, int], is_seeded: list[int]
+) -> None:
     kept = Kept(script=((2, "terminated"),))
-    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=0))
+    manager = BaseEnvManager(kept.env_fn(1), cfg)
     manager.seed(5)
     manager.launch()
 
-    step_times(manager, 8)
+    step_times(manager, 2 * len(is_seeded) - 2)
 
-    resets = kept.envs[0].resets
-    assert len(resets) == 5 and None not in resets
-    assert resets[0] == 5 and len(set(resets)) == 5
-
-
-def test_reseed_after_seeds_the_first_episode_that_begins_n_steps_later() -> None:
-    kept = Kept(script=((2, "terminated"),))
-    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=5))
-    manager.seed(5)
-    manager.launch()
-
-    step_times(manager, 16)
-
-    # Episodes of 2 steps: 6 is the first end at or after 5.
-    assert [seed is None for seed in kept.envs[0].resets] == [False, True, True, False, True, True, False, True, True]
+    seeds = [seed for seed in kept.envs[0].resets if seed is not None]
+    assert [seed is not None for seed in kept.envs[0].resets] == [bool(each) for each in is_seeded]
+    assert seeds[0] == 5 and len(set(seeds)) == len(seeds)
 
 
-def test_reseed_after_may_exceed_the_cap_of_the_journal() -> None:
-    kept = Kept(script=((2, "terminated"),))
-    manager = BaseEnvManager(kept.env_fn(1), dict(reseed_after=6, resume_replay_steps=1))
-    manager.launch()
+def test_a_crashed_env_is_closed_and_made_anew_and_the_other_lanes_answer(tmp_path: Any) -> None:
+    made: list[ScriptedEnv] = []
 
-    step_times(manager, 6)
+    def make(lane: int) -> ScriptedEnv:
+        made.append(ScriptedEnv(lane, faults={(0, 1): "raise"} if lane == 1 else None, fault_dir=str(tmp_path)))
+        return made[-1]
 
-    assert [seed is None for seed in kept.envs[0].resets] == [False, True, True, False]
-
-
-def test_a_crash_is_logged_with_env_seed_and_last_actions(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    kept = Kept(script=((9, "terminated"),), faults={(0, 3): "raise"}, fault_dir=str(tmp_path))
-    manager = BaseEnvManager(kept.env_fn(1))
-    manager.seed(77)
-    manager.launch()
-
-    with caplog.at_level(logging.WARNING):
-        for action in (1, 2, 0):
-            manager.step(np.arange(1), np.array([action]))
-
-    assert "env 0 broke: ValueError: scripted crash in step" in caplog.text
-    assert "last seeded reset 77, 3 steps ago; last actions [1, 2, 0]" in caplog.text
-
-
-def test_a_crashed_env_is_closed_and_made_anew(tmp_path: Any) -> None:
-    kept = Kept(faults={(0, 1): "raise"}, fault_dir=str(tmp_path))
-    manager = BaseEnvManager(kept.env_fn(1))
-    manager.launch()
-
-    batch = manager.step(np.arange(1), np.zeros(1, np.int64))
-
-    assert batch.lanes.tolist() == [] and batch.dropped.tolist() == [0]
-    assert [env.is_closed for env in kept.envs] == [True, False]
-    assert manager.ready.tolist() == [True]
-
-
-def test_a_crash_leaves_the_answers_of_the_other_lanes(tmp_path: Any) -> None:
-    env_fn = [
-        functools.partial(ScriptedEnv, lane, faults={(0, 1): "raise"} if lane == 1 else None, fault_dir=str(tmp_path))
-        for lane in range(3)
-    ]
-    manager = BaseEnvManager(env_fn)
+    manager = BaseEnvManager([functools.partial(make, lane) for lane in range(3)])
     manager.launch()
 
     batch = manager.step(np.arange(3), np.array([1, 1, 2]))
@@ -141,7 +88,8 @@ def test_a_crash_leaves_the_answers_of_the_other_lanes(tmp_path: Any) -> None:
     assert batch.lanes.tolist() == [0, 2] and batch.dropped.tolist() == [1]
     assert batch.next_obs[:, 0].tolist() == [0, 2]
     assert batch.reward.tolist() == [1.0, 1.0]
-    assert manager.obs[:, 2].tolist() == [1, 0, 1]
+    assert manager.obs[:, 2].tolist() == [1, 0, 1] and manager.ready.all()
+    assert [env.is_closed for env in made] == [False, True, False, False]
 
 
 def test_a_fault_in_the_last_step_of_an_episode_drops_it_too(tmp_path: Any) -> None:
@@ -204,32 +152,23 @@ def test_state_of_a_manager_that_was_not_launched_keeps_its_seeds() -> None:
     assert kept.envs[0].resets == [42]
 
 
-def test_envs_with_other_spaces_than_the_first_are_refused() -> None:
-    with pytest.raises(EnvError, match="action_space is Discrete.*lane 1"):
-        BaseEnvManager([lambda: EchoEnv(spaces.Discrete(2)), lambda: EchoEnv(spaces.Discrete(3))])
-
-
-def test_a_first_observation_of_another_shape_is_refused_at_once() -> None:
+def test_a_first_observation_of_another_shape_or_a_reward_that_is_no_number_is_refused() -> None:
     class Wrong(EchoEnv):
         def reset(self, **kwargs: Any) -> Any:
             return np.zeros(7), {}
 
-    manager = BaseEnvManager([lambda: Wrong(spaces.Discrete(2))])
-
-    with pytest.raises(EnvError, match=r"first observation of env 0 has shape \(7,\).*\(1,\)"):
-        manager.launch()
-
-
-def test_a_reward_that_is_no_number_is_refused() -> None:
-    class Wrong(EchoEnv):
+    class Unpaid(EchoEnv):
         def step(self, action: Any) -> Any:
             return np.zeros(1), np.zeros(1), False, False, {}
 
-    manager = BaseEnvManager([lambda: Wrong(spaces.Discrete(2))])
-    manager.launch()
-
-    with pytest.raises(EnvError, match=r"shape \(1,\), expected one number"):
-        step_times(manager, 1)
+    for env, said in (
+        (Wrong, r"first observation of env 0 has shape \(7,\).*\(1,\)"),
+        (Unpaid, r"shape \(1,\), expected one number"),
+    ):
+        manager = BaseEnvManager([functools.partial(env, spaces.Discrete(2))])
+        with pytest.raises(EnvError, match=said):
+            manager.launch()
+            step_times(manager, 1)
 
 
 def test_a_manager_without_envs_is_refused() -> None:
@@ -261,39 +200,6 @@ def test_an_env_that_cannot_be_closed_keeps_no_other_open(caplog: pytest.LogCapt
 
     assert kept.envs[0].is_closed
     assert "closing env 0 failed: OSError: stuck" in caplog.text
-
-
-def test_actions_reach_the_envs_in_their_own_space() -> None:
-    for space, actions, echoed in [
-        (spaces.Discrete(3, start=5), [0, 2], [[5], [7]]),
-        (spaces.Box(-1, 1, (2,), np.float32), [[0.5, -1], [0, 1]], [[0.5, -1], [0, 1]]),
-        (spaces.Box(-1, 1, (2,), np.float64), [[0.5, -1], [0, 1]], [[0.5, -1], [0, 1]]),
-        (spaces.MultiDiscrete([2, 4]), [[0, 3], [1, 0]], [[0, 3], [1, 0]]),
-        (spaces.MultiBinary(3), [[0, 1, 1], [1, 0, 0]], [[0, 1, 1], [1, 0, 0]]),
-    ]:
-        manager = BaseEnvManager([functools.partial(EchoEnv, space)] * 2)
-        manager.launch()
-
-        batch = manager.step(np.arange(2), np.array(actions))
-
-        assert batch.next_obs.tolist() == echoed
-
-
-def test_options_go_into_this_and_every_later_reset() -> None:
-    envs: list[EchoEnv] = []
-
-    def env_fn() -> EchoEnv:
-        envs.append(EchoEnv(spaces.Discrete(2)))
-        return envs[-1]
-
-    manager = BaseEnvManager([env_fn, env_fn])
-    manager.launch()
-
-    manager.reset(options={1: {"level": 3}})
-    manager.reset(np.array([1]))
-
-    assert envs[0].options == [None, None]
-    assert envs[1].options == [None, {"level": 3}, {"level": 3}]
 
 
 def test_values_that_no_manager_can_use_are_named() -> None:

@@ -120,19 +120,6 @@ def test_a_lost_process_costs_only_the_episode_that_broke_it(
     assert f"env 1 broke: {FATAL[fault]}" in caplog.text.replace("ChildProcessError: ", "")
 
 
-def test_a_crash_is_logged_with_seed_and_last_actions(
-    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = make(deadly(2, {1: {(0, 2): "segfault"}}, tmp_path))
-    manager.seed(40)
-    manager.launch()
-
-    for action in (2, 1):
-        manager.step(np.arange(2), np.array([0, action]))
-
-    assert "(last seeded reset 41, 2 steps ago; last actions [2, 1])" in caplog.text
-
-
 @pytest.mark.parametrize("fault", ["hang", pytest.param("segfault", marks=pytest.mark.slow)])
 def test_a_lost_process_in_a_reset_after_an_episode_drops_it_alone(make: Make, tmp_path: Path, fault: str) -> None:
     env_fn = deadly(2, {1: {(1, 0): fault}}, tmp_path, script=((3, "terminated"),))
@@ -296,41 +283,12 @@ def test_infos_arrive_as_they_were_said_and_otherwise_as_their_repr(make: Make) 
     assert second["asked"] == "{3}" and len(third["asked"]) == 300_000
 
 
-def test_reset_options_reach_the_env_and_stay(make: Make) -> None:
-    manager = make([ProbeEnv] * 2)
-    manager.launch()
-
-    manager.reset(options={1: {"level": np.float64(7)}})
-    step(manager, 5)
-
-    assert manager.obs[:, 2].tolist() == [0, 7]
-
-
 def test_reset_options_that_cannot_be_sent_are_an_env_error(make: Make) -> None:
     manager = make([ProbeEnv])
     manager.launch()
 
     with pytest.raises(EnvError, match="options hold <object.*manager type 'base'"):
         manager.reset(options={0: {"level": object()}})
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "taken"),
-    [
-        (spaces.Discrete(2, start=5), np.array([1]), 6),
-        (spaces.Box(-1, 1, (2,), np.float32), np.array([[0.5, -1.0]], np.float32), [0.5, -1.0]),
-    ],
-)
-def test_actions_and_spaces_cross(make: Make, space: Any, action: Any, taken: Any) -> None:
-    manager = make([functools.partial(ProbeEnv, action_space=space, info=0)])
-    here = BaseEnvManager([functools.partial(ProbeEnv, action_space=space, info=0)])
-    manager.launch()
-
-    info = manager.step(np.arange(1), action).info[0]
-
-    assert manager.action_space == here.action_space
-    assert manager.observation_space == here.observation_space
-    assert np.array_equal(info["action"], taken)
 
 
 def test_a_slow_lane_does_not_hold_up_a_step_that_waits_for_one(make: Make, gate: str) -> None:
@@ -472,14 +430,6 @@ class ProbeEnvWith(ProbeEnv):
     def __init__(self, observation_space: Any) -> None:
         super().__init__()
         self.observation_space = observation_space
-
-
-@pytest.mark.slow
-def test_different_spaces_are_an_env_error(make: Make) -> None:
-    env_fn = [ProbeEnv, functools.partial(ProbeEnv, action_space=spaces.Discrete(3))]
-
-    with pytest.raises(EnvError, match="equal spaces, but action_space is .* in lane 0 and .* in lane 1"):
-        make(env_fn, envs_per_process=1)
 
 
 def test_a_manager_that_nobody_closed_leaves_nothing_behind() -> None:
