@@ -193,3 +193,26 @@ class EchoEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         assert self.action_space.contains(action), f"{action!r} is no action"
         return np.reshape(action, self.observation_space.shape), 0.0, False, False, {}
+
+
+class Told(gymnasium.Env[Any, Any]):
+    """Env whose observations and rewards are a list's numbers, by turns; an episode has `length` steps."""
+
+    def __init__(self, rewards: list[float], *, length: int = 3, shape: tuple[int, ...] = (2,)) -> None:
+        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
+        self.action_space = spaces.Discrete(2)
+        self._rewards, self._length, self._count = rewards, length, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._t = 0
+        return self._obs(), {}
+
+    def step(self, action: Any) -> Any:
+        reward = self._rewards[self._count % len(self._rewards)]
+        self._count += 1
+        self._t += 1
+        return self._obs(), reward, self._t >= self._length, False, {}
+
+    def _obs(self) -> Any:
+        return np.full(self.observation_space.shape, self._count, np.float32)

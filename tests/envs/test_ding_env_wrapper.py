@@ -1,4 +1,4 @@
-"""How a gymnasium env looks in DI-engine's style."""
+"""How a gymnasium env looks in DI-engine's style, in its wrappers too, and how such an env looks as gymnasium's."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ding_like.errors import ConfigError, EnvError
 from ding_like.utils import log
 from tests.envs.bad_envs import GoodEnv
 from tests.envs.my_envs import DiEngineStyleWalk
-from tests.envs.scripted_env import ScriptedEnv, action_of
+from tests.envs.scripted_env import ScriptedEnv, Told, action_of
 
 needs_pillow = pytest.mark.skipif(importlib.util.find_spec("PIL") is None, reason="needs pillow (extra viz)")
 
@@ -139,15 +139,7 @@ def test_what_is_no_env_or_wrapper_is_refused() -> None:
         DingEnvWrapper(CARTPOLE)  # type: ignore[arg-type]
 
 
-def test_a_static_seed_repeats_every_episode() -> None:
-    env = DingEnvWrapper(GoodEnv())
-
-    env.seed(4, dynamic_seed=False)
-
-    assert np.array_equal(play(env), play(env))
-
-
-def test_a_dynamic_seed_begins_there_and_goes_on_to_others() -> None:
+def test_a_static_seed_repeats_and_a_dynamic_one_begins_there_and_goes_on_to_others() -> None:
     first, second, static = (DingEnvWrapper(GoodEnv()) for _ in range(3))
     first.seed(4)
     second.seed(4)
@@ -155,7 +147,7 @@ def test_a_dynamic_seed_begins_there_and_goes_on_to_others() -> None:
 
     episodes = [play(first) for _ in range(3)]
 
-    assert np.array_equal(episodes[0], play(static))
+    assert np.array_equal(episodes[0], play(static)) and np.array_equal(episodes[0], play(static))
     assert np.array_equal(episodes, [play(second) for _ in range(3)])
     assert len({episode[0].tobytes() for episode in episodes}) == 3
 
@@ -338,22 +330,8 @@ def test_wrappers_by_di_engines_class_names_prepare_pictures() -> None:
     env.close()
 
 
-class Rewarding(gymnasium.Env[Any, Any]):
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.time = 0
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.time += 1
-        return np.zeros(1, np.float32), 2.0, self.time == 5, False, {}
-
-
 def test_repeated_actions_add_up_their_rewards_until_the_end() -> None:
-    env = theirs.ActionRepeatWrapper(Rewarding(), action_repeat=3)
+    env = theirs.ActionRepeatWrapper(Told([2.0], length=5), action_repeat=3)
     env.reset()
 
     first, last = env.step(0), env.step(0)
@@ -416,41 +394,25 @@ def test_a_reward_of_many_numbers_is_an_env_error() -> None:
         env.step(1)
 
 
-def test_a_seeded_reset_seeds_the_env_statically() -> None:
-    env = walk()
+def test_every_reset_seeds_the_env_statically_from_what_the_last_seeded_one_began() -> None:
+    class Plain(DiEngineStyleWalk):
+        def seed(self, seed: int) -> None:  # type: ignore[override]
+            super().seed(seed, False)
 
-    env.reset(seed=7)
+    first, second, plain = walk(), walk(), DiEngineStyleEnv(Plain({}))
 
-    assert env.env.seeds == [(7, False)]
-
-
-def test_every_reset_seeds_from_what_the_last_seeded_one_began() -> None:
-    first, second = walk(), walk()
-
-    for env in (first, second):
+    for env in (first, second, plain):
         for seed in (7, None, None):
             env.reset(seed=seed)
 
-    assert first.env.seeds == second.env.seeds
-    assert len({seed for seed, _ in first.env.seeds}) == 3
+    assert first.env.seeds == second.env.seeds == plain.env.seeds
+    assert first.env.seeds[0] == (7, False) and len({seed for seed, _ in first.env.seeds}) == 3
 
 
 def test_options_are_the_resets_own_parameters() -> None:
     obs, _ = walk().reset(seed=0, options={"start": 2})
 
     assert obs[0] == 2
-
-
-def test_an_env_whose_seed_knows_no_dynamic_seed_is_seeded_too() -> None:
-    class Plain(DiEngineStyleWalk):
-        def seed(self, seed: int) -> None:  # type: ignore[override]
-            super().seed(seed, False)
-
-    env = DiEngineStyleEnv(Plain({}))
-
-    env.reset(seed=7)
-
-    assert env.env.seeds == [(7, False)]
 
 
 def test_an_env_without_spaces_is_refused() -> None:
@@ -483,17 +445,11 @@ def test_a_di_engine_style_env_runs_in_a_manager_and_resumes_exactly() -> None:
         assert np.array_equal(other.step(np.arange(2), action).next_obs, original.step(np.arange(2), action).next_obs)
 
 
-def test_default_config_names_its_class_and_is_a_copy() -> None:
-    cfg = DiEngineStyleWalk.default_config()
+def test_random_actions_lie_in_their_space_and_the_default_config_is_a_copy() -> None:
+    cfg, env = DiEngineStyleWalk.default_config(), DiEngineStyleWalk({})
 
     cfg.width = 99
 
-    assert cfg.cfg_type == "DiEngineStyleWalkDict"
-    assert DiEngineStyleWalk.config["width"] == 3
-
-
-def test_random_action_lies_in_the_action_space() -> None:
-    env = DiEngineStyleWalk({})
-
+    assert cfg.cfg_type == "DiEngineStyleWalkDict" and DiEngineStyleWalk.config["width"] == 3
     assert env.action_space.contains(env.random_action())
     assert isinstance(env, BaseEnv) and env.reward_space is not None

@@ -1,10 +1,11 @@
-"""Wrappers by short name: what they do, what they remember, and how they say no."""
+"""Wrappers by short name: what they do, what they remember, also over crashes and a resume, and how they say no."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -19,6 +20,7 @@ from ding_like.errors import CheckpointError, ConfigError, EnvError
 from ding_like.utils.checkpoint import load_state, save_state
 from tests.envs.bad_envs import GoodEnv, NanObs, NanReward
 from tests.envs.faulty_env import DeadlyToAskEnv, NormalisedEnv, SetStateEnv
+from tests.envs.scripted_env import Told
 
 needs_pillow = pytest.mark.skipif(importlib.util.find_spec("PIL") is None, reason="needs pillow (extra viz)")
 
@@ -36,29 +38,6 @@ class Film:
 
 
 PENDULUM = dict(type="gymnasium", env_id="Pendulum-v1")
-
-
-class Told(gymnasium.Env[Any, Any]):
-    """Env whose observations and rewards are a list's numbers, by turns; an episode has `length` steps."""
-
-    def __init__(self, rewards: list[float], *, length: int = 3, shape: tuple[int, ...] = (2,)) -> None:
-        self.observation_space = spaces.Box(-np.inf, np.inf, shape, np.float32)
-        self.action_space = spaces.Discrete(2)
-        self._rewards, self._length, self._count = rewards, length, 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._t = 0
-        return self._obs(), {}
-
-    def step(self, action: Any) -> Any:
-        reward = self._rewards[self._count % len(self._rewards)]
-        self._count += 1
-        self._t += 1
-        return self._obs(), reward, self._t >= self._length, False, {}
-
-    def _obs(self) -> Any:
-        return np.full(self.observation_space.shape, self._count, np.float32)
 
 
 def play(env: Any, num: int, *, seed: int | None = 0) -> tuple[list[Any], list[float], list[dict[str, Any]]]:
@@ -476,13 +455,23 @@ KINDS = [
     dict(type="gym_vector", autoreset_mode="Disabled"),
     dict(type="subprocess", envs_per_process=2),
 ]
-KIND_IDS = [kind["type"] for kind in KINDS]
 
 
-def make(kind: dict[str, Any], **cfg: Any) -> Any:
-    # A short time limit: episodes end, and some of them inside a stretch that is played again.
-    env = dict(type="gymnasium", env_id="Pendulum-v1", max_episode_steps=17, wrappers=WRAPPERS)
-    return create_env_manager({**kind, "reseed_after": 40, **cfg}, [EnvFactory(env) for _ in range(3)])
+@pytest.fixture
+def managed() -> Iterator[Callable[..., Any]]:
+    """Return a function that makes a manager of `env_fn`, or of Pendulum in wrappers; all are closed at the end."""
+    made: list[Any] = []
+
+    def make_manager(kind: dict[str, Any], env_fn: Sequence[Any] = (), **cfg: Any) -> Any:
+        # A short time limit: episodes end, and some of them inside a stretch that is played again.
+        env = dict(type="gymnasium", env_id="Pendulum-v1", max_episode_steps=17, wrappers=WRAPPERS)
+        own = cfg if env_fn else {"reseed_after": 40, **cfg}
+        made.append(create_env_manager({**kind, **own}, env_fn or [EnvFactory(env) for _ in range(3)]))
+        return made[-1]
+
+    yield make_manager
+    for manager in made:
+        manager.close()
 
 
 def drive(manager: Any, num: int, rng: np.random.Generator) -> list[Any]:
@@ -496,9 +485,11 @@ def drive(manager: Any, num: int, rng: np.random.Generator) -> list[Any]:
 @pytest.mark.parametrize(
     ("kind", "played"), [(KINDS[0], 3), (KINDS[0], 25), (KINDS[0], 131), (KINDS[1], 131), (KINDS[2], 131)]
 )
-def test_a_manager_with_normalising_wrappers_resumes_exactly(kind: dict[str, Any], played: int, tmp_path: Any) -> None:
+def test_a_manager_with_normalising_wrappers_resumes_exactly(
+    managed: Any, kind: dict[str, Any], played: int, tmp_path: Any
+) -> None:
     rng = np.random.default_rng(0)
-    original, other = make(kind), make(kind)
+    original, other = managed(kind), managed(kind)
     original.seed(5)
     original.launch()
     drive(original, played, rng)
@@ -512,15 +503,13 @@ def test_a_manager_with_normalising_wrappers_resumes_exactly(kind: dict[str, Any
     expected = drive(original, 120, rng)
     rng.bit_generator.state = state
     assert np.array_equal(drive(other, 120, rng), expected)
-    original.close()
-    other.close()
 
 
 @pytest.mark.parametrize(
     "kind", [pytest.param(KINDS[0], id="base"), pytest.param(KINDS[2], id="subprocess", marks=pytest.mark.slow)]
 )
-def test_a_lane_that_is_not_played_again_keeps_what_its_wrappers_know(kind: dict[str, Any]) -> None:
-    original, other = (make(kind, resume_replay_steps=5) for _ in range(2))
+def test_a_lane_that_is_not_played_again_keeps_what_its_wrappers_know(managed: Any, kind: dict[str, Any]) -> None:
+    original, other = (managed(kind, resume_replay_steps=5) for _ in range(2))
     original.launch()
     drive(original, 30, np.random.default_rng(0))
 
@@ -528,27 +517,16 @@ def test_a_lane_that_is_not_played_again_keeps_what_its_wrappers_know(kind: dict
 
     assert other.lanes_lost == [0, 1, 2]
     assert other.wrapper_states()[0][1]["state"]["count"] > 30
-    original.close()
-    other.close()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=KIND_IDS)
-def test_statistics_survive_a_crash(kind: dict[str, Any], tmp_path: Any) -> None:
-    env_fn = functools.partial(NormalisedEnv, faults={(5, 1): "raise"}, fault_dir=str(tmp_path))
-    manager = create_env_manager(kind, [env_fn])
-    manager.launch()
-    steps = 0
-    while not list(tmp_path.iterdir()):
-        manager.step(np.arange(1), np.zeros(1, np.int64))
-        steps += 1
-
-    assert manager.wrapper_states()[0][0]["state"]["count"] > steps
-    manager.close()
-
-
-def test_what_was_known_at_the_last_seeded_reset_survives_the_end_of_a_process(tmp_path: Any) -> None:
-    env_fn = functools.partial(NormalisedEnv, faults={(5, 1): "segfault"}, fault_dir=str(tmp_path))
-    manager = create_env_manager(dict(type="subprocess", reseed_after=0), [env_fn])
+@pytest.mark.parametrize(
+    ("kind", "fault"), [*((kind, "raise") for kind in KINDS), (dict(type="subprocess", reseed_after=0), "segfault")]
+)
+def test_statistics_survive_a_crash_and_the_end_of_a_process_those_at_the_last_seeded_reset(
+    managed: Any, kind: dict[str, Any], fault: str, tmp_path: Any
+) -> None:
+    env_fn = functools.partial(NormalisedEnv, faults={(5, 1): fault}, fault_dir=str(tmp_path))
+    manager = managed(kind, [env_fn])
     manager.launch()
     steps = 0
     while not list(tmp_path.iterdir()):
@@ -556,15 +534,14 @@ def test_what_was_known_at_the_last_seeded_reset_survives_the_end_of_a_process(t
         steps += 1
 
     # The last seeded reset began the episode whose first step broke.
-    assert manager.wrapper_states()[0][0]["state"]["count"] > steps - 1
-    manager.close()
+    assert manager.wrapper_states()[0][0]["state"]["count"] > steps - (fault == "segfault")
 
 
-def test_the_other_lanes_of_a_process_that_ends_come_back_with_their_statistics(tmp_path: Any) -> None:
+def test_the_other_lanes_of_a_process_that_ends_come_back_with_their_statistics(managed: Any, tmp_path: Any) -> None:
     faults = [{(2, 2): "segfault"}, {}]
     env_fn = [functools.partial(NormalisedEnv, env_id=i, faults=faults[i], fault_dir=str(tmp_path)) for i in range(2)]
-    struck = create_env_manager(dict(type="subprocess", envs_per_process=2), env_fn)
-    spared = create_env_manager(dict(type="base"), env_fn[1:])
+    struck = managed(dict(type="subprocess", envs_per_process=2), env_fn)
+    spared = managed(dict(type="base"), env_fn[1:])
     found: list[list[Any]] = [[], []]
     for manager, rows in zip([struck, spared], found, strict=True):
         manager.seed(7 if manager is struck else 8)
@@ -577,61 +554,36 @@ def test_the_other_lanes_of_a_process_that_ends_come_back_with_their_statistics(
     assert list(tmp_path.iterdir())
     assert found[0] == found[1]
     assert struck.wrapper_states()[1][0]["state"]["count"] == spared.wrapper_states()[0][0]["state"]["count"]
-    struck.close()
-    spared.close()
 
 
 @pytest.mark.parametrize("kind", [KINDS[0], KINDS[2]], ids=["base", "subprocess"])
-def test_a_manager_adopts_the_statistics_of_another(kind: dict[str, Any]) -> None:
-    collector, evaluator = make(kind), make(kind)
-    collector.launch()
-    evaluator.launch()
-    drive(collector, 50, np.random.default_rng(0))
+def test_a_manager_goes_on_from_the_statistics_of_fewer_lanes_and_adopts_all_of_them(
+    managed: Any, kind: dict[str, Any]
+) -> None:
+    def counts(manager: Any) -> list[float]:
+        return [each[1]["state"]["count"] for each in manager.wrapper_states()]
 
-    evaluator.adopt_wrapper_states(collector.wrapper_states())
-    drive(evaluator, 20, np.random.default_rng(1))
-
-    counts = [each[1]["state"]["count"] for each in collector.wrapper_states()]
-    assert [each[1]["state"]["count"] for each in evaluator.wrapper_states()] == pytest.approx([sum(counts)] * 3)
-    collector.close()
-    evaluator.close()
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(KINDS[0], id="base"), pytest.param(KINDS[2], id="subprocess", marks=pytest.mark.slow)]
-)
-def test_a_manager_goes_on_from_the_statistics_of_fewer_lanes(kind: dict[str, Any]) -> None:
-    original, other = make(kind), make(kind)
-    original.launch()
-    drive(original, 30, np.random.default_rng(0))
-    states = original.wrapper_states()[:2]
-
-    other.load_wrapper_states(states)
-
-    assert [each[1]["state"]["count"] for each in other.wrapper_states()] == [
-        states[lane % 2][1]["state"]["count"] for lane in range(3)
-    ]
-    original.close()
-    other.close()
-
-
-@pytest.mark.parametrize(
-    "kind", [pytest.param(KINDS[0], id="base"), pytest.param(KINDS[2], id="subprocess", marks=pytest.mark.slow)]
-)
-def test_statistics_of_an_env_that_is_wrapped_otherwise_are_a_checkpoint_error(kind: dict[str, Any]) -> None:
-    manager = make(kind)
-
+    collector, other = managed(kind), managed(kind)
     with pytest.raises(CheckpointError, match=r"of the wrappers \['Other'\]"):
-        manager.load_wrapper_states([[dict(type="Other", state={})]])
-    manager.launch()
-    drive(manager, 3, np.random.default_rng(0))
+        other.load_wrapper_states([[dict(type="Other", state={})]])
+    collector.launch()
+    drive(collector, 50, np.random.default_rng(0))
+    states = collector.wrapper_states()
 
-    manager.close()
+    other.load_wrapper_states(states[:2])
+    few = counts(other)
+    other.launch()
+    other.adopt_wrapper_states(states)
+    drive(other, 20, np.random.default_rng(1))
+
+    known = counts(collector)
+    assert few == [known[0], known[1], known[0]]
+    assert counts(other) == pytest.approx([sum(known)] * 3)
 
 
-def test_asking_a_process_that_dies_is_answered_by_the_next(tmp_path: Any) -> None:
+def test_asking_a_process_that_dies_is_answered_by_the_next(managed: Any, tmp_path: Any) -> None:
     env_fn = functools.partial(DeadlyToAskEnv, str(tmp_path / "died"))
-    manager = create_env_manager(dict(type="subprocess"), [env_fn])
+    manager = managed(dict(type="subprocess"), [env_fn])
     manager.launch()
     manager.step(np.arange(1), np.zeros(1, np.int64))
 
@@ -642,9 +594,8 @@ def test_asking_a_process_that_dies_is_answered_by_the_next(tmp_path: Any) -> No
     assert states == [[{"type": "DeadlyToAskEnv", "state": {"calls": 2}}]]
     assert manager.obs[0, 2] == 0
     assert manager.step(np.arange(1), np.zeros(1, np.int64)).dropped.tolist() == [0]
-    manager.close()
 
 
-def test_a_state_that_cannot_leave_its_process_is_an_env_error() -> None:
+def test_a_state_that_cannot_leave_its_process_is_an_env_error(managed: Any) -> None:
     with pytest.raises(EnvError, match=r"state_dict of a wrapper.* hold \{3\}, a set.*manager type 'base'"):
-        create_env_manager(dict(type="subprocess"), [SetStateEnv])
+        managed(dict(type="subprocess"), [SetStateEnv])
