@@ -32,11 +32,12 @@ _LOOPBACK = ("lo", "lo0")
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1", "ip6-localhost")
 TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MOST_TIMEOUT_S = 365 * 86400.0
-_PATIENCE = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where heartbeats decide how long is waited
+_ENDLESS = timedelta(seconds=MOST_TIMEOUT_S)  # of gloo, where heartbeats decide how long is waited
 _SHORTEST_S = 0.001  # of a wait: torch takes 0 for no limit
 _LOOK_S = 1.0  # between two looks at whether a rank that is waited for lives
 BEAT_S = 1.0
 SILENT_S = 5.0  # this long without a beat, a rank is held to be lost where something has failed
+_PATIENCE_S = SILENT_S + 2 * _LOOK_S  # with heartbeats that are to tell why something has failed
 _END_S = 10.0  # for the heartbeats' thread to end; it may be in a call to the store
 
 logger = logging.getLogger(__name__)
@@ -433,7 +434,7 @@ class LearnerGroup:
             return
         self._begin_call()
         options = BroadcastOptions()
-        options.rootRank, options.timeout = source, _PATIENCE
+        options.rootRank, options.timeout = source, _ENDLESS
         assert dist.group.WORLD is not None, "made when this learner joined"
         self._waits_in_vain = True  # unless it comes to an end
         work = dist.group.WORLD.broadcast([tensor], options)
@@ -469,32 +470,37 @@ class LearnerGroup:
         is_lost = seen.ended is not None or seen.silent_s > self._timeout_s
         return self._describe({rank: seen}) if is_lost else ""
 
-    def _lost(self, error: RuntimeError) -> str:
-        """Return, as this group's fault, who did not take part in a collective that failed, once heartbeats tell."""
-        patience_s = SILENT_S + 2 * _LOOK_S
-        deadline_s = time.monotonic() + patience_s
-        has_waited = "timed out" in str(error).lower() and self._timeout_s > patience_s
+    def find_lost(self, *, has_waited: bool = False) -> str:
+        """Return which ranks have ended or are silent, and how, after a failure; "" if heartbeats tell of none in time.
+
+        One that is silent is waited for: it may have been killed just now. With `has_waited` nothing is waited for.
+        """
+        deadline_s = time.monotonic() + _PATIENCE_S
         while True:
-            seen = self._heartbeats.seen()
-            left_s = deadline_s - time.monotonic()
+            seen, left_s = self._heartbeats.seen(), deadline_s - time.monotonic()
             ended = {rank: each for rank, each in seen.items() if each.ended is not None}
             silent = {rank: each for rank, each in seen.items() if each.silent_s > SILENT_S}
             # On a busy machine one may be silent that was killed just now: how it ended comes with the next looks.
             if ended or (silent and (has_waited or left_s < SILENT_S)):
-                self.fault = self._describe(ended or silent)
-                return self.fault
+                return self._describe(ended or silent)
             if left_s <= 0 or has_waited:
-                break
+                return ""
             self._heartbeats.wait_for_look(left_s)
-        own = self._heartbeats.num_calls
-        late = [rank for rank, each in seen.items() if each.num_calls < own] or list(seen)
-        why = f" ({_first_line(error)})"
-        if "timed out" in str(error).lower():
-            why = "; where collecting, an update or a saved point takes longer, give a larger learners.timeout_s"
-        self.fault = (
-            f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of {self._called} "
-            f"{self.rank} within {self._timeout_s:g} s{why}"
-        )
+
+    def _lost(self, error: RuntimeError) -> str:
+        """Return, as this group's fault, who did not take part in a collective that failed, once heartbeats tell."""
+        is_late = "timed out" in str(error).lower()
+        self.fault = self.find_lost(has_waited=is_late and self._timeout_s > _PATIENCE_S)
+        if not self.fault:
+            seen, own = self._heartbeats.seen(), self._heartbeats.num_calls
+            late = [rank for rank, each in seen.items() if each.num_calls < own] or list(seen)
+            why = f" ({_first_line(error)})"
+            if is_late:
+                why = "; where collecting, an update or a saved point takes longer, give a larger learners.timeout_s"
+            self.fault = (
+                f"{', '.join(map(self._name, late))}: alive, but has not come to collective {own:,} of {self._called} "
+                f"{self.rank} within {self._timeout_s:g} s{why}"
+            )
         return self.fault
 
     def _describe(self, lost: dict[int, Seen]) -> str:

@@ -9,8 +9,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -27,8 +27,8 @@ from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.rows import Collected, shares
 from ding_like.pipeline.settings import RankSettings
 from ding_like.pipeline.statistics import flat_names
-from ding_like.pipeline.training_loop import RunnerLostError
-from ding_like.types import Array, Setting, State
+from ding_like.pipeline.training_loop import RemoteRunner
+from ding_like.types import Array
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY
 
 _LOOK_S = 1.0  # between two looks at whether the trainer lives
@@ -189,6 +189,10 @@ class CollectingRanks:
         for rank in self.ranks:
             self._group.check(rank)
 
+    def find_lost(self) -> str:
+        """Return which ranks are lost, and how, after a call has failed; "" if none is known to be within seconds."""
+        return self._group.find_lost()
+
     def give(self, rank: int, rows: int, *, env_step: int, newest: Version, statistics: Mapping[str, Array]) -> None:
         """Order rows, which the rank collects with the weights that were pushed last, `newest`."""
         order = {"rows": rows, "env_step": env_step, "newest": list(newest)}
@@ -243,7 +247,7 @@ class CollectingRanks:
             return  # it is lost
 
 
-class RankRunner:
+class RankRunner(RemoteRunner):
     """Runner whose rows are collected by the other ranks, and whose updates are made in this process, rank 0.
 
     With `settings.sync` a step is a round: all ranks share the rows, which they collect with the newest weights.
@@ -260,34 +264,27 @@ class RankRunner:
         *,
         is_leaving: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._side, self._ranks, self._updater, self._settings = side, ranks, updater, settings
-        self._is_leaving = is_leaving
-        self._receiver = side.receiver
+        super().__init__(side, is_leaving)
+        self._ranks, self._updater, self._settings = ranks, updater, settings
         self._segment_rows = side.segment_rows(settings.segment_rows, len(ranks.ranks))
         self._pushed: dict[int, Version] = {}  # by rank
         self._statistics: dict[str, Array] = {}
-        self._random_rows = side.random_rows  # that are still to be collected
         updater.register_collector(ranks)
         updater.register_post_hook(updater.increment_version)
 
-    @property
-    def setting(self) -> Setting:
-        """The setting that collectors were sent last."""
-        return self._receiver.report.setting
-
     def start(self) -> None:
         """Push the first weights, and collect the rows of random actions."""
-        with self._translate_errors():
+        with self._or_lost():
             self._learn_statistics()  # those of a saved point
             self._push(self._ranks.ranks)
-            while self._random_rows > 0 and not self._is_leaving():
+            while self.random_rows > 0 and not self._is_leaving():
                 # Ranks act at random at a run's first env steps.
-                parts = self._round(self._random_rows, env_step=0, most=self._side.random_share)
-                self._random_rows -= self._receiver.put_random(parts)
+                parts = self._round(self.random_rows, env_step=0, most=self._side.random_share)
+                self.random_rows -= self._receiver.put_random(parts)
 
     def step(self) -> None:
         """Collect, as one round or as it comes, and make the updates that this allows."""
-        with self._translate_errors():
+        with self._or_lost():
             self._ranks.check()
             if self._settings.sync:
                 self._take_round()
@@ -350,40 +347,13 @@ class RankRunner:
         if not parts or any(part.segment.observed for part in parts):
             self._statistics = flat_names(self._side.statistics())
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
-        """Raise RunnerLostError in place of what reports a lost rank."""
-        try:
-            yield
-        except CommError as error:
-            text = str(error)
-            try:
-                self._ranks.check()
-            except CommError as lost:
-                text = str(lost)  # it describes how the rank ended
-            raise RunnerLostError(f"{text.rstrip('.')}.") from error
-
-    def flush(self) -> None:
-        """Do nothing: between two steps no update is under way; rows that are still to come are put later."""
-
-    def rescue(self) -> bool:
-        """Return True: the learner and its rows are all in this process."""
-        return True
+    def _cause_of(self, error: CommError) -> str:
+        """Return how a rank was lost, whichever call has noticed it first; else what the error says."""
+        return f"{(self._ranks.find_lost() or str(error)).rstrip('.')}."
 
     def workers(self) -> Mapping[str, str]:
         """Return the status of the ranks: rows of the run's panel."""
         return {**self._side.describe(), "weights pushed": f"{self._ranks.version:,} times"}
-
-    def state_dict(self) -> State:
-        """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._side.rows_state(), "random_rows": max(0, self._random_rows)}
-
-    def load_state_dict(self, state: State) -> None:
-        """Resume from what `state_dict` returned, with the rows of random actions that were not collected by then."""
-        if state:
-            self._side.rows.load_state_dict(state["rows"])
-        self._random_rows = state.get("random_rows", 0)
-        self.start()
 
     def close(self) -> None:
         """End the ranks; may be called again."""

@@ -16,6 +16,7 @@ from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.collect import collect_at_random
 from ding_like.pipeline.components import FINAL_NUMBER, Components, final_episodes
+from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.learners.synced import Due, SyncedLearners
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import (
@@ -44,7 +45,10 @@ class RunnerLostError(CommError):
 
 
 class Runner(Protocol):
-    """Steps of a run, called by `TrainingLoop`: one step is one iteration (collect, update)."""
+    """Steps of a run, called by `TrainingLoop`: one step is one iteration (collect, update).
+
+    What is implemented here is right for a runner all of whose parts are in this process.
+    """
 
     @property
     def setting(self) -> Setting:
@@ -57,13 +61,16 @@ class Runner(Protocol):
         """Run one iteration: collect and update. Raises RunnerLostError where the workers are lost."""
 
     def flush(self) -> None:
-        """Wait for what is under way, so that the parts can be saved or evaluated."""
+        """Wait for what is under way, so that the parts can be saved or evaluated: nothing is between two steps."""
+        return None
 
     def rescue(self) -> bool:
         """Finish after RunnerLostError with the remaining workers; return whether the parts can be saved."""
+        return True
 
     def workers(self) -> Mapping[str, str]:
         """Return the status of the run's workers, for its panel."""
+        return {}
 
     def state_dict(self) -> State:
         """Return what a resumed run needs beside the parts; empty where it is nothing."""
@@ -73,12 +80,53 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """End what was started, within 10 s; may be called again."""
+        return None
+
+
+class RemoteRunner(Runner):
+    """Runner whose rows remote collectors bring to the learner's side.
+
+    `random_rows` are those of random actions that are still to be collected.
+    """
+
+    def __init__(self, side: LearnerSide, is_leaving: Callable[[], bool]) -> None:
+        self._side, self._receiver, self._is_leaving = side, side.receiver, is_leaving
+        self.random_rows = side.random_rows
+
+    @property
+    def setting(self) -> Setting:
+        """Setting that collectors were sent last."""
+        return self._receiver.report.setting
+
+    def state_dict(self) -> State:
+        """Return how much was collected and how many updates were made of it."""
+        return {"rows": self._side.rows_state(), "random_rows": max(0, self.random_rows)}
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume from what `state_dict` returned, with the rows of random actions that were not collected by then."""
+        if state:
+            self._side.rows.load_state_dict(state["rows"])
+        self.random_rows = state.get("random_rows", 0)
+        self.start()
+
+    @contextmanager
+    def _or_lost(self) -> Iterator[None]:
+        """Raise RunnerLostError in place of an error of the channels to the workers."""
+        try:
+            yield
+        except RunnerLostError:
+            raise
+        except CommError as error:
+            raise RunnerLostError(self._cause_of(error)) from error
+
+    def _cause_of(self, error: CommError) -> str:
+        return str(error)
 
 
 MakeRunner = Callable[[Callable[[], bool]], Runner]  # (is_leaving) -> runner, once its parts have been restored
 
 
-class SerialRunner:
+class SerialRunner(Runner):
     """Runner that collects and trains in this process; several learners each do so with their share.
 
     With a buffer `update_per_collect` updates follow each segment of rows, fewer while it holds too little; without
@@ -101,7 +149,12 @@ class SerialRunner:
         self._has_priorities = bool(cfg.policy.priority)
         self._updates_due = 0
         self._is_broken_off = False  # the last iteration
-        self.setting: Setting = {}  # of the collector, as the commander set it last
+        self._setting: Setting = {}
+
+    @property
+    def setting(self) -> Setting:
+        """Setting of the collector, as the commander set it last."""
+        return self._setting
 
     def start(self) -> None:
         """Choose a league's first opponent, and fill the buffer with rows of random actions."""
@@ -116,11 +169,11 @@ class SerialRunner:
     def step(self) -> None:
         """Collect a segment, and make the updates that follow it."""
         parts, collect = self._parts, self._cfg.policy.collect
-        collector, self.setting = parts.own_collector, parts.commander.step()
+        collector, self._setting = parts.own_collector, parts.commander.step()
         rows = collector.collect_rows(
             collect.get("n_sample") or collect.get("n_episode") or 1,
             train_iter=parts.learner.train_iter,
-            policy_kwargs=self.setting,
+            policy_kwargs=self._setting,
         )
         if self._peers is not None:
             self._peers.count_steps()
@@ -155,17 +208,6 @@ class SerialRunner:
         if parts.league is not None and not self._is_broken_off:
             parts.league.turn(train_iter=learner.train_iter, env_step=parts.collector.envstep)
 
-    def flush(self) -> None:
-        """Do nothing: between two iterations nothing is under way."""
-
-    def rescue(self) -> bool:
-        """Return True: all parts are in this process."""
-        return True
-
-    def workers(self) -> Mapping[str, str]:
-        """Return nothing: there are no workers."""
-        return {}
-
     def state_dict(self) -> State:
         """Return the updates that are due where the last iteration was broken off, else nothing."""
         return {"updates_due": self._updates_due} if self._is_broken_off else {}
@@ -175,9 +217,6 @@ class SerialRunner:
         if state:
             self._updates_due = state["updates_due"]
             self._learn()
-
-    def close(self) -> None:
-        """Do nothing: the parts are their owner's."""
 
 
 class TrainingLoop:

@@ -7,8 +7,8 @@ import json
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from ding_like.comm.zmq.sockets import EndpointFolder, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import FrozenConfig, to_plain
 from ding_like.data.batch import TransitionBatch
-from ding_like.errors import CommError, DingError, SchemaError
+from ding_like.errors import DingError, SchemaError
 from ding_like.pipeline.checks import warmup_steps
 from ding_like.pipeline.components import Components, check_hands_out_rows
 from ding_like.pipeline.envs import EnvSetting
@@ -37,10 +37,10 @@ from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, LoggingCli
 from ding_like.pipeline.seed.servers import ServerSettings
 from ding_like.pipeline.settings import SeedSettings
 from ding_like.pipeline.statistics import MergedStatistics, flat_names
-from ding_like.pipeline.training_loop import Runner, RunnerLostError
+from ding_like.pipeline.training_loop import RemoteRunner, Runner, RunnerLostError
 from ding_like.policy import Policy
 from ding_like.policy.forward import ActorPart
-from ding_like.types import Json, Setting, State
+from ding_like.types import Json
 from ding_like.utils.measure import RateLimiter
 
 _LOOK_S = 0.2  # between two checks of the workers, and of whether the run is to end
@@ -52,10 +52,10 @@ _OF_SERVERS = {"mean_batch", "p50_ms", "p99_ms", "queue"}
 _logger = logging.getLogger(__name__)
 
 
-class SeedRunner:
+class SeedRunner(RemoteRunner):
     """Runner that stores the rows that actors bring, learns from them, and sends the weights to the servers.
 
-    `rows` takes rows in, `weights` sends weights out, `workers` are the processes of this machine; `close` ends all.
+    `rows` takes rows in, `weights` sends weights out, `workers` are the processes of this machine.
     An actor has orders for up to `credit` segments, and none while updates are behind. With `comm` "sync" each turn is
     a round of rows that all actors share, computed with the newest weights.
     """
@@ -68,47 +68,43 @@ class SeedRunner:
         rows: RowServer,
         weights: Broadcaster,
         workers: Processes,
-        close: Callable[[], None] = lambda: None,
         is_leaving: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._side, self._settings = side, settings
+        super().__init__(side, is_leaving)
+        self._settings, self._clock = settings, clock
         self._rows, self._weights, self._workers = rows, weights, workers
-        self._is_leaving, self._clock = is_leaving, clock
-        self.close = close  # may be called again
-        self._receiver = side.receiver
+        self.opened = ExitStack()  # what `close` closes
         self._segment_rows = side.segment_rows(settings.segment_rows, max(settings.num_actors, 1))
         self._beat = RateLimiter(settings.max_train_frequency, clock)
         self._first: Version | None = None  # that was published in this stretch of the run
         self._published: Version | None = None
-        self._random_rows = side.random_rows  # that are still to be collected
         self._waited_s = 0.0  # for rows that were asked for, since some came
         self._report: RemoteCollectors = self._receiver.report
         self._report.beside = self._numbers
 
-    @property
-    def setting(self) -> Setting:
-        """The settings that collectors were sent last."""
-        return self._report.setting
+    def close(self) -> None:
+        """Close all that was opened for the run; may be called again."""
+        self.opened.close()
 
     # --- iterations
 
     def start(self) -> None:
         """Send the first weights, and collect the rows of random actions."""
-        with _or_lost():
+        with self._or_lost():
             self.publish()
             self._use_statistics()  # those of a saved point: actors have none of their own
-            while self._random_rows > 0 and not self._is_leaving():
+            while self.random_rows > 0 and not self._is_leaving():
                 # Actors act at random at a run's first env steps.
-                came = self._round(self._random_rows, env_step=0, most=self._side.random_share)
-                self._random_rows -= self._receiver.put_random([_collected(each) for each in came])
+                came = self._round(self.random_rows, env_step=0, most=self._side.random_share)
+                self.random_rows -= self._receiver.put_random([_collected(each) for each in came])
                 self._acknowledge(came)
             if self._settings.comm == "async":
                 self._give()
 
     def step(self) -> None:
         """Put the rows that came, or a whole round of them, and learn from what there is."""
-        with _or_lost():
+        with self._or_lost():
             if self._settings.comm == "sync":
                 self._take_round()
             else:
@@ -307,26 +303,6 @@ class SeedRunner:
         refused = {key: number for key, number in refused.items() if number}
         return {**self._inference(), "queue_depth": float(self._rows.queue_depth), **rates, **refused}
 
-    # --- the rest of Runner
-
-    def flush(self) -> None:
-        """Do nothing: between two turns all that was learned is here; rows that are still to come are put after."""
-
-    def rescue(self) -> bool:
-        """Return True: the learner and its rows are all here."""
-        return True
-
-    def state_dict(self) -> State:
-        """Return how much was collected and how many updates were made of it."""
-        return {"rows": self._side.rows_state(), "random_rows": max(0, self._random_rows)}
-
-    def load_state_dict(self, state: State) -> None:
-        """Resume from what `state_dict` returned, with the rows of random actions that were not collected by then."""
-        if state:
-            self._side.rows.load_state_dict(state["rows"])
-        self._random_rows = state.get("random_rows", 0)
-        self.start()
-
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) < _MOST
@@ -334,17 +310,6 @@ def _is_number(value: object) -> bool:
 
 def _collected(arrived: Arrived) -> Collected:
     return Collected(arrived.source, arrived.segment, arrived.came_s, arrived.asked)
-
-
-@contextmanager
-def _or_lost() -> Iterator[None]:
-    """Raise RunnerLostError in place of an error of the channels to the workers."""
-    try:
-        yield
-    except RunnerLostError:
-        raise
-    except CommError as error:
-        raise RunnerLostError(str(error)) from error
 
 
 _ENDLESS_S = float("inf")  # patience with a driver that was stopped: its children end with it
@@ -423,7 +388,7 @@ def seed_runner(
             runner = SeedRunner(end, settings, rows=rows, weights=weights, workers=processes, is_leaving=is_leaving)
             runner.publish()  # servers answer no request before they have weights
             processes.start(is_leaving=is_leaving)
-            runner.close = opened.pop_all().close
+            runner.opened = opened.pop_all()
             return runner
 
     return make_runner
