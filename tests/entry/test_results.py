@@ -37,25 +37,19 @@ def runs(tmp_path, monkeypatch):
         write_run(tmp_path / f"exp_seed{seed}", training_and_evaluation(), seed=seed)
 
 
-def test_one_experiment_gets_its_curve_into_its_folder(tmp_path):
-    result = CliRunner().invoke(plot_command, ["exp_seed0"])
+@pytest.mark.parametrize(
+    ("arguments", "picture"),
+    [
+        (["exp_seed0"], "exp_seed0/curve.png"),
+        (["exp_seed0", "exp_seed1"], "compare.png"),
+        (["exp_seed0", "exp_seed1", "--out", "here/both.svg"], "here/both.svg"),
+    ],
+)
+def test_the_command_draws_into_the_folder_of_one_here_or_where_it_is_told(tmp_path, arguments, picture):
+    assert CliRunner().invoke(plot_command, arguments).output == f"{picture}\n"
 
-    assert result.output == "exp_seed0/curve.png\n"
-    assert (tmp_path / "exp_seed0" / "curve.png").is_file()
-
-
-def test_several_experiments_are_compared_here(tmp_path):
-    result = CliRunner().invoke(plot_command, ["exp_seed0", "exp_seed1"])
-
-    assert result.output == "compare.png\n"
-    assert (tmp_path / "compare.png").is_file()
-
-
-def test_out_names_the_file(tmp_path):
-    result = CliRunner().invoke(plot_command, ["exp_seed0", "exp_seed1", "--out", "here/both.svg"])
-
-    assert result.output == "here/both.svg\n"
-    assert "exp (2 seeds, range)" in (tmp_path / "here" / "both.svg").read_text()
+    assert (tmp_path / picture).is_file()
+    assert picture != "here/both.svg" or "exp (2 seeds, range)" in (tmp_path / picture).read_text()
 
 
 def test_experiment_given_twice_counts_once(tmp_path):
@@ -64,14 +58,17 @@ def test_experiment_given_twice_counts_once(tmp_path):
     assert "training, smoothed" in (tmp_path / "curve.svg").read_text()
 
 
-def test_missing_folder_is_a_config_error():
-    with pytest.raises(ConfigError, match=r"no experiment folder 'nope'\. There are: exp_seed0, exp_seed1"):
-        plot(["exp_seed0", "nope"])
-
-
-def test_no_experiment_is_a_config_error():
-    with pytest.raises(ConfigError, match="nothing to draw: give plot the folder"):
-        plot([])
+def test_what_cannot_be_drawn_is_one_error(tmp_path):
+    write_run(tmp_path / "young", [])
+    (tmp_path / "photos").mkdir()
+    for folders, said in (
+        (["exp_seed0", "nope"], r"no experiment folder 'nope'\. There are: exp_seed0, exp_seed1"),
+        (["exp_seed0", "photos"], "'photos' holds no metrics.jsonl: it is not an experiment folder"),
+        (["young"], "nothing to draw. 'young' has no returns yet"),
+        ([], "nothing to draw: give plot the folder"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            plot(folders)
 
 
 def test_a_run_with_nothing_yet_is_named_and_the_others_are_drawn(tmp_path, caplog):
@@ -86,20 +83,6 @@ def test_a_run_with_nothing_yet_is_named_and_the_others_are_drawn(tmp_path, capl
         "left out: 'young' has no returns yet: no episode has ended in its run.",
         "left out: 'younger' has no returns yet: its run has written nothing.",
     ]
-
-
-def test_only_runs_with_nothing_yet_are_one_error(tmp_path):
-    write_run(tmp_path / "young", [])
-
-    with pytest.raises(ConfigError, match="nothing to draw. 'young' has no returns yet"):
-        plot(["young"])
-
-
-def test_a_folder_that_is_no_run_is_not_left_out(tmp_path):
-    (tmp_path / "photos").mkdir()
-
-    with pytest.raises(ConfigError, match="'photos' holds no metrics.jsonl: it is not an experiment folder"):
-        plot(["exp_seed0", "photos"])
 
 
 @pytest.mark.parametrize("picture", ["both.png", "both.svg"])
@@ -176,16 +159,11 @@ def test_command_says_which_episode_it_shows(experiment, tmp_path):
     assert float(words[8]) <= float(words[1]) <= float(words[10])
 
 
-def test_equal_seeds_play_equally(experiment, tmp_path):
+def test_equal_seeds_play_equally_and_another_checkpoint_gets_a_film_of_its_own(experiment, tmp_path):
     first, second = (enjoy(experiment, seed=5, num_episodes=2, out=tmp_path / "a.gif").returns for _ in range(2))
 
     assert first == second
-
-
-def test_another_checkpoint_gets_a_film_of_its_own(experiment):
-    path, _ = enjoy(experiment, "last")
-
-    assert path == experiment / "agent_iteration_3.gif"
+    assert enjoy(experiment, "last").path == experiment / "agent_iteration_3.gif"
 
 
 def test_env_of_ones_own_is_given_again(experiment, tmp_path):
@@ -204,21 +182,11 @@ def test_env_of_ones_own_is_given_again(experiment, tmp_path):
     assert enjoy(experiment, env_setting=setting, out=tmp_path / "a.gif").returns == [5.0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        (("nope",), ConfigError, "'nope' is not an experiment folder"),
-        (("EXP", "nope.pth.tar"), CheckpointError, "no checkpoint 'nope.pth.tar'; which is 'best', 'last'"),
-    ],
-)
-def test_what_is_missing_is_one_clear_error(experiment, arguments, error, words):
-    folder, *ckpt = (str(experiment) if argument == "EXP" else argument for argument in arguments)
-
-    with pytest.raises(error, match=words):
-        enjoy(folder, *ckpt)
-
-
-def test_no_episodes_is_a_config_error(experiment):
+def test_what_is_missing_is_one_clear_error(experiment):
+    with pytest.raises(ConfigError, match="'nope' is not an experiment folder"):
+        enjoy("nope")
+    with pytest.raises(CheckpointError, match="no checkpoint 'nope.pth.tar'; which is 'best', 'last'"):
+        enjoy(experiment, "nope.pth.tar")
     with pytest.raises(ConfigError, match="num_episodes is 0"):
         enjoy(experiment, num_episodes=0)
 
@@ -296,15 +264,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> queue.SimpleQueue[list[str]]:
 
 
 @pytest.mark.parametrize(("number", "status", "said"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "")])
-def test_a_signal_ends_it_with_the_status_that_other_commands_have(
-    number: int,
-    status: int,
-    said: str,
-    exp: Path,
-    opened: queue.SimpleQueue[list[str]],
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_signal_ends_it_with_the_status_that_other_commands_have(number, status, said, exp, opened, capsys, caplog):
     urls: list[str] = []
 
     def client() -> None:
