@@ -247,35 +247,31 @@ def keys_command(file: str, per_role: bool, curve: bool, clients: tuple[str, ...
     if per_role and curve:
         raise ConfigError("--per-role is of keys of a coordinator, --curve of those of `ding -m seed`: choose one.")
     try:
-        lines = _change_curve(file, clients, remove) if curve else _make_role_keys(file, per_role)
+        written = _change_curve(file, clients, remove) if curve else _make_role_keys(file, per_role)
     except FileExistsError as error:
         seen = f"'{error.filename or file}' is there already"
         raise ConfigError(f"{seen}: a run's keys are not overwritten. Choose another name.") from error
     except OSError as error:
         raise ConfigError(f"'{file}' cannot be written: {error.strerror}.") from error
-    for line in lines:
-        echo(line)
+    for path in written:
+        echo(f"wrote {path}")
 
 
-def _make_role_keys(file: str, per_role: bool) -> list[str]:
+def _make_role_keys(file: str, per_role: bool) -> list[Path]:
     from ding_like.comm.keys import ROLES, make_keys, role_file
 
     make_keys(file, per_role=per_role)
-    return [f"wrote {path}" for path in (Path(file), *(role_file(file, role) for role in ROLES if per_role))]
+    return [Path(file), *(role_file(file, role) for role in ROLES if per_role)]
 
 
-def _change_curve(file: str, clients: tuple[str, ...], remove: tuple[str, ...]) -> list[str]:
+def _change_curve(file: str, clients: tuple[str, ...], remove: tuple[str, ...]) -> list[Path]:
     from ding_like.comm.keys import make_seed_keys, remove_clients, renew_clients
 
     if remove:
         remove_clients(file, remove)
     if clients and Path(file).exists():
-        written = renew_clients(file, clients)
-    elif clients or not remove:
-        written = make_seed_keys(file, clients or ("worker",))
-    else:
-        written = [Path(file)]
-    return [f"wrote {path}" for path in written]
+        return renew_clients(file, clients)
+    return make_seed_keys(file, clients or ("worker",)) if clients or not remove else [Path(file)]
 
 
 # --- ding tune

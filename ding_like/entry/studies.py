@@ -227,11 +227,10 @@ _NOT_FORWARDED = frozenset(
 
 def run_command(options: Options, config: str) -> None:
     """Run the seeds that the options of `ding -m MODE` name."""
+    more = {f"--{name.replace('_', '-')}": value for name, value in options.items() if name not in _NOT_FORWARDED}
     forwarded: list[str] = []
-    for name, value in options.items():
-        if name not in _NOT_FORWARDED and value not in (None, False):
-            flag = f"--{name.replace('_', '-')}"
-            forwarded += [flag] if value is True else [flag, str(value)]
+    for flag, value in more.items():
+        forwarded += [] if value in (None, False) else [flag] if value is True else [flag, str(value)]
     given = {name: options[name] for name in ("mode", "overrides", "exp_name")}
     of_all = {**given, **limits_of(options), "arguments": forwarded, "command": command_line(sys.argv[1:])}
     run_seeds(config, options["seed"], options["jobs"], **of_all)

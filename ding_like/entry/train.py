@@ -181,7 +181,8 @@ def config_of_names(
     cls = _policy_class(policy, import_names)
     shipped = _shipped(policy, env) if isinstance(env, str) else None
     if shipped is not None:
-        logger.info("config      of the shipped %s (settings of yours go before it)", _from_package(shipped))
+        place = f"dizoo/{str(shipped).rpartition('/dizoo/')[2]}"
+        logger.info("config      of the shipped %s (settings of yours go before it)", place)
         return config_of_file(shipped)._replace(source=f"{policy} on {env}")
     section = _env_section(env, import_names)
     _check_actions(policy, cls, env, {**section, **(settings or {})})
@@ -228,25 +229,16 @@ def _shipped(policy: str, env_id: str) -> Path | None:
     wanted = _letters(re.sub(r"-v\d+$", "", env_id))
     for name, path in shipped_configs().items():
         env_name = name.removesuffix(f"_{policy}")
-        if env_name == name or not wanted.startswith(_letters(env_name)):
-            continue
-        try:
-            file = read_config(path)
-            cfg = compile_config(*file, source=str(path), save=False, renew_dir=False, quiet=True)
-        except DingError:  # of an env whose package is missing: the env's own error comes soon enough
-            continue
-        if cfg.env.get("env_id") == env_id and cfg.policy.type == policy:
-            return path
+        if env_name != name and wanted.startswith(_letters(env_name)):
+            with suppress(DingError):  # of an env whose package is missing: the env's own error comes soon enough
+                cfg = compile_config(*read_config(path), source=str(path), save=False, renew_dir=False, quiet=True)
+                if cfg.env.get("env_id") == env_id and cfg.policy.type == policy:
+                    return path
     return None
 
 
 def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
-
-
-def _from_package(path: Path) -> str:
-    parts = path.parts
-    return "/".join(parts[len(parts) - 1 - parts[::-1].index("dizoo") :])
 
 
 def _env_section(env: GivenEnv, import_names: list[str]) -> dict[str, Any]:

@@ -343,10 +343,9 @@ def _next_layer(layer: str, places: Mapping[str, list[str]], used: dict[str, int
     for pattern, stack in _STACKS:
         if found := re.match(pattern, layer):
             place = found.expand(stack)
-            number = used.get(place, 0)
-            used[place] = number + 1
+            used[place] = number = used.get(place, 0) + 1
             layers = places.get(place, [])
-            return layers[number] if number < len(layers) else layer
+            return layers[number - 1] if number <= len(layers) else layer
     return _LAYERS.get(layer, layer)
 
 

@@ -300,9 +300,8 @@ class FolderLock(AbstractContextManager["FolderLock"]):
 
     def close(self) -> None:
         """Release the folder; a second call does nothing."""
-        if self._descriptors:
-            with suppress(OSError):
-                os.truncate(self._descriptors[-1], 0)
+        with suppress(OSError, IndexError):  # closed already
+            os.truncate(self._descriptors[-1], 0)
         self.leave_to_parent()
 
     def leave_to_parent(self) -> None:

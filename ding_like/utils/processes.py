@@ -185,8 +185,7 @@ def start_of(pid: int) -> int:
 
 def state_of(pid: int) -> str:
     """Return the letter of a process's state, "T" of one that is paused; "" if there is none, or no /proc."""
-    fields = _fields_of(pid)
-    return fields[0] if fields else ""
+    return next(iter(_fields_of(pid)), "")
 
 
 def runs_with(pid: int, word: str) -> bool:

@@ -189,16 +189,8 @@ def hint_of_missing(module: str) -> str:
     installed |= {str(Path(folder) / "lib-dynload") for folder in list(installed)}
     searched = dict.fromkeys(os.path.abspath(folder) for folder in sys.path if not folder.endswith(".zip"))
     folders = [folder for folder in searched if folder not in installed and os.path.isdir(folder)]
-    found = [each for folder in folders for each in _modules_in(Path(folder))]
+    found = [each.name for each in pkgutil.iter_modules(folders)]
     return f"{did_you_mean(module.partition('.')[0], found)} (python looked in {', '.join(folders)})"
-
-
-def _modules_in(folder: Path) -> Iterator[str]:
-    for entry in folder.iterdir():
-        if entry.suffix == ".py" and entry.stem.isidentifier():
-            yield entry.stem
-        elif entry.name.isidentifier() and (entry / "__init__.py").is_file():
-            yield entry.name
 
 
 def did_you_mean(name: str, known: Sequence[str], *, cutoff: float = 0.6) -> str:
