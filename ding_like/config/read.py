@@ -16,6 +16,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -296,18 +297,11 @@ def parse_value(raw: str) -> Any:
         return _WORDS[text.lower()]
     if _FLOAT_WORD.fullmatch(text):
         return float(text)
-    is_literal, value = _literal(text)
-    if not is_literal and text[:1] in ("[", "{", "("):
-        is_literal, value = _literal(_BARE_WORD.sub(_quoted_word, text))
-    return value if is_literal else raw
-
-
-def _literal(text: str) -> tuple[bool, Any]:
-    """Return (whether a text is a literal of Python, its value)."""
-    try:
-        return True, ast.literal_eval(text)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval raises
-        return False, None
+    quoted = [_BARE_WORD.sub(_quoted_word, text)] if text[:1] in ("[", "{", "(") else []
+    for written in (text, *quoted):
+        with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):  # all that literal_eval raises
+            return ast.literal_eval(written)
+    return raw
 
 
 def _quoted_word(match: re.Match[str]) -> str:

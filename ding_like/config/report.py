@@ -104,14 +104,9 @@ def _key(name: str, default: object) -> str:
 def _message(fault: Fault, overrides: Mapping[str, str], lines: Mapping[str, int], width: int) -> str:
     first, *rest = fault.message.split("\n")
     indented = "".join(f"\n{' ' * (width + 5)}{line}" for line in rest)
-    return f"{first}{_origin(fault.path, overrides, lines)}{indented}"
-
-
-def _origin(path: str, overrides: Mapping[str, str], lines: Mapping[str, int]) -> str:
-    for set_path, override in overrides.items():
-        if path == set_path or path.startswith(f"{set_path}."):
-            return f" (override {override})"
-    return f" (line {lines[path]})" if path in lines else ""
+    origin = f" (line {lines[fault.path]})" if fault.path in lines else ""
+    set_by = [override for path, override in overrides.items() if f"{fault.path}.".startswith(f"{path}.")]
+    return f"{first}{f' (override {set_by[0]})' if set_by else origin}{indented}"
 
 
 # ---- lines of a file

@@ -341,10 +341,12 @@ def _add_part(part: Part, section: Tree, main: Config, schema: Schema, faults: l
 def _joined(first: Any, second: Any) -> Any:
     """Return the import_names of both configs; what is no list of names, to be refused, as it is."""
     lists = [[names] if isinstance(names, str) else names for names in (first, second)]
-    for names in lists:
-        if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
-            return names
-    return list(dict.fromkeys(itertools.chain(*lists)))
+    wrong = [names for names in lists if not _are_names(names)]
+    return wrong[0] if wrong else list(dict.fromkeys(itertools.chain(*lists)))
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
 
 
 def _find_class(part: Part, kind: Any, modules: Any, main: Config, place: str) -> type[Any] | Fault:
@@ -353,7 +355,7 @@ def _find_class(part: Part, kind: Any, modules: Any, main: Config, place: str) -
     if kind is None:
         text = f"is missing; name a class of the {part.registry.name} registry, as in {part.name}=dict(type='...')"
         return Fault(path, text)
-    if not isinstance(modules, (list, tuple)) or not all(isinstance(module, str) for module in modules):
+    if not _are_names(modules):
         return Fault(f"{place}.import_names", f"expected a list of module names, got {modules!r}")
     try:
         cls: type[Any] = part.registry.get(kind, modules)
@@ -373,7 +375,7 @@ def _find_class(part: Part, kind: Any, modules: Any, main: Config, place: str) -
 
 
 def _is_below(path: str, sections: set[str]) -> bool:
-    return any(path == section or path.startswith(f"{section}.") for section in sections)
+    return any(f"{path}.".startswith(f"{section}.") for section in sections)
 
 
 # An EasyDict shows its keys as attributes: these would hide its methods (a key `get` breaks copy.deepcopy).

@@ -432,24 +432,18 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     def __init__(self, check: Callable[[str], None] | None = None) -> None:
         self._check = check
-        self._lock: FolderLock | None = None
+        self.lock: FolderLock | None = None  # of the folder that is held
         self._made: list[Path] = []  # by this start, the innermost first
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if error is not None and self._lock is not None and self._made:
+        if error is not None and self.lock is not None and self._made:
             self._delete_start()  # while it is held: no other run has begun in it
         self.close()
-
-    @property
-    def lock(self) -> FolderLock:
-        """Lock of the folder that is held."""
-        assert self._lock is not None, "a folder is claimed or held first"
-        return self._lock
 
     def hold(self, name: str | os.PathLike[str]) -> None:
         """Hold an existing folder. Raises ConfigError while another process does."""
         self.close()
-        self._lock = FolderLock(name)
+        self.lock = FolderLock(name)
 
     def claim(self, name: str, *, is_fresh: bool) -> str:
         """Hold the folder `name`, made if it is missing, and return its name.
@@ -473,9 +467,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     def close(self) -> None:
         """Release the folder; a second call does nothing."""
-        if self._lock is not None:
-            self._lock.close()
-            self._lock = None
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
 
     def _delete_start(self) -> None:
         """Delete the folders that this start has made, if nothing else is in them."""
