@@ -108,17 +108,6 @@ def test_nstep_return_keeps_float32_rewards_exact_over_long_windows():
     assert result.return_[0, 0] == pytest.approx(1000 * float(np.float32(0.1)), rel=1e-7)
 
 
-def test_nstep_return_refuses_n_below_one():
-    with pytest.raises(ConfigError, match="at least 1, got 0"):
-        nstep_return(np.zeros((2, 1)), np.zeros((2, 1)), gamma=0.9, n=0)
-
-
-@pytest.mark.parametrize("done_shape", [(3, 1), (2,)])
-def test_nstep_return_refuses_shapes_that_differ(done_shape):
-    with pytest.raises(SchemaError, match=r"reward \(2, 1\), done"):
-        nstep_return(np.zeros((2, 1)), np.zeros(done_shape), gamma=0.9, n=1)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**31),
@@ -149,69 +138,11 @@ def test_gae_ignores_the_value_after_a_terminated_row():
     assert result[0, 0] == 0.0
 
 
-def test_gae_refuses_shapes_that_differ():
-    square = np.zeros((2, 2))
-
-    with pytest.raises(SchemaError, match=r"next_value \(2,\)"):
-        gae(square, square, np.zeros(2), square, square, gamma=0.9, lam=0.9)
-
-
 def draw(eps, *, seed=0, num_rows=1000, num_actions=4, mask=None):
     """Return actions where the greedy one is always 0."""
     greedy = np.zeros(num_rows, dtype=np.int64)
     rng = np.random.default_rng(seed)
     return epsilon_greedy(greedy, eps, num_actions=num_actions, rng=rng, action_mask=mask)
-
-
-def test_exponential_epsilon_falls_to_37_percent_after_decay_steps():
-    epsilon = get_epsilon_greedy_fn(1.0, 0.1, 1000)
-
-    assert epsilon(0) == 1.0
-    assert epsilon(1000) == pytest.approx(0.1 + 0.9 / math.e)
-    assert epsilon(10**6) == pytest.approx(0.1)
-
-
-def test_linear_epsilon_reaches_its_end_at_decay_and_stays():
-    epsilon = get_epsilon_greedy_fn(1.0, 0.2, 100, "linear")
-
-    assert [epsilon(step) for step in (0, 50, 100, 1000)] == pytest.approx([1.0, 0.6, 0.2, 0.2])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1.5, 0.1, 10), r"eps.start .* got 1.5"),
-        ((1.0, -0.1, 10), r"eps.end .* got -0.1"),
-        ((1.0, 0.1, 0), r"eps.decay .* got 0"),
-        ((1.0, 0.1, 10, "cosine"), "'cosine'; expected 'exp' or 'linear'"),
-    ],
-)
-def test_faulty_epsilon_settings_are_refused(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        get_epsilon_greedy_fn(*arguments)
-
-
-def test_epsilon_one_is_uniform_over_the_actions():
-    counts = np.bincount(draw(1.0, num_rows=40_000), minlength=4)
-
-    # 10,000 expected each, standard deviation 87.
-    assert np.abs(counts - 10_000).max() < 400
-
-
-def test_a_share_epsilon_of_the_rows_explores():
-    explored = (draw(0.3, num_rows=40_000) != 0).mean()
-
-    # One in four random actions is the greedy one: 0.3 * 3 / 4, standard deviation 0.002.
-    assert explored == pytest.approx(0.225, abs=0.01)
-
-
-def test_every_row_may_have_its_own_epsilon():
-    eps = np.array([0.0, 1.0] * 500)
-
-    actions = draw(eps)
-
-    assert not actions[::2].any()
-    assert set(actions[1::2]) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(("eps", "masked"), [(0.0, False), (1.0, True)])
@@ -225,53 +156,6 @@ def test_two_numbers_a_row_are_drawn_whatever_happens(eps, masked):
     assert rng.random() == other.random()
 
 
-def test_random_actions_are_uniform_over_the_legal_ones():
-    mask = np.tile(np.array([False, True, False, True]), (20_000, 1))
-
-    counts = np.bincount(draw(1.0, num_rows=20_000, mask=mask), minlength=4)
-
-    assert counts[0] == counts[2] == 0
-    assert abs(counts[1] - counts[3]) < 700  # standard deviation 141
-
-
-def test_every_row_follows_its_own_mask():
-    mask = np.eye(4, dtype=bool)[np.arange(1000) % 4]
-
-    assert draw(1.0, mask=mask).tolist() == [i % 4 for i in range(1000)]
-
-
-def test_a_full_mask_changes_no_action():
-    assert draw(0.5).tolist() == draw(0.5, mask=np.ones((1000, 4), dtype=bool)).tolist()
-
-
-def test_a_row_without_legal_action_is_refused():
-    mask = np.array([[True, True], [False, False]])
-
-    with pytest.raises(EnvError, match=r"no action in rows \[1\]"):
-        draw(0.5, num_rows=2, num_actions=2, mask=mask)
-
-
-def test_the_greedy_actions_are_not_written_into():
-    greedy = np.zeros(100, dtype=np.int64)
-
-    epsilon_greedy(greedy, 1.0, num_actions=5, rng=np.random.default_rng(0))
-
-    assert not greedy.any()
-
-
-def test_noise_has_the_standard_deviation_asked_for():
-    noise = gaussian_noise(50_000, 2, sigma=0.3, rng=np.random.default_rng(0))
-
-    assert noise.shape == (50_000, 2) and noise.dtype == np.float32
-    np.testing.assert_allclose(noise.std(axis=0), 0.3, rtol=0.02)
-
-
-def test_each_row_has_its_own_sigma():
-    noise = gaussian_noise(3, 20_000, sigma=np.array([0.0, 0.1, 1.0]), rng=np.random.default_rng(0))
-
-    np.testing.assert_allclose(noise.std(axis=1), [0.0, 0.1, 1.0], rtol=0.03)
-
-
 def test_what_is_drawn_does_not_depend_on_sigma():
     generators = [np.random.default_rng(0) for _ in range(2)]
     for rng, sigma in zip(generators, (0.1, np.ones(4)), strict=True):
@@ -280,47 +164,96 @@ def test_what_is_drawn_does_not_depend_on_sigma():
     assert generators[0].random() == generators[1].random()
 
 
-def test_constant_says_its_value_at_every_step():
-    schedule = constant(0.5)
-
-    assert [schedule(step) for step in (0, 10**9)] == [0.5, 0.5]
-
-
-def test_linear_schedule_rises_as_well_as_it_falls():
-    schedule = linear_schedule(0.4, 1.0, num_steps=4)
-
-    assert [schedule(step) for step in (0, 1, 4, 5)] == pytest.approx([0.4, 0.55, 1.0, 1.0])
-
-
-def test_linear_schedule_refuses_zero_steps():
-    with pytest.raises(ConfigError, match="num_steps above 0, got 0"):
-        linear_schedule(1.0, 0.0, num_steps=0)
-
-
 def test_rollout_arithmetic_loads_no_torch():
     code = "import sys, ding_like.rl_utils; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_what_lies_outside_is_cut_to_the_bounds_exactly():
-    # Thirds: centre + half is not exactly the bound in float32.
-    low, high = [-1 / 3, 0.1], [0.7, 1 / 3]
-    reach = ActionRange(low, high)
-
-    scaled = reach.to_env(np.array([[-5.0, -1.0], [5.0, 1.0]], np.float32))
-
-    np.testing.assert_array_equal(scaled, np.array([low, high], np.float32))
-
-
-@pytest.mark.parametrize(("low", "high"), [([-np.inf], [1.0]), (-1.0, np.nan), ([1.0], [1.0])])
-def test_bounds_that_are_no_range_are_refused(low, high):
-    with pytest.raises(ConfigError, match="action_low"):
-        ActionRange(low, high)
+@pytest.mark.parametrize(
+    ("schedule", "said"),
+    [
+        (get_epsilon_greedy_fn(1.0, 0.1, 1000), {0: 1.0, 1000: 0.1 + 0.9 / math.e, 10**6: 0.1}),
+        (get_epsilon_greedy_fn(1.0, 0.2, 100, "linear"), {0: 1.0, 50: 0.6, 100: 0.2, 1000: 0.2}),
+        (linear_schedule(0.4, 1.0, num_steps=4), {0: 0.4, 1: 0.55, 4: 1.0, 5: 1.0}),  # it may rise as well
+        (constant(0.5), {0: 0.5, 10**9: 0.5}),
+    ],
+)
+def test_schedules_say_the_value_of_a_step(schedule, said):
+    assert {step: schedule(step) for step in said} == pytest.approx(said)
 
 
-def test_halves_of_the_unit_range_lie_halfway_to_the_bounds():
-    # -1 to 1 and 0 to 4: nothing here is near enough to a bound to be cut.
-    scaled = ActionRange([-1.0, 0.0], [1.0, 4.0]).to_env(np.array([[-0.5, -0.5], [0.25, 0.5]], np.float32))
+@pytest.mark.parametrize(
+    ("eps", "mask", "shares"),
+    [
+        (1.0, None, [0.25] * 4),
+        (0.3, None, [0.775, 0.075, 0.075, 0.075]),  # one in four random actions is the greedy one
+        (1.0, [0, 1, 0, 1], [0, 0.5, 0, 0.5]),
+    ],
+)
+def test_epsilon_is_the_share_of_rows_with_any_legal_action(eps, mask, shares):
+    masks = None if mask is None else np.tile(np.array(mask, bool), (40_000, 1))
 
-    np.testing.assert_array_equal(scaled, [[-0.5, 1.0], [0.25, 3.0]])
+    counts = np.bincount(draw(eps, num_rows=40_000, mask=masks), minlength=4)
+
+    # The standard deviation of 20,000 expected ones is 100.
+    assert counts == pytest.approx(40_000 * np.array(shares), abs=400)
+
+
+def test_every_row_has_its_own_epsilon_and_mask_and_the_greedy_actions_stay():
+    greedy = np.zeros(1000, np.int64)
+    own = draw(np.array([0.0, 1.0] * 500))
+    assert not own[::2].any() and set(own[1::2]) == {0, 1, 2, 3}
+    assert draw(1.0, mask=np.eye(4, dtype=bool)[np.arange(1000) % 4]).tolist() == [i % 4 for i in range(1000)]
+    assert draw(0.5).tolist() == draw(0.5, mask=np.ones((1000, 4), dtype=bool)).tolist()
+    epsilon_greedy(greedy, 1.0, num_actions=5, rng=np.random.default_rng(0))
+    assert not greedy.any()
+
+
+@pytest.mark.parametrize("sigma", [0.3, np.array([0.0, 0.1, 1.0])])
+def test_noise_has_the_standard_deviation_asked_for_of_each_row(sigma):
+    noise = gaussian_noise(3, 20_000, sigma=sigma, rng=np.random.default_rng(0))
+
+    assert noise.shape == (3, 20_000) and noise.dtype == np.float32
+    np.testing.assert_allclose(noise.std(axis=1), np.broadcast_to(sigma, 3), rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "action", "scaled"),
+    [
+        # Thirds: centre + half is not exactly the bound in float32.
+        ([-1 / 3, 0.1], [0.7, 1 / 3], [[-5.0, -1.0], [5.0, 1.0]], [[-1 / 3, 0.1], [0.7, 1 / 3]]),
+        # Nothing here is near enough to a bound to be cut.
+        ([-1.0, 0.0], [1.0, 4.0], [[-0.5, -0.5], [0.25, 0.5]], [[-0.5, 1.0], [0.25, 3.0]]),
+    ],
+)
+def test_actions_are_scaled_and_cut_to_the_bounds_exactly(low, high, action, scaled):
+    found = ActionRange(low, high).to_env(np.array(action, np.float32))
+
+    np.testing.assert_array_equal(found, np.array(scaled, np.float32))
+
+
+SQUARE, TALL = np.zeros((2, 2)), np.zeros((3, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: nstep_return(SQUARE, SQUARE, gamma=0.9, n=0), "at least 1, got 0"),
+        (lambda: nstep_return(SQUARE, TALL, gamma=0.9, n=1), r"reward \(2, 2\), done"),
+        (lambda: nstep_return(SQUARE, np.zeros(2), gamma=0.9, n=1), r"reward \(2, 2\), done"),
+        (lambda: gae(SQUARE, SQUARE, np.zeros(2), SQUARE, SQUARE, gamma=0.9, lam=0.9), r"next_value \(2,\)"),
+        (lambda: get_epsilon_greedy_fn(1.5, 0.1, 10), r"eps.start .* got 1.5"),
+        (lambda: get_epsilon_greedy_fn(1.0, -0.1, 10), r"eps.end .* got -0.1"),
+        (lambda: get_epsilon_greedy_fn(1.0, 0.1, 0), r"eps.decay .* got 0"),
+        (lambda: get_epsilon_greedy_fn(1.0, 0.1, 10, "cosine"), "'cosine'; expected 'exp' or 'linear'"),
+        (lambda: linear_schedule(1.0, 0.0, num_steps=0), "num_steps above 0, got 0"),
+        (lambda: draw(0.5, num_rows=2, num_actions=2, mask=np.array([[1, 1], [0, 0]])), r"no action in rows \[1\]"),
+        (lambda: ActionRange([-np.inf], [1.0]), "action_low"),
+        (lambda: ActionRange(-1.0, np.nan), "action_low"),
+        (lambda: ActionRange([1.0], [1.0]), "action_low"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises((ConfigError, EnvError, SchemaError), match=message):
+        call()
