@@ -90,6 +90,12 @@ class Case:
     import_names: tuple[str, ...] = ()
 
 
+# Any: what a policy's section holds.
+def _vac(policy: str, space: spaces.Space[Any], shape: Any, *, model: Any = _VAC, **settings: Any) -> Case:
+    """Return the case of an actor-critic of actions of a shape."""
+    return Case(policy, space, dict(model={**model, "action_shape": shape}, **settings))
+
+
 _DISCRETE, _TWO_OF_THREE = spaces.Discrete(ACTIONS), spaces.MultiDiscrete([3, 2])
 _BITS, _VECTOR = spaces.MultiBinary(3), spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 _JOINT = spaces.MultiDiscrete([ACTIONS] * AGENTS)
@@ -124,43 +130,35 @@ CASES: dict[str, Case] = {
         "fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01, backend="autograd"))
     ),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
-    "ppo": Case("ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
-    "ppo autograd": Case(
-        "ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(backend="autograd"))
-    ),
-    "ppo value_norm": Case(
-        "ppo", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(value_norm=True))
-    ),
-    "ppo several": Case("ppo", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
-    "ppo bits": Case("ppo", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]})),
-    "ppo team": Case("ppo", _JOINT, dict(model={**_VAC, "action_shape": [ACTIONS] * AGENTS})),
-    "ppo box": Case("ppo", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo": _vac("ppo", _DISCRETE, ACTIONS),
+    "ppo autograd": _vac("ppo", _DISCRETE, ACTIONS, learn=dict(backend="autograd")),
+    "ppo value_norm": _vac("ppo", _DISCRETE, ACTIONS, learn=dict(value_norm=True)),
+    "ppo several": _vac("ppo", _TWO_OF_THREE, [3, 2]),
+    "ppo bits": _vac("ppo", _BITS, [2, 2, 2]),
+    "ppo team": _vac("ppo", _JOINT, [ACTIONS] * AGENTS),
+    "ppo box": _vac("ppo", _VECTOR, 2, **_BOX),
     "ppo hybrid": Case("ppo", _HYBRID, _HYBRID_VAC),
     "ppo hybrid autograd": Case("ppo", _HYBRID, deep_merge(_HYBRID_VAC, dict(learn=dict(backend="autograd")))),
-    "ppo_recurrent": Case("ppo_recurrent", _DISCRETE, dict(model={**_REMEMBERING, "action_shape": ACTIONS}, **_CUT)),
-    "ppo_recurrent gru several": Case(
-        "ppo_recurrent", _TWO_OF_THREE, dict(model={**_REMEMBERING, "action_shape": [3, 2], "cell_type": "gru"}, **_CUT)
+    "ppo_recurrent": _vac("ppo_recurrent", _DISCRETE, ACTIONS, model=_REMEMBERING, **_CUT),
+    "ppo_recurrent gru several": _vac(
+        "ppo_recurrent", _TWO_OF_THREE, [3, 2], model={**_REMEMBERING, "cell_type": "gru"}, **_CUT
     ),
-    "ppo_recurrent bits": Case("ppo_recurrent", _BITS, dict(model={**_REMEMBERING, "action_shape": [2, 2, 2]}, **_CUT)),
-    "ppo_recurrent box": Case(
-        "ppo_recurrent", _VECTOR, dict(model={**_REMEMBERING, "action_shape": 2}, **_CUT, **_BOX)
-    ),
-    "impala": Case("impala", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, unroll_len=5)),
-    "impala several": Case("impala", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, unroll_len=5)),
-    "impala bits": Case("impala", _BITS, dict(model={**_VAC, "action_shape": [2, 2, 2]}, unroll_len=5)),
-    "impala box": Case("impala", _VECTOR, dict(model={**_VAC, "action_shape": 2}, unroll_len=5, **_BOX)),
-    "ppo_offpolicy": Case("ppo_offpolicy", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
-    "a2c": Case("a2c", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS})),
-    "a2c several": Case("a2c", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]})),
-    "a2c box": Case("a2c", _VECTOR, dict(model={**_VAC, "action_shape": 2}, **_BOX)),
+    "ppo_recurrent bits": _vac("ppo_recurrent", _BITS, [2, 2, 2], model=_REMEMBERING, **_CUT),
+    "ppo_recurrent box": _vac("ppo_recurrent", _VECTOR, 2, model=_REMEMBERING, **_CUT, **_BOX),
+    "impala": _vac("impala", _DISCRETE, ACTIONS, unroll_len=5),
+    "impala several": _vac("impala", _TWO_OF_THREE, [3, 2], unroll_len=5),
+    "impala bits": _vac("impala", _BITS, [2, 2, 2], unroll_len=5),
+    "impala box": _vac("impala", _VECTOR, 2, unroll_len=5, **_BOX),
+    "ppo_offpolicy": _vac("ppo_offpolicy", _DISCRETE, ACTIONS),
+    "a2c": _vac("a2c", _DISCRETE, ACTIONS),
+    "a2c several": _vac("a2c", _TWO_OF_THREE, [3, 2]),
+    "a2c box": _vac("a2c", _VECTOR, 2, **_BOX),
     "pg": Case("pg", _DISCRETE, dict(model=_PG)),
-    "pg box": Case("pg", _VECTOR, dict(model={**_PG, "action_shape": 2}, **_BOX)),
-    "ppg": Case("ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=_PHASES)),
-    "ppg autograd": Case(
-        "ppg", _DISCRETE, dict(model={**_VAC, "action_shape": ACTIONS}, learn=dict(**_PHASES, backend="autograd"))
-    ),
-    "ppg several": Case("ppg", _TWO_OF_THREE, dict(model={**_VAC, "action_shape": [3, 2]}, learn=_PHASES)),
-    "ppg box": Case("ppg", _VECTOR, dict(model={**_VAC, "action_shape": 2}, learn=_PHASES, **_BOX)),
+    "pg box": _vac("pg", _VECTOR, 2, model=_PG, **_BOX),
+    "ppg": _vac("ppg", _DISCRETE, ACTIONS, learn=_PHASES),
+    "ppg autograd": _vac("ppg", _DISCRETE, ACTIONS, learn=dict(**_PHASES, backend="autograd")),
+    "ppg several": _vac("ppg", _TWO_OF_THREE, [3, 2], learn=_PHASES),
+    "ppg box": _vac("ppg", _VECTOR, 2, learn=_PHASES, **_BOX),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
@@ -252,8 +250,8 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
     return int((np.take_along_axis(mask.reshape(len(mask), -1), columns, axis=1) == 0).sum())
 
 
-def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> Rollout:
-    """Return a rollout of the policy's own actions in a made-up env."""
+def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, actor: Any = None) -> Rollout:
+    """Return a rollout of the policy's own actions, or of an actor's, in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
     explores = ("pdqn", "dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
     setting = {"eps": 0.5} if case.policy in explores else {}
@@ -263,7 +261,7 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) -> 
         ended = rng.random((2, LANES)) < 0.1
         rows = {
             **obs_to_columns("obs", obs),
-            **act(policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
+            **act(actor or policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
             **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
             "lane": np.arange(LANES),
             "reward": rng.normal(size=LANES).astype(np.float32),

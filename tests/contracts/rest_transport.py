@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.comm.channels import Batch, CollectRequest, Segment, Version, Weights
+from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.comm.http_server import CoordinatorServer
 from ding_like.comm.keys import make_keys
 from ding_like.comm.rest import messages as m
@@ -145,16 +145,8 @@ class LateSource:
         self._source = self._source or self._make()
         return self._source
 
-    @property
-    def finished(self) -> bool:
-        return self._opened().finished
-
-    @property
-    def env_step(self) -> int:
-        return self._opened().env_step
-
-    def next(self, *, timeout_s: float) -> Batch | None:
-        return self._opened().next(timeout_s=timeout_s)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened(), name)
 
     def feedback(self, train_iter: int, *, priority: Array | None, info: Callable[[], Mapping[str, Any]]) -> None:
         self._opened().feedback(train_iter, priority=priority, info=info)

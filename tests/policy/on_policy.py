@@ -36,36 +36,39 @@ def make_policy(cls=PPOPolicy, /, *, network=None, **changes):
 
 
 def act(policy, obs, *, seed: int = 0):
-    rows = len(obs)
+    rows = len(obs["board"] if isinstance(obs, dict) else obs)
     return policy.collect_mode.actor.act(
         obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
     )
 
 
-def make_batch(policy, rows: int = 24, *, seed: int = 0) -> TransitionBatch:
+def make_batch(policy, rows: int = 24, *, seed: int = 0, is_masked: bool = False) -> TransitionBatch:
     """Return rows of the policy's own actions, with advantages and returns made up."""
     rng = np.random.default_rng(seed)
     obs = rng.normal(size=(rows, 3)).astype(np.float32)
+    columns = {"obs": obs}
+    if is_masked:
+        mask = rng.random((rows, 3)) < 0.5
+        mask[:, 1] = True
+        obs = {"board": obs, "action_mask": mask.astype(np.int8)}
+        columns = {f"obs/{name}": column for name, column in obs.items()}
     made_up = {name: rng.normal(size=rows).astype(np.float32) for name in ("advantage", "return_", "value")}
-    return TransitionBatch({"obs": obs, **act(policy, obs, seed=seed), **made_up})
+    return TransitionBatch({**columns, **act(policy, obs, seed=seed), **made_up})
 
 
 def make_rollout(policy, steps: int = 6, lanes: int = 4, *, seed: int = 0) -> Rollout:
-    rng = np.random.default_rng(seed)
-    rollout = Rollout(lanes)
-    obs = rng.normal(size=(steps + 1, lanes, 3)).astype(np.float32)
-    for t in range(steps):
-        rollout.append(
-            {
-                "obs": obs[t],
-                **act(policy, obs[t], seed=seed + t),
-                "next_obs": obs[t + 1],
-                "reward": rng.normal(size=lanes).astype(np.float32),
-                "terminated": rng.random(lanes) < 0.2,
-                "truncated": rng.random(lanes) < 0.2,
-                "lane": np.arange(lanes),
-            }
-        )
+    rng, rollout = np.random.default_rng(seed), Rollout(lanes)
+    obs = rng.normal(size=(lanes, 3)).astype(np.float32)
+    for step in range(steps):
+        terminated = rng.random(lanes) < 0.2
+        truncated = (rng.random(lanes) < 0.2) & ~terminated
+        next_obs = rng.normal(size=(lanes, 3)).astype(np.float32)
+        flags = {"terminated": terminated, "truncated": truncated, "lane": np.arange(lanes)}
+        reward = rng.normal(size=lanes).astype(np.float32)
+        rollout.append({"obs": obs, **act(policy, obs, seed=step), "next_obs": next_obs, "reward": reward, **flags})
+        # What an episode that has ended was followed by is not what the next begins with.
+        first = rng.normal(size=(lanes, 3)).astype(np.float32)
+        obs = np.where((terminated | truncated)[:, None], first, next_obs)
     return rollout
 
 

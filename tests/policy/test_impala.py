@@ -12,14 +12,13 @@ import torch
 
 from ding_like.config import compile_config, to_plain
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.rollout import Rollout
 from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError
-from ding_like.policy import Policy, create_policy, impala
+from ding_like.policy import create_policy, impala
 from ding_like.policy.di_engine_view import RandomActor
 from ding_like.policy.impala import IMPALAPolicy
 from ding_like.rl_utils.policy_gradient import vtrace
-from tests.contracts.policy_cases import CASES, LANES, act, make, rows_of
+from tests.contracts.policy_cases import CASES, LANES, make, play, rows_of
 from tests.policy.differences import assert_finite_differences, in_float64, moved_in_float64
 from tests.policy.on_policy import moved
 
@@ -139,49 +138,25 @@ def test_on_policy_every_importance_weight_is_1() -> None:
 # ---- random rows
 
 
-def random_rollout(policy: Policy, name: str, *, masked: bool) -> Rollout:
-    case, rng, rollout = CASES[name], np.random.default_rng(0), Rollout(LANES)
-    assert case.space is not None
-    for _ in range(5):
-        obs: Any = {"obs": rng.normal(size=(LANES, 3)).astype(np.float32)}
-        seen: Any = obs["obs"]
-        if masked:
-            mask = np.tile(np.array([1, 0, 1, 1], np.int8), (LANES, 1))
-            seen = {"vector": obs["obs"], "action_mask": mask}
-            obs = {"obs/vector": obs["obs"], "obs/action_mask": mask}
-        after = {f"next_{key}": column for key, column in obs.items()}
-        flags = {key: np.zeros(LANES, bool) for key in ("terminated", "truncated")}
-        reward = np.ones(LANES, np.float32)
-        rollout.append(
-            {
-                **obs,
-                **after,
-                **act(RandomActor(case.space), seen, LANES),
-                **flags,
-                "reward": reward,
-                "lane": np.arange(LANES),
-            }
-        )
-    return rollout
-
-
 @pytest.mark.parametrize(
-    ("name", "masked", "chance"), [("impala", False, 1 / 4), ("impala", True, 1 / 3), ("impala several", False, 1 / 6)]
+    ("name", "masked", "choices"), [("impala", False, 4), ("impala", True, 4), ("impala several", False, 6)]
 )
-def test_random_actions_are_rows_with_the_log_probability_of_their_draw(name: str, masked: bool, chance: float) -> None:
-    policy = make(CASES[name])
+def test_random_actions_are_rows_with_the_log_probability_of_their_draw(name: str, masked: bool, choices: int) -> None:
+    policy, actor = make(CASES[name]), RandomActor(CASES[name].space)
 
-    batch, _ = policy.segment(random_rollout(policy, name, masked=masked))
+    batch, _ = policy.segment(play(CASES[name], policy, masked=masked, actor=actor))
 
-    assert len(batch) == LANES and batch["log_prob"].dtype == np.float32
-    np.testing.assert_allclose(batch["log_prob"], math.log(chance), rtol=1e-6)
+    legal = batch["obs/action_mask"][:, :-1].sum(axis=2) if masked else np.full(batch["mask"].shape, choices)
+    assert len(batch) > LANES and batch["log_prob"].dtype == np.float32
+    np.testing.assert_allclose(batch["log_prob"][batch["mask"]], -np.log(legal[batch["mask"]]), rtol=1e-6)
 
 
 def test_random_actions_of_a_box_are_refused() -> None:
-    policy = make(CASES["impala box"])
+    case = CASES["impala box"]
+    policy = make(case)
 
     with pytest.raises(ConfigError, match="random_collect_size needs discrete actions"):
-        policy.segment(random_rollout(policy, "impala box", masked=False))
+        policy.segment(play(case, policy, actor=RandomActor(case.space)))
 
 
 # ---- config

@@ -12,42 +12,24 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.model.vac import PPG
 from ding_like.policy.ppg import PPGPolicy
 from ding_like.policy.ppo import PPOPolicy
+from tests.policy import on_policy
 from tests.policy.differences import assert_finite_differences
-from tests.policy.on_policy import SMALL as ON_POLICY_SMALL
+from tests.policy.on_policy import SMALL, make_batch
 
 KINDS = {
     "one": dict(action_space="discrete", model=dict(action_shape=3)),
     "several": dict(action_space="discrete", model=dict(action_shape=[3, 2])),
     "box": dict(action_space="continuous", model=dict(action_shape=2, sigma_type="conditioned")),
 }
-SMALL = dict(ON_POLICY_SMALL, critic_head_layer_num=1)
 
 
 def make_policy(dtype: torch.dtype = torch.float32, **changes) -> PPGPolicy:
+    phases = dict(learn=dict(aux_freq=2, aux_train_epoch=3, batch_size=8), model=dict(critic_head_layer_num=1))
+    changes = deep_merge(phases, changes)
     torch.manual_seed(0)
-    cfg = to_plain(PPGPolicy.default_config())
-    cfg["model"] = dict(obs_shape=3, action_shape=3, **SMALL)
-    cfg = deep_merge(deep_merge(cfg, dict(learn=dict(aux_freq=2, aux_train_epoch=3, batch_size=8))), changes)
-    space = cfg["action_space"] or "discrete"
-    model = PPG(**{**cfg["model"], "action_space": space}, orthogonal_init=False)
-    return PPGPolicy(cfg, model.to(dtype))
-
-
-def make_batch(policy, rows: int = 24, *, seed: int = 0, is_masked: bool = False) -> TransitionBatch:
-    """Return rows of the policy's own actions, with advantages and returns made up."""
-    rng = np.random.default_rng(seed)
-    obs = rng.normal(size=(rows, 3)).astype(np.float32)
-    columns = {"obs": obs}
-    if is_masked:
-        mask = rng.random((rows, 3)) < 0.5
-        mask[:, 1] = True
-        obs = {"board": obs, "action_mask": mask.astype(np.int8)}
-        columns = {f"obs/{name}": column for name, column in obs.items()}
-    acted = policy.collect_mode.actor.act(
-        obs, lanes=np.arange(rows), is_first=np.zeros(rows, bool), rng=np.random.default_rng(seed)
-    )
-    made_up = {name: rng.normal(size=rows).astype(np.float32) for name in ("advantage", "return_", "value")}
-    return TransitionBatch({**columns, **acted, **made_up})
+    sizes = {"action_shape": 3, **SMALL, **changes["model"]}
+    model = PPG(3, **sizes, action_space=changes.get("action_space", "discrete"), orthogonal_init=False)
+    return on_policy.make_policy(PPGPolicy, network=model.to(dtype), **changes)
 
 
 def aux_batch(policy, rows: int = 16, *, is_masked: bool = False) -> TransitionBatch:

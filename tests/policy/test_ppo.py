@@ -13,7 +13,6 @@ from torch import nn
 
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch, split_mask
-from ding_like.data.rollout import Rollout
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.model.vac import PG
@@ -524,22 +523,6 @@ def make_pg(dtype: torch.dtype = torch.float32, **changes) -> PGPolicy:
     return PGPolicy(cfg, PG(**cfg["model"], action_space=space).to(dtype))
 
 
-def play(policy, steps: int = 12, lanes: int = 3, *, seed: int = 0) -> Rollout:
-    rng, rollout = np.random.default_rng(seed), Rollout(lanes)
-    obs = rng.normal(size=(lanes, 3)).astype(np.float32)
-    for step in range(steps):
-        terminated = rng.random(lanes) < 0.2
-        truncated = (rng.random(lanes) < 0.2) & ~terminated
-        next_obs = rng.normal(size=(lanes, 3)).astype(np.float32)
-        flags = {"terminated": terminated, "truncated": truncated, "lane": np.arange(lanes)}
-        reward = rng.normal(size=lanes).astype(np.float32)
-        rollout.append({"obs": obs, **act(policy, obs, seed=step), "next_obs": next_obs, "reward": reward, **flags})
-        # What an episode that has ended was followed by is not what the next begins with.
-        first = rng.normal(size=(lanes, 3)).astype(np.float32)
-        obs = np.where((terminated | truncated)[:, None], first, next_obs)
-    return rollout
-
-
 def slow_returns(policy, rows) -> list[float]:
     """Sum the rewards from each row to its episode's end, step by step; V follows where it did not terminate."""
     returns = []
@@ -564,7 +547,7 @@ def slow_returns(policy, rows) -> list[float]:
 
 def test_returns_equal_a_slow_sum_to_the_end_of_each_episode():
     policy = make_pg()
-    batch, keep = policy.segment(play(policy))
+    batch, keep = policy.segment(make_rollout(policy, 12, 3))
 
     expected = slow_returns(policy, list(batch))
 
@@ -583,7 +566,7 @@ def in_float64(batch: TransitionBatch) -> TransitionBatch:
 @pytest.mark.parametrize(("kind", "learn"), [("one", {}), ("clipped", dict(entropy_weight=0.1, value_weight=0.25))])
 def test_the_loss_of_pg_equals_a_slow_walk_over_rows(kind, learn):
     policy = make_pg(torch.float64, learn=learn, **KINDS[kind])
-    batch = in_float64(policy.segment(play(make_pg(**KINDS[kind])))[0])
+    batch = in_float64(policy.segment(make_rollout(make_pg(**KINDS[kind]), 12, 3))[0])
 
     info, priority = policy.grad(batch)
 
@@ -594,7 +577,7 @@ def test_the_loss_of_pg_equals_a_slow_walk_over_rows(kind, learn):
 @pytest.mark.parametrize("kind", ["one", "clipped"])
 def test_the_gradient_of_pg_equals_finite_differences(kind):
     policy = make_pg(torch.float64, learn=dict(entropy_weight=0.1), **KINDS[kind])
-    batch = in_float64(policy.segment(play(make_pg(**KINDS[kind])))[0])
+    batch = in_float64(policy.segment(make_rollout(make_pg(**KINDS[kind]), 12, 3))[0])
     policy.grad(batch)
 
     assert_finite_differences(policy._params, lambda: float(policy.grad(batch)[0]["total_loss"]))
