@@ -29,7 +29,10 @@ class GoodEnv(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> Any:
         self._x += (1.0 if action else -1.0) + float(self.np_random.normal(0, 0.1))
         self._t += 1
-        return self._obs(), 1.0, abs(self._x) > 6, self._t >= self._limit, {}
+        return self._answer(self._obs(), 1.0, abs(self._x) > 6, self._t >= self._limit, {})
+
+    def _answer(self, obs: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]) -> Any:
+        return obs, reward, terminated, truncated, info
 
     def _obs(self) -> Any:
         return np.array([self._x, self._t / 50, 0], np.float32)
@@ -162,8 +165,7 @@ class BreaksInReset(GoodEnv):
 
 
 class FourValues(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return obs, reward, terminated or truncated, info
 
 
@@ -173,38 +175,32 @@ class InfoIsNone(GoodEnv):
 
 
 class NumbersAsFlags(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return obs, reward, int(terminated), truncated, info
 
 
 class BothFlags(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return obs, reward, terminated or truncated, terminated or truncated, info
 
 
 class TimeIsTermination(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, reward, _, _, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return np.clip(obs, -10, 10), reward, self._t >= 20, False, info
 
 
 class ArrayReward(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, _, terminated, truncated, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return obs, np.ones(1), terminated, truncated, info
 
 
 class NanReward(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, reward, terminated, truncated, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return obs, float("nan") if self._t == 3 else reward, terminated, truncated, info
 
 
 class Endless(GoodEnv):
-    def step(self, action: Any) -> Any:
-        obs, reward, _, _, info = super().step(action)
+    def _answer(self, obs: Any, reward: Any, terminated: bool, truncated: bool, info: Any) -> Any:
         return np.clip(obs, -10, 10), reward, False, False, info
 
 

@@ -84,22 +84,14 @@ def test_an_id_may_name_the_module_that_registers_it() -> None:
     assert make_env(dict(type="gymnasium", env_id="gymnasium.envs.classic_control:CartPole-v1")).spec is not None
 
 
-def test_a_class_by_import_path_is_made_with_kwargs() -> None:
-    env = make_env(dict(type="tests.envs.my_envs:ShoutingEnv", kwargs=dict(loudness=11)))
-
+def test_a_class_by_import_path_is_made_with_kwargs_and_a_base_env_with_the_config() -> None:
+    env: Any = make_env(dict(type="tests.envs.my_envs:ShoutingEnv", kwargs=dict(loudness=11)))
     assert isinstance(env, ShoutingEnv) and env.env_id == 11
 
+    for type_ in ("tests.envs.my_envs:DiEngineStyleWalk", "di_engine_style_walk"):
+        env = make_env(dict(type=type_, import_names=["tests.envs.my_envs"], width=9))
 
-def test_a_base_env_by_import_path_is_made_with_the_config() -> None:
-    env: Any = make_env(dict(type="tests.envs.my_envs:DiEngineStyleWalk", width=9))
-
-    assert isinstance(env.env, DiEngineStyleWalk) and env.env.cfg["width"] == 9
-
-
-def test_a_registered_class_is_found_through_import_names() -> None:
-    env: Any = make_env(dict(type="di_engine_style_walk", import_names=["tests.envs.my_envs"], width=4))
-
-    assert env.env.cfg["width"] == 4
+        assert isinstance(env.env, DiEngineStyleWalk) and env.env.cfg["width"] == 9
 
 
 def test_wrappers_of_the_config_lie_around_the_env_innermost_first() -> None:
@@ -110,39 +102,25 @@ def test_wrappers_of_the_config_lie_around_the_env_innermost_first() -> None:
     assert env.observation_space.shape == (2, 5)
 
 
-def test_a_factory_can_be_pickled() -> None:
+def test_a_factory_can_be_pickled_and_takes_a_function_of_the_users() -> None:
     factory = pickle.loads(pickle.dumps(EnvFactory(EasyDict({**CARTPOLE, "kwargs": {"sutton_barto_reward": True}}))))
-
     env = factory()
-
     env.reset(seed=0)
     assert env.step(0)[1] == 0.0
 
-
-def test_a_factory_takes_a_function_of_the_users() -> None:
-    factory = EnvFactory(dict(width=5), lambda cfg: DiEngineStyleWalk(cfg))
-
-    env: Any = factory()
-
-    assert env.env.cfg["width"] == 5
+    own: Any = EnvFactory(dict(width=5), lambda cfg: DiEngineStyleWalk(cfg))()
+    assert own.env.cfg["width"] == 5
 
 
-def test_setting_has_a_config_for_every_env() -> None:
+def test_setting_has_a_config_for_every_env_that_is_asked_for() -> None:
     cfg = FrozenConfig({**CARTPOLE, "collector_env_num": 3, "evaluator_env_num": 2, "manager": {"type": "base"}})
 
     env_fn, collector, evaluator = get_vec_env_setting(cfg)
+    _, nothing, again = get_vec_env_setting({**CARTPOLE, "evaluator_env_num": 2}, collect=False)
 
-    assert (len(collector), len(evaluator)) == (3, 2)
+    assert [len(each) for each in (collector, evaluator, nothing, again)] == [3, 2, 0, 2]
     assert collector[0] is not collector[1]
     assert env_fn(collector[0]).spec.id == "CartPole-v1"
-
-
-def test_setting_leaves_out_what_is_not_asked_for() -> None:
-    cfg = {**CARTPOLE, "evaluator_env_num": 2}
-
-    _, collector, evaluator = get_vec_env_setting(cfg, collect=False)
-
-    assert (len(collector), len(evaluator)) == (0, 2)
 
 
 def test_setting_asks_the_class_where_it_says_how_many_envs_there_are() -> None:

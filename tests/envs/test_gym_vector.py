@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -257,18 +258,22 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.fixture
-def pool(library: str) -> Iterator[Any]:
-    """Return a function that makes a manager; all are closed at the end."""
-    made: list[EnvPoolManager] = []
+def closing() -> Iterator[Callable[[Any], Any]]:
+    """Return a function that returns the manager it is given; all are closed at the end."""
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context
+
+
+@pytest.fixture
+def pool(library: str, closing: Any) -> Any:
+    """Return a function that makes a manager of envpool's envs."""
 
     def make_manager(env_id: str = "CartPole-v1", *, num: int = 4, **cfg: Any) -> EnvPoolManager:
-        env = dict(type="gymnasium", env_id=env_id, **cfg)
-        made.append(EnvPoolManager([EnvFactory(env) for _ in range(num)], dict(num_threads=1)))
-        return made[-1]
+        return closing(
+            EnvPoolManager([EnvFactory(dict(type="gymnasium", env_id=env_id, **cfg))] * num, dict(num_threads=1))
+        )
 
-    yield make_manager
-    for manager in made:
-        manager.close()
+    return make_manager
 
 
 def play(manager: Any, steps: int, seed: int = 0, num_actions: int = 2) -> list[Any]:
@@ -410,19 +415,14 @@ def test_a_real_game_gives_stacked_frames() -> None:
 
 
 @pytest.fixture
-def ale() -> Iterator[Any]:
-    """Return a function that makes a manager of small frames; all are closed at the end."""
-    made: list[AleVectorEnvManager] = []
+def ale(closing: Any) -> Any:
+    """Return a function that makes a manager of small frames."""
 
     def make_manager(env_id: str = "BreakoutNoFrameskip-v4", *, num: int = 2, cfg: Any = None, **atari: Any) -> Any:
         env = dict(type="gymnasium", env_id=env_id, wrappers=[dict(type="atari", screen_size=20, **atari)])
-        env.update(cfg or {})
-        made.append(AleVectorEnvManager([EnvFactory(env) for _ in range(num)], dict(num_threads=1)))
-        return made[-1]
+        return closing(AleVectorEnvManager([EnvFactory({**env, **(cfg or {})})] * num, dict(num_threads=1)))
 
-    yield make_manager
-    for manager in made:
-        manager.close()
+    return make_manager
 
 
 @needs_ale

@@ -1,4 +1,4 @@
-"""What the manager of env processes promises beyond the contract of all managers."""
+"""What the manager of env processes promises beyond the contract, also where the process that started them ends."""
 
 from __future__ import annotations
 
@@ -390,25 +390,6 @@ def test_envs_may_be_made_by_lambdas_and_closures(make: Make) -> None:
     assert manager.obs[:, 0].tolist() == [3, 5]
 
 
-@pytest.mark.slow
-def test_a_script_whose_envs_are_lambdas_is_not_imported_again(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import gymnasium\n"
-        "from ding_like.envs import SyncSubprocessEnvManager\n"
-        "print('started')\n"
-        "class Mine(gymnasium.Wrapper): pass\n"
-        "manager = SyncSubprocessEnvManager([lambda: Mine(gymnasium.make('CartPole-v1'))] * 2)\n"
-        "manager.launch()\n"
-        "print(sorted(manager.step({0: 1, 1: 0})))\n"
-        "manager.close()\n"
-    )
-
-    run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
-
-    assert run.stdout.split("\n") == ["started", "[0, 1]", ""], run.stderr
-
-
 def test_an_env_that_cannot_be_made_is_an_env_error_with_the_cause(make: Make) -> None:
     with pytest.raises(EnvError, match=r"cannot be made: FileNotFoundError: no simulator") as caught:
         make([UnmakeableEnv])
@@ -416,20 +397,17 @@ def test_an_env_that_cannot_be_made_is_an_env_error_with_the_cause(make: Make) -
     assert "in __init__" in str(caught.value.__cause__)
 
 
-def test_an_env_that_hangs_when_made_is_an_env_error(make: Make) -> None:
-    with pytest.raises(EnvError, match="starting its process took over 0.6 s"):
-        make([functools.partial(UnmakeableEnv, "hang")], launch_timeout_s=0.6)
-
-
-def test_our_own_errors_in_a_constructor_arrive_as_they_are(make: Make) -> None:
-    with pytest.raises(EnvError, match="^observation space .* does not fit"):
-        make([functools.partial(ProbeEnvWith, spaces.Text(3))])
-
-
 class ProbeEnvWith(ProbeEnv):
     def __init__(self, observation_space: Any) -> None:
         super().__init__()
         self.observation_space = observation_space
+
+
+def test_an_env_that_hangs_when_made_and_our_own_errors_are_one_clear_error(make: Make) -> None:
+    with pytest.raises(EnvError, match="starting its process took over 0.6 s"):
+        make([functools.partial(UnmakeableEnv, "hang")], launch_timeout_s=0.6)
+    with pytest.raises(EnvError, match="^observation space .* does not fit"):
+        make([functools.partial(ProbeEnvWith, spaces.Text(3))])
 
 
 def test_a_manager_that_nobody_closed_leaves_nothing_behind() -> None:
@@ -556,49 +534,34 @@ def test_ctrl_c_ends_a_run_and_its_env_processes(mark: str) -> None:
     assert wait_until_gone(mark) == set()
 
 
-# A script as people write them: no guard, imports at the top that env processes have no use for.
-PLAIN_SCRIPT = """
+# A script as people write them: no guard, imports at the top that env processes have no use for, envs of its own.
+SCRIPT = """
 import functools
 import ding_like.policy  # imports torch
 import numpy as np
+from ding_like.envs import SyncSubprocessEnvManager
 from ding_like.envs.manager.subprocess import SubprocessEnvManager
 from tests.envs.faulty_env import ProbeEnv
 
-manager = SubprocessEnvManager([ProbeEnv] * 2)
-manager.launch()
-print("torch in env processes:", manager.obs[:, 4].tolist())
-manager.close()
-"""
-
-ENV_IN_SCRIPT = """
-import numpy as np
-from ding_like.envs.manager.subprocess import SubprocessEnvManager
-from tests.envs.faulty_env import ProbeEnv
-
+print("started")
 class MyEnv(ProbeEnv):
     pass
 
-with SubprocessEnvManager([MyEnv] * 2) as manager:
-    manager.launch()
-    print("ready:", manager.ready.tolist())
+manager = SubprocessEnvManager([MyEnv] * 2)
+manager.launch()
+print("torch in env processes:", manager.obs[:, 4].tolist())
+manager.close()
+manager = SyncSubprocessEnvManager([lambda: MyEnv()] * 2)
+manager.launch()
+print(sorted(manager.step({0: 1, 1: 0})))
+manager.close()
 """
 
 
-def run_script(mark: str, folder: Path, text: str) -> tuple[str, str]:
-    (folder / "train.py").write_text(text)
-    with start(mark, "train.py", cwd=folder) as process:
-        return process.communicate(timeout=60)
-
-
 @pytest.mark.slow
-def test_a_script_needs_no_guard_and_its_imports_stay_out_of_env_processes(mark: str, tmp_path: Path) -> None:
-    said, _ = run_script(mark, tmp_path, PLAIN_SCRIPT)
+def test_a_script_needs_no_guard_and_neither_it_nor_its_imports_run_in_env_processes(mark: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    with start(mark, "train.py", cwd=tmp_path) as process:
+        said, faults = process.communicate(timeout=60)
 
-    assert said == "torch in env processes: [0.0, 0.0]\n"
-
-
-@pytest.mark.slow
-def test_an_env_class_in_a_script_needs_no_guard_either(mark: str, tmp_path: Path) -> None:
-    said, _ = run_script(mark, tmp_path, ENV_IN_SCRIPT)
-
-    assert said == "ready: [True, True]\n"
+    assert said.split("\n") == ["started", "torch in env processes: [0.0, 0.0]", "[0, 1]", ""], faults
