@@ -288,12 +288,9 @@ def plan_dist(
     """
     compiled, _, arguments = _read(config, arguments, overrides=overrides, exp_name=exp_name)
     at = {**(arguments.system.get("coordinator") or {}), **at}
-    arguments = replace(
-        arguments,
-        system=to_plain({**arguments.system, "coordinator": at}),
-        options=("-c", str(config), "-s", str(arguments.seed), *overrides),
-        key_file=None if key_file is None else str(key_file),
-    )
+    system, key = to_plain({**arguments.system, "coordinator": at}), None if key_file is None else str(key_file)
+    options = ("-c", str(config), "-s", str(arguments.seed), *overrides)
+    arguments = replace(arguments, system=system, options=options, key_file=key)
     host = str(at.get("host") or "127.0.0.1")
     check_known(host, "--host (coordinator.host of system_config)", OWN_HOST)
     if key_file is not None and not Path(key_file).is_file():

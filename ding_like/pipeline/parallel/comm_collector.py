@@ -248,13 +248,8 @@ class ZerglingParallelCollector(BaseParallelCollector):
         result = self._end.evaluate(int(task_info["n_episode"]), number=number, weights=weights)
         iteration = weights.version.update
         self.info(f"evaluation {number} of iteration {iteration}: mean {result.mean:g}")
-        return {
-            "returns": result.returns,
-            "lengths": result.lengths,
-            "version": iteration,
-            "duration_s": result.duration_s,
-            "metrics": dict(result.metrics),
-        }
+        played = {name: getattr(result, name) for name in ("returns", "lengths", "duration_s")}
+        return {**played, "version": iteration, "metrics": dict(result.metrics)}
 
     def _as_seen(self, envs: EnvManager) -> EnvManager:
         """Return the envs of collecting as the policy sees them."""

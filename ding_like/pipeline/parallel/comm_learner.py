@@ -280,12 +280,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
         """Return what the learner asks for next: task_id, buffer_id, batch_size, cur_learner_iter."""
         is_once = bool(self._main.policy.on_policy)  # then a batch is all that is collected for it
         size = batch_rows(self._main.policy) if is_once else int(self.learner.policy.get_attribute("batch_size"))
-        return {
-            "task_id": self.task.task_id,
-            "buffer_id": self.task.buffer_id,
-            "batch_size": size,
-            "cur_learner_iter": self.learner.train_iter,
-        }
+        ids = {"task_id": self.task.task_id, "buffer_id": self.task.buffer_id}
+        return {**ids, "batch_size": size, "cur_learner_iter": self.learner.train_iter}
 
     def deal_with_learner_learn(self, data: Batch) -> Info:
         """Train on one batch and return the learner's info.
@@ -542,13 +538,8 @@ class FinalEvaluation:
     def play(self) -> dict[str, Json]:
         """Return what the policy is worth: `eval_value`, the mean of `eval_value_raw`, and lengths."""
         final = self._evaluator.play(final_episodes(self.env), number=FINAL_NUMBER)
-        return {
-            "eval_value": final.mean,
-            "eval_value_raw": final.returns,
-            "eval_metrics": dict(final.metrics),
-            "eval_lengths": final.lengths,
-            "judge_s": final.duration_s,
-        }
+        value = {"eval_value": final.mean, "eval_value_raw": final.returns, "eval_metrics": dict(final.metrics)}
+        return {**value, "eval_lengths": final.lengths, "judge_s": final.duration_s}
 
     def close(self) -> None:
         """Close the envs; may be called again."""

@@ -25,7 +25,7 @@ from ding_like.pipeline.checks import has_league, required, steps_per_row, warmu
 from ding_like.pipeline.components import build_buffer
 from ding_like.pipeline.parallel.core import CoordinatorCore, CoreConfig
 from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
-from ding_like.pipeline.parallel.core.state import StateStore
+from ding_like.pipeline.parallel.core.state import STATE_FILE, StateStore
 from ding_like.pipeline.parallel.settings import SystemConfig, batch_rows, buffer_size, class_of, read_system
 from ding_like.pipeline.rows import OnPolicyRatio, UpdateRatio
 from ding_like.pipeline.self_play import make_league
@@ -215,11 +215,9 @@ class Coordinator:
         with ExitStack() as parts:  # what is open is closed where a later part fails
             self._lock: FolderLock = cfg.get("lock") or FolderLock(folder)
             parts.callback(self._lock.close)
+            given = self.system.coordinator
             self._store = StateStore(
-                folder / "coordinator.sqlite",
-                durable=self.system.coordinator.durable,
-                patience_s=self.system.coordinator.state_timeout_s,
-                wait=self._gives_up.wait,
+                folder / STATE_FILE, durable=given.durable, patience_s=given.state_timeout_s, wait=self._gives_up.wait
             )
             parts.callback(self._store.close)
             self._logger, _ = build_logger(folder / "log", "coordinator")
@@ -228,13 +226,8 @@ class Coordinator:
             self._parts = parts.pop_all()
 
     def _make_core(self) -> None:
-        self.core, self.commander = make_core(
-            self._main,
-            self.system,
-            store=self._store,
-            seed=int(self._cfg.get("seed") or 0),
-            max_env_step=float(self._cfg.get("max_env_step") or float("inf")),
-        )
+        seed, limit = int(self._cfg.get("seed") or 0), float(self._cfg.get("max_env_step") or float("inf"))
+        self.core, self.commander = make_core(self._main, self.system, store=self._store, seed=seed, max_env_step=limit)
         self.core.callbacks = self
         self.service = LockedService(self.core)
 
@@ -442,13 +435,9 @@ def make_core(
         first_batch_rows=0 if cfg.policy.on_policy else batch_rows(cfg.policy),
         segment_episodes=system.segment_episodes,
     )
+    make_buffer = functools.partial(build_buffer, cfg, seed=seed, name=BUFFER_ID)
     core = CoordinatorCore(
-        settings,
-        clock=time.monotonic,
-        wall_clock=time.time,
-        store=store,
-        commander=commander,
-        make_buffer=lambda: build_buffer(cfg, seed=seed, name=BUFFER_ID),
+        settings, clock=time.monotonic, wall_clock=time.time, store=store, commander=commander, make_buffer=make_buffer
     )
     return core, commander
 
@@ -459,12 +448,8 @@ def _ratio(policy: FrozenConfig, system: SystemConfig) -> UpdateRatio | OnPolicy
         return OnPolicyRatio(1, batch_segments=-(-int(collect.n_episode) // episodes))
     if policy.on_policy:
         return OnPolicyRatio(int(collect.n_sample))
-    return UpdateRatio(
-        warmup_steps=warmup_steps(policy),
-        steps=int(collect.n_episode) if episodes else int(collect.n_sample) * steps_per_row(policy),
-        updates=int(policy.learn.update_per_collect),
-        max_lead=system.max_lead_rows,
-    )
+    steps = int(collect.n_episode) if episodes else int(collect.n_sample) * steps_per_row(policy)
+    return UpdateRatio(warmup_steps(policy), steps, int(policy.learn.update_per_collect), system.max_lead_rows)
 
 
 def create_coordinator(cfg: Config) -> Coordinator:

@@ -296,13 +296,9 @@ class Children:
 
     def _launch(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
+        command = [sys.executable, "-m", "ding_like.entry.cli", *arguments]
         with open(self._folder / f"{name}.txt", "ab") as output:
-            return start_child(
-                [sys.executable, "-m", "ding_like.entry.cli", *arguments],
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
+            return start_child(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
     def check(self) -> list[str]:
         """Restart what has died; return a line for each.

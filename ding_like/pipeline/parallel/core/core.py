@@ -27,7 +27,6 @@ from ding_like.pipeline.parallel.core.ledger import (
     CoreConfig,
     OnPolicyLedger,
     ReplayLedger,
-    SegmentLedger,
 )
 from ding_like.pipeline.parallel.core.state import (
     FAILED,
@@ -86,7 +85,7 @@ class CoordinatorCore:
     ) -> None:
         self.cfg, self._store, self._commander = cfg, store, commander
         self._clock, self._wall_clock = clock, wall_clock
-        self.book: SegmentLedger
+        self.book: ReplayLedger | OnPolicyLedger
         if cfg.is_on_policy:
             self.book = OnPolicyLedger(cfg, store=store)
         else:
@@ -276,15 +275,8 @@ class CoordinatorCore:
                 continue
             (accepted if is_new else duplicate).append(info.name)
         worker.credit = 0
-        return m.SendDataReply(
-            tuple(accepted),
-            tuple(duplicate),
-            tuple(rejected),
-            self._credit(worker, task),
-            self.env_step,
-            self.policies.get(task.policy_id),
-            self._is_to_finish(task),
-        )
+        came, policy = (tuple(accepted), tuple(duplicate), tuple(rejected)), self.policies.get(task.policy_id)
+        return m.SendDataReply(*came, self._credit(worker, task), self.env_step, policy, self._is_to_finish(task))
 
     def sample(self, worker_id: str, buffer_id: str, message: m.Sample) -> m.SampleReply:
         """Draw up to `num_batches` batches, each through `deal_with_learner_get_data`."""
@@ -545,15 +537,9 @@ class CoordinatorCore:
         return [each for each in self.workers.values() if each.role == role]
 
     def _as_task(self, task: TaskEntry, worker: WorkerEntry) -> m.Task:
-        return m.Task(
-            task.task_id,
-            task.attempt,
-            task.kind,
-            task.buffer_id,
-            task.policy_id,
-            {**task.cfg, "worker_index": worker.index, "segment_episodes": self.cfg.segment_episodes},
-            self.policies.get(task.policy_id) if task.policy is None else m.PolicyVersion(**task.policy),
-        )
+        cfg = {**task.cfg, "worker_index": worker.index, "segment_episodes": self.cfg.segment_episodes}
+        policy = self.policies.get(task.policy_id) if task.policy is None else m.PolicyVersion(**task.policy)
+        return m.Task(task.task_id, task.attempt, task.kind, task.buffer_id, task.policy_id, cfg, policy)
 
     def _is_to_finish(self, task: TaskEntry) -> bool:
         return self.is_over or task.is_asked_back or self._commander.is_to_end(self)

@@ -145,10 +145,10 @@ class SegmentLedger(ABC):
                 raise RefusedError("schema", f"segment {info.name} has {name} {value}; expected {least} to {most}")
         if len(info.sha256) > _MAX_HASH:
             raise RefusedError("schema", f"segment {info.name} has a hash of {len(info.sha256)} characters")
-        return SegmentEntry(
-            self.next_serial, info.name, info.rows, self.num_rows, info.policy_version, info.env_steps, info.sha256,
-            info.nbytes,
-        )  # fmt: skip
+        told = {
+            name: getattr(info, name) for name in ("name", "rows", "policy_version", "env_steps", "sha256", "nbytes")
+        }
+        return SegmentEntry(serial=self.next_serial, first_row=self.num_rows, **told)
 
     @property
     def _most_rows(self) -> int:
@@ -164,10 +164,6 @@ class SegmentLedger(ABC):
         self._live.append(entry)
         self.next_serial = entry.serial + 1
         self.num_rows = entry.first_row + entry.rows
-
-    @abstractmethod
-    def rows_allowed(self, ordered_rows: int, num_waiting: int, newest: m.PolicyVersion | None) -> int:
-        """Return the rows that a worker may collect now, beside `ordered_rows` and `num_waiting` segments of others."""
 
     # --- what the learner asks and reports
 
@@ -347,7 +343,9 @@ class ReplayLedger(SegmentLedger):
         self._pending, self._pending_rows = [], 0
 
     def rows_allowed(self, ordered_rows: int, num_waiting: int, newest: m.PolicyVersion | None) -> int:
-        """Return the rows of a segment, or 0 while there is no room for them.
+        """Return the rows of a segment, or 0 while there is no room for them beside `ordered_rows` of others.
+
+        `num_waiting` others that have waited longer for a segment come first.
 
         There is room until the first batch can be drawn: no update comes before. Later a segment that takes more
         than the room that always comes again may exceed it: else nothing would ever be collected.
