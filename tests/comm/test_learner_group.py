@@ -221,12 +221,19 @@ def test_a_stopped_rank_is_named_after_the_timeout(tmp_path: Path, monkeypatch: 
     with beside(tmp_path, "sums_until_failure", timeout_s=1.0) as (group, other):
         os.kill(other.pid, signal.SIGSTOP)
 
+        with pytest.raises(CommError, match=r"^learner rank 1 of 2 has not answered for \d s$"):
+            sums(group, 10**6)
+
+
+@pytest.mark.slow
+def test_a_stopped_rank_is_found_before_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner_group, "SILENT_S", 2.5)
+    with beside(tmp_path, "sums_until_failure") as (group, other):
+        os.kill(other.pid, signal.SIGSTOP)
+
         with pytest.raises(CommError, match="alive, but nothing has come for 0.1 s"):
             group.wait_for("never", of=[1], timeout_s=0.1)
         assert re.fullmatch(r"learner rank 1 of 2 has not answered for \d s", group.find_lost())
-
-        with pytest.raises(CommError, match=r"^learner rank 1 of 2 has not answered for \d s$"):
-            sums(group, 10**6)
 
 
 @pytest.mark.slow
