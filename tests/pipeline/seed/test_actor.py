@@ -19,14 +19,7 @@ from ding_like.pipeline.seed.actor import Actor, ActorSettings
 from ding_like.pipeline.settings import Config
 from tests.comm.workers.scripted_children import is_running
 from tests.pipeline.seed.scripted_env import ScriptedEnv, normalised
-from tests.pipeline.seed.stage import (
-    SOON_S,
-    Stage,
-    end_thread,
-    kinds,
-    scripted_factories,
-    stage,
-)
+from tests.pipeline.seed.stage import SOON_S, Stage, end_thread, kinds, scripted_factories, stage
 from tests.support import wait_until
 
 

@@ -21,9 +21,7 @@ MATRIX: dict[str, Any] = dict(
     exp_name="matrix",
     env=dict(collector_env_num=8, evaluator_env_num=4, n_evaluator_episode=8),
     policy=dict(
-        model=dict(encoder_hidden_size_list=[4]),
-        collect=dict(n_sample=64),
-        eval=dict(evaluator=dict(eval_freq=10)),
+        model=dict(encoder_hidden_size_list=[4]), collect=dict(n_sample=64), eval=dict(evaluator=dict(eval_freq=10))
     ),
 )
 MATRIX_CREATE: dict[str, Any] = dict(
@@ -46,10 +44,7 @@ BOARD: dict[str, Any] = dict(
     ),
 )
 BOARD_CREATE: dict[str, Any] = dict(
-    env=dict(type="petting_zoo"),
-    env_manager=dict(type="game"),
-    policy=dict(type="dqn"),
-    league=dict(type="one_vs_one"),
+    env=dict(type="petting_zoo"), env_manager=dict(type="game"), policy=dict(type="dqn"), league=dict(type="one_vs_one")
 )
 
 
