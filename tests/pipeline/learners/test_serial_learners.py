@@ -1,4 +1,4 @@
-"""Two learners of a serial run in two processes: what they make, what a lost one costs, and how they go on."""
+"""Two learners in two processes: what they make, what a lost one costs, how they go on, and that they equal one."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import torch
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_onpolicy
 from ding_like.errors import ConfigError
 from ding_like.pipeline.record import resume_store
+from tests.pipeline.learners.two_learners import CONFIGS, by_aggregator, by_serial
 from tests.pipeline.test_resume import equal_tensors, lines
 from tests.pipeline.test_serial import make_configs
 from tests.support import wait_until
@@ -266,3 +267,54 @@ def policy_of(exp: str, rank: int) -> dict[str, torch.Tensor]:
     """Return the weights of a rank's newest point."""
     model: dict[str, torch.Tensor] = point(exp, rank).parts["policy"]["model"]
     return model
+
+
+REPORT = ROOT / "docs/reports/two_learners.json"
+CLOSE = 1e-6
+UPDATES = 50
+# What a learner logs of its own rows, so that it tells whose values are logged.
+OF_ROWS = "q_value"
+QUICK = ("dqn", "ppo")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CONFIGS]
+)
+def test_two_learners_of_a_parallel_run_equal_one(tmp_path: Path, name: str) -> None:
+    found = by_aggregator(name, tmp_path, updates=UPDATES)
+
+    assert found.updates >= UPDATES
+    assert found.moved > 0.01, "it learned"
+    assert found.largest_difference <= CLOSE
+    assert found.largest_priority_difference <= 1e-5
+    if name == "dqn":  # what is logged is of all learners, not of the first alone
+        one, two = found.logged[OF_ROWS]
+        assert two == pytest.approx(one, abs=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_two_learners_that_join_by_themselves_equal_one(tmp_path: Path, name: str) -> None:
+    found = by_serial(name, tmp_path, updates=UPDATES)
+
+    assert found.updates >= UPDATES
+    assert found.moved > 0.01, "it learned"
+    assert found.largest_difference <= CLOSE
+
+
+@pytest.mark.slow
+def test_without_log_reduce_the_first_logs_its_own_half(tmp_path: Path) -> None:
+    found = by_aggregator("dqn", tmp_path, updates=3, log_reduce=False)
+
+    one, first = found.logged[OF_ROWS]
+    assert abs(first - one) > 1e-4
+    assert found.largest_difference <= CLOSE
+
+
+def test_the_recorded_differences_hold() -> None:
+    report: dict[str, Any] = json.loads(REPORT.read_text())
+
+    assert report["largest_difference"].keys() == CONFIGS.keys()
+    for ways in report["largest_difference"].values():
+        assert ways.keys() == {"by_aggregator", "by_serial"}
+        assert all(each["difference"] <= CLOSE and each["moved"] > 0.01 for each in ways.values())

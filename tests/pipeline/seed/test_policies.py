@@ -1,4 +1,4 @@
-"""Every shipped off-policy config, and IMPALA's, trains with central inference: two actors, one server."""
+"""Policies with central inference: which train, and one actor in rounds, which is the serial run, bit for bit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config
 from ding_like.pipeline.settings import SeedSettings, read_seed
 from tests.pipeline.ray import runs
+from tests.pipeline.ray.test_equality import assert_equal
 from tests.pipeline.seed import runs as seed_runs
 
-pytestmark = pytest.mark.usefixtures("in_tmp")
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
 DIZOO = Path(__file__).parents[3] / "dizoo"
 CONFIGS = {path.stem.removesuffix("_config"): path for path in sorted(DIZOO.rglob("*_config.py"))}
@@ -73,3 +74,33 @@ def test_what_cannot_act_from_afar_is_refused_with_the_mode_that_runs_it() -> No
 
         with pytest.raises(ConfigError, match=said):
             read_seed({}, cfg)
+
+
+UPDATES = 200
+
+
+@pytest.mark.parametrize(
+    "configs",
+    [runs.dqn, *(pytest.param(each, marks=pytest.mark.slow) for each in (seed_runs.rainbow, runs.sac, seed_runs.r2d2))],
+    ids=["dqn", "rainbow", "sac", "r2d2"],
+)
+def test_one_actor_and_one_server_in_rounds_equal_serial(configs: Any) -> None:
+    alone = runs.serial(configs(), seed=3, max_train_iter=UPDATES, exp_name="alone")
+
+    by_servers = seed_runs.seed(configs(), seed_runs.one(), seed=3, max_train_iter=UPDATES)
+
+    assert_equal(alone, by_servers)
+    found, expected = runs.result("seed"), runs.result("alone")
+    assert found["train_iter"] == expected["train_iter"] >= UPDATES
+    assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
+
+
+def test_a_policy_with_row_code_of_its_own_is_built_in_the_actor_and_equals_serial() -> None:
+    def configs() -> Any:
+        main, create = runs.dqn()
+        return main, {**create, "policy": dict(type="tests.pipeline.seed.test_remote_actors:OwnRows")}
+
+    alone = runs.serial(configs(), seed=3, max_train_iter=40, exp_name="alone")
+    by_servers = seed_runs.seed(configs(), seed_runs.one(), seed=3, max_train_iter=40)
+
+    assert_equal(alone, by_servers)

@@ -1,20 +1,29 @@
-"""What an actor sends is what an actor of this run sends, or the driver does not use it."""
+"""Rows that no actor of a run sends are refused; the run goes on without the actor that sends them."""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from ding_like.comm.channels import Segment, Version
+from ding_like.comm.workers.failures import FailurePolicy
 from ding_like.data.batch import TransitionBatch
+from ding_like.envs.wrappers import wrap
 from ding_like.errors import DingError
 from ding_like.pipeline.seed.runner import SegmentCheck
+from ding_like.pipeline.settings import SeedSettings
 from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.types import Array
+from tests.pipeline.ray import runs
+from tests.pipeline.seed import runs as seed_runs
 
 ROWS = 4
 OBSERVED = {"0.ObsNorm/count": np.array(3.0), "0.ObsNorm/mean": np.zeros(3), "0.ObsNorm/m2": np.ones(3)}
@@ -98,3 +107,30 @@ def test_a_refused_segment_does_not_say_which_columns_there_are() -> None:
     check(segment())
     with pytest.raises(DingError, match="'more' is not stored"):
         check(segment(more=np.zeros(ROWS)))
+
+
+class Spoiled(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """CartPole whose rewards are finite, and their squares are not, in the thread of the second actor."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, *ended = self.env.step(action)
+        return obs, 3e38 if threading.current_thread().name == "actor2" else float(reward), *ended
+
+
+def spoiled(cfg: Any) -> gymnasium.Env[Any, Any]:
+    return wrap(Spoiled(gymnasium.make("CartPole-v1")), [])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+def test_a_run_goes_on_without_an_actor_whose_rewards_no_loss_can_take(caplog: pytest.LogCaptureFixture) -> None:
+    settings = SeedSettings(actor_processes=1, actor_threads=2, failure=FailurePolicy(when_spent="shrink"))
+    configs = runs.dqn(random_collect_size=0, nstep=1)
+
+    seed_runs.seed(configs, settings, max_env_step=3000, env_setting=(spoiled, [{}] * 4, [{}] * 2))
+
+    assert runs.result("seed")["env_step"] >= 3000
+    lines = [json.loads(line) for line in Path("seed/metrics.jsonl").read_text().splitlines()]
+    assert max(line.get("refused_segments/actor2", 0) for line in lines) >= 3
+    assert not any("refused_segments/actor1" in line for line in lines)
+    assert "actor2: segment 1 of it was refused: column reward has numbers that are not finite in a loss" in caplog.text

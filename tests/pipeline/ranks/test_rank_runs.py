@@ -1,4 +1,4 @@
-"""A rank that is killed, hangs or raises ends the run: the error names it, and a point is saved."""
+"""Runs by ranks: one collecting rank is the serial run, bit for bit; a run names a lost rank, and saves a point."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ding_like.pipeline.record import resume_store
+from tests.pipeline.ranks.runs import ranks
+from tests.pipeline.ray import runs
+from tests.pipeline.ray.test_equality import assert_equal
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_tmp")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("in_tmp", "no_pictures")]
 
 ROOT = Path(__file__).parents[3]
 CONFIG = """
@@ -87,3 +91,25 @@ def test_ctrl_c_ends_all_ranks_with_a_saved_point() -> None:
 
     assert process.returncode == 130 and "saved, go on with  ding --resume exp" in said
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
+
+
+UPDATES = 200
+
+
+@pytest.mark.parametrize("configs", [runs.dqn, runs.ppo, runs.sac], ids=["dqn", "ppo", "sac"])
+def test_one_collecting_rank_equals_serial(configs: Any) -> None:
+    alone = runs.serial(configs(), seed=3, max_train_iter=UPDATES, exp_name="alone")
+
+    by_ranks = ranks(configs(), seed=3, max_train_iter=UPDATES)
+
+    assert_equal(alone, by_ranks)
+    found, expected = runs.result("ranks"), runs.result("alone")
+    assert found["train_iter"] == expected["train_iter"] >= UPDATES
+    assert found["env_step"] == expected["env_step"] and found["eval_value_raw"] == expected["eval_value_raw"]
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_two_collecting_ranks_train(is_sync: bool) -> None:
+    ranks(runs.dqn(), collect_ranks=2, max_train_iter=UPDATES, system={"sync": is_sync})
+
+    assert runs.result("ranks")["train_iter"] >= UPDATES
