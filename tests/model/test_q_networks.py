@@ -395,42 +395,33 @@ def test_numpy_gives_the_expected_returns_that_torch_gives(
                 parameter.mul_(1.5)
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_gradients_of_quantiles_by_hand_equal_autograds(settings: dict[str, object]) -> None:
-    model, (obs, fractions) = make_iqn(**settings), draw_fractions()
-    params = FlatParams(model)
-    values = model.quantiles(obs, fractions)
-    grad = torch.randn(values.shape, generator=torch.Generator().manual_seed(2))
+@pytest.mark.parametrize("settings", [*SETTINGS, None])
+def test_gradients_of_quantiles_and_of_proposals_by_hand_equal_autograds(settings: dict[str, object] | None) -> None:
+    model, (obs, fractions) = make_iqn(FQF if settings is None else IQN, **(settings or {})), draw_fractions()
+    part = model.proposal if isinstance(model, FQF) else model
+    params, features = FlatParams(part), torch.randn(IQN_ROWS, 8)
+    if isinstance(model, FQF):
+        torch.nn.init.normal_(model.proposal.linear.weight)
+        given = model.proposal(features).widths
+    else:
+        given = model.quantiles(obs, fractions).transpose(1, 2)
+    grad = torch.randn(given.shape, generator=torch.Generator().manual_seed(2))
     params.zero_grad()
-    values.backward(grad)
+    given.backward(grad)
     expected = params.grad_vector.clone()
-
-    by_hand = NumpyIQN(model, params)
     params.grad_vector.fill_(7.0)
-    own = by_hand.quantiles(by_hand.features(obs.numpy()), fractions.numpy())
-    by_hand.backward(grad.transpose(1, 2).contiguous().numpy())
 
-    np.testing.assert_allclose(own, values.detach().transpose(1, 2).numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-5)
+    if isinstance(model, FQF):
+        by_hand: Any = NumpyProposal(model.proposal.linear, params)
+        own = by_hand.widths(features.numpy())
+    else:
+        by_hand = NumpyIQN(model, params)
+        own = by_hand.quantiles(by_hand.features(obs.numpy()), fractions.numpy())
+    by_hand.backward(grad.numpy().copy())
 
-
-def test_gradients_of_proposals_by_hand_equal_autograds() -> None:
-    torch.manual_seed(0)
-    proposal = FractionProposal(8, 5)
-    torch.nn.init.normal_(proposal.linear.weight)
-    params, features, grad = FlatParams(proposal), torch.randn(IQN_ROWS, 8), torch.randn(IQN_ROWS, 5)
-    params.zero_grad()
-    widths = proposal(features).widths
-    widths.backward(grad)
-    expected = params.grad_vector.clone()
-
-    by_hand = NumpyProposal(proposal.linear, params)
-    params.grad_vector.fill_(7.0)
-    own = by_hand.widths(features.numpy())
-    by_hand.backward(grad.numpy())
-
-    np.testing.assert_allclose(own, widths.detach().numpy(), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(own, given.detach().numpy(), rtol=1e-5, atol=1e-6)
+    atol = 1e-6 if settings is None else 1e-5
+    np.testing.assert_allclose(params.grad_vector.numpy(), expected.numpy(), rtol=1e-4, atol=atol)
 
 
 def test_by_hand_follows_copies_and_moves() -> None:

@@ -15,7 +15,6 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.policy.iqn import IQNPolicy
-from ding_like.policy.sharing import Share
 from ding_like.rl_utils.value_family import fraction_gradient, fraction_loss
 from tests.policy.differences import assert_finite_differences, in_float64
 from tests.policy.values import make_rows, with_masks
@@ -193,16 +192,6 @@ def test_the_whole_target_network_moves(name: str) -> None:
         equal.append(torch.equal(*(parameters_to_vector(model.parameters()) for model in models)))
 
     assert equal == [False, True]
-
-
-def test_learners_draw_for_the_whole_batch_and_take_their_rows() -> None:
-    alone, pair = make("iqn"), [make("iqn"), make("iqn")]
-    for rank, policy in enumerate(pair):
-        policy.set_share(Share(rank, 2))
-
-    whole = alone._draw(ROWS, 3)
-
-    assert torch.equal(torch.cat([policy._draw(ROWS // 2, 3) for policy in pair]), whole)
 
 
 def test_each_update_draws_fractions_of_its_own() -> None:

@@ -41,6 +41,11 @@ class NoModel(Policy):
     config = dict(type="no_model")
 
 
+class UnnamedModel(Bare):
+    def default_model(self) -> Any:
+        return "dqn"
+
+
 class Broken(DQNPolicy):
     def _init_learn(self) -> None:
         raise LookupError("no learner")
@@ -86,6 +91,7 @@ def test_a_mode_of_a_policy_that_lacks_a_method_names_it_and_the_page(
     ("cls", "model", "said"),
     [
         (NoModel, {}, r"NoModel\) has no default_model\(\)"),
+        (UnnamedModel, {}, r"UnnamedModel\.default_model\(\) returned 'dqn'; it must return"),
         (Broken, {}, r"\(Broken\) cannot be built: LookupError: no learner \(.*test_own_policy.py:\d+\)"),
         (Bare, dict(type=f"{__name__}:BrokenModel"), r"model .* cannot be made: LookupError: no net \(.*:\d+\)"),
         (NoPolicy, {}, "NoPolicy, which has no learn_mode, collect_mode, eval_mode: derive it from"),
@@ -153,16 +159,6 @@ def test_what_methods_in_di_engine_style_must_return_is_said() -> None:
         )
 
 
-class UnnamedModel(Bare):
-    def default_model(self) -> Any:
-        return "dqn"
-
-
-def test_what_default_model_must_return_is_said() -> None:
-    with pytest.raises(ConfigError, match=re.escape("UnnamedModel.default_model() returned 'dqn'; it must return")):
-        build(UnnamedModel)
-
-
 def test_a_method_that_takes_fewer_arguments_than_the_one_it_overrides_is_named() -> None:
     class Short(DQNPolicy):
         def _next_value(self, next_obs):  # no mask
@@ -223,10 +219,6 @@ def test_every_policy_says_at_once_what_a_bare_model_lacks() -> None:
     assert unsaid == []
 
 
-def test_a_model_with_the_methods_is_taken() -> None:
-    assert dqn(Net()).learn_mode is not None
-
-
 @pytest.mark.parametrize(
     ("make_model", "said"),
     [
@@ -274,13 +266,9 @@ def test_a_probe_leaves_random_numbers_and_modes_as_they_were() -> None:
     assert model.training
 
 
-def test_a_model_may_also_be_named_by_its_import_path() -> None:
-    policy = dqn(None, type=f"{__name__}:Net")
-
-    assert type(policy.get_attribute("model")) is Net
-
-
-def test_a_models_own_exception_is_shown_with_its_line() -> None:
+def test_a_model_with_the_methods_is_taken_also_by_its_import_path() -> None:
+    assert dqn(Net()).learn_mode is not None
+    assert type(dqn(None, type=f"{__name__}:Net").get_attribute("model")) is Net
     with pytest.raises(ConfigError, match=r"model '.*:Net': .*unexpected keyword argument 'width'"):
         dqn(None, type=f"{__name__}:Net", width=3)
 

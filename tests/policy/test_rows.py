@@ -11,18 +11,10 @@ from hypothesis import strategies as st
 
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
-from ding_like.policy.base import Policy
-from ding_like.policy.rows import SequenceRows, SequenceShape, windows_of
+from ding_like.policy.rows import NStepRows, SequenceRows, SequenceShape, windows_of
 from tests.worker.scripted_manager import CountingActor, ScriptedManager
 
 GAMMA = 0.9
-
-
-class Rows(Policy):
-    """A policy that only segments."""
-
-    def __init__(self, nstep: int) -> None:
-        self._nstep, self._gamma = nstep, GAMMA
 
 
 def slow_rows(history, manager, nstep):
@@ -63,7 +55,7 @@ def test_rows_equal_a_slow_walk_with_nothing_lost_or_doubled(lengths, nstep, del
 
     rng = np.random.default_rng(seed)
     manager = ScriptedManager(lengths, delay=delay, seed=seed)
-    loop, policy = RolloutLoop(manager, CountingActor(), rng=rng), Rows(nstep)
+    loop, policy = RolloutLoop(manager, CountingActor(), rng=rng), NStepRows(nstep, GAMMA)
     got = {}
     for _ in range(6):
         for _ in range(int(rng.integers(1, 6))):

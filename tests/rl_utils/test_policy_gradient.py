@@ -32,10 +32,13 @@ def tensors(seed: int, rows: int, *, scale: float = 1.0, num: int = 3):
 
 
 @given(SEEDS, ROWS, st.floats(0.05, 0.5), st.one_of(st.none(), st.floats(1.1, 4.0)))
-def test_policy_loss_equals_a_slow_walk_over_rows(seed, rows, clip, dual_clip):
+def test_policy_loss_equals_a_slow_walk_over_rows_and_by_hand_autograd(seed, rows, clip, dual_clip):
     log_prob, old, advantage = tensors(seed, rows)
+    arrays = log_prob.numpy(), old.numpy(), advantage.numpy()
 
-    result = ppo_policy_loss(log_prob, old, advantage, clip_ratio=clip, dual_clip=dual_clip)
+    result = ppo_policy_loss(log_prob.requires_grad_(), old, advantage, clip_ratio=clip, dual_clip=dual_clip)
+    result.loss.backward()
+    by_hand, *more = ppo_policy_loss_by_hand(*arrays, clip_ratio=clip, dual_clip=dual_clip)
 
     losses, kls, clipped = [], [], []
     for new_log, old_log, adv in zip(log_prob.tolist(), old.tolist(), advantage.tolist(), strict=True):
@@ -46,38 +49,10 @@ def test_policy_loss_equals_a_slow_walk_over_rows(seed, rows, clip, dual_clip):
         losses.append(-gain)
         kls.append(ratio - 1 - (new_log - old_log))
         clipped.append(abs(ratio - 1) > clip)
-    assert float(result.loss) == pytest.approx(np.mean(losses), abs=1e-6)
-    assert float(result.approx_kl) == pytest.approx(np.mean(kls), abs=1e-6)
-    assert float(result.clip_fraction) == pytest.approx(np.mean(clipped), abs=1e-6)
-
-
-@given(SEEDS, ROWS, st.floats(0.05, 0.5), st.one_of(st.none(), st.floats(1.1, 4.0)))
-def test_policy_loss_by_hand_equals_autograd(seed, rows, clip, dual_clip):
-    log_prob, old, advantage = tensors(seed, rows)
-    log_prob.requires_grad_()
-    expected = ppo_policy_loss(log_prob, old, advantage, clip_ratio=clip, dual_clip=dual_clip)
-    expected.loss.backward()
-
-    arrays = log_prob.detach().numpy(), old.numpy(), advantage.numpy()
-    policy, approx_kl, clip_fraction = ppo_policy_loss_by_hand(*arrays, clip_ratio=clip, dual_clip=dual_clip)
-
-    assert policy.loss == pytest.approx(float(expected.loss.detach()), abs=1e-6)
-    assert approx_kl == pytest.approx(float(expected.approx_kl), abs=1e-6)
-    assert clip_fraction == pytest.approx(float(expected.clip_fraction), abs=1e-6)
-    np.testing.assert_allclose(policy.grad, log_prob.grad, atol=1e-6)
-
-
-@given(SEEDS, ROWS, st.one_of(st.none(), st.floats(0.05, 1.0)))
-def test_value_loss_by_hand_equals_autograd(seed, rows, clip):
-    value, return_, old = tensors(seed, rows)
-    value.requires_grad_()
-    expected = ppo_value_loss(value, return_, old_value=old, value_clip=clip)
-    expected.backward()
-
-    critic = ppo_value_loss_by_hand(value.detach().numpy(), return_.numpy(), old_value=old.numpy(), value_clip=clip)
-
-    assert critic.loss == pytest.approx(float(expected.detach()), abs=1e-6)
-    np.testing.assert_allclose(critic.grad, value.grad, rtol=1e-6, atol=1e-6)
+    expected = pytest.approx([np.mean(losses), np.mean(kls), np.mean(clipped)], abs=1e-6)
+    assert [float(each.detach()) for each in result] == expected
+    assert [by_hand.loss, *more] == expected
+    np.testing.assert_allclose(by_hand.grad, log_prob.grad, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -103,10 +78,12 @@ def test_worked_examples_with_clip_ratio_a_fifth(ratio, advantage, dual_clip, lo
 
 
 @given(SEEDS, ROWS, st.one_of(st.none(), st.floats(0.05, 1.0)))
-def test_value_loss_equals_a_slow_walk_over_rows(seed, rows, clip):
+def test_value_loss_equals_a_slow_walk_over_rows_and_by_hand_autograd(seed, rows, clip):
     value, return_, old = tensors(seed, rows)
+    critic = ppo_value_loss_by_hand(value.numpy(), return_.numpy(), old_value=old.numpy(), value_clip=clip)
 
-    loss = ppo_value_loss(value, return_, old_value=old, value_clip=clip)
+    loss = ppo_value_loss(value.requires_grad_(), return_, old_value=old, value_clip=clip)
+    loss.backward()
 
     errors = []
     for v, target, before in zip(value.tolist(), return_.tolist(), old.tolist(), strict=True):
@@ -115,7 +92,9 @@ def test_value_loss_equals_a_slow_walk_over_rows(seed, rows, clip):
             limited = before + min(max(v - before, -clip), clip)
             error = max(error, (limited - target) ** 2)
         errors.append(error)
-    assert float(loss) == pytest.approx(np.mean(errors), abs=1e-6)
+    assert float(loss.detach()) == pytest.approx(np.mean(errors), abs=1e-6)
+    assert critic.loss == pytest.approx(np.mean(errors), abs=1e-6)
+    np.testing.assert_allclose(critic.grad, value.grad, rtol=1e-6, atol=1e-6)
 
 
 def test_a_clipped_value_takes_no_step_beyond_the_clip():
