@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -87,6 +88,10 @@ class BattleSharedPayoff(Configurable):
         rates = [[self.win_rate(home, away) for away in aways] for home in homes]
         return np.array(rates).reshape(len(homes), len(aways))
 
+    def beats_all(self, home: str, players: Sequence[Player], rate: float) -> bool:
+        """Return whether home wins more often than `rate` against each of some players, at least one."""
+        return bool(self[home, [each.player_id for each in players]].min() > rate)
+
     def state_dict(self) -> State:
         """Return plain data."""
         return {"pairs": [[*pair, games, *self._results[pair].tolist()] for pair, games in self._games.items()]}
@@ -150,41 +155,33 @@ class Ratings:
         self._skill = {name: self._model.create_rating(list(each)) for name, each in state["skill"].items()}
 
 
+@dataclass(eq=False)
 class Player(Configurable):
     """Player of a league."""
 
-    is_active = False
+    player_id: str
+    checkpoint_path: str = field(kw_only=True)
+    total_agent_step: int = field(default=0, kw_only=True)
 
-    def __init__(self, player_id: str, *, checkpoint_path: str, total_agent_step: int = 0) -> None:
-        self.player_id = player_id
-        self.checkpoint_path = checkpoint_path
-        self.total_agent_step = total_agent_step
+    is_active: ClassVar[bool] = False
 
     def state_dict(self) -> State:
         """Return plain data, from which the league recreates the player."""
-        return {
-            "player_id": self.player_id,
-            "checkpoint_path": self.checkpoint_path,
-            "total_agent_step": self.total_agent_step,
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @PLAYER_REGISTRY.register("historical_player")
+@dataclass(eq=False)
 class HistoricalPlayer(Player):
     """Snapshot of an active player, which does not learn."""
 
-    def __init__(self, player_id: str, *, parent_id: str, checkpoint_path: str, total_agent_step: int = 0) -> None:
-        super().__init__(player_id, checkpoint_path=checkpoint_path, total_agent_step=total_agent_step)
-        self.parent_id = parent_id
-
-    def state_dict(self) -> State:
-        return {**super().state_dict(), "parent_id": self.parent_id}
+    parent_id: str = field(kw_only=True)
 
 
 class ActivePlayer(Player):
     """Player that learns, against opponents that a sub-class chooses by drawing one of its `branch_probs`."""
 
-    is_active = True
+    is_active: ClassVar[bool] = True
     category = ""
     config: dict[str, Any] = dict(
         # Agent steps from which a snapshot is taken if the player is strong; after twice as many in any case.
@@ -231,11 +228,8 @@ class ActivePlayer(Player):
             return False
         if passed >= 2 * phase:
             return True
-        rivals = [each.player_id for each in self._rivals(players)]
-        if not rivals:
-            return False
-        rates = self._payoff[self.player_id, rivals]
-        return bool(rates.min() > self._cfg["strong_win_rate"])
+        rivals = self._rivals(players)
+        return bool(rivals) and self._payoff.beats_all(self.player_id, rivals, self._cfg["strong_win_rate"])
 
     def is_to_reset(self, rng: np.random.Generator) -> bool:
         """Return whether the player begins from its first weights again after a snapshot."""
@@ -439,15 +433,13 @@ class BaseLeague(Configurable):
             cls = PLAYER_REGISTRY.get(category)
             if not issubclass(cls, ActivePlayer):
                 raise ConfigError(f"league.active_players names {category}, which does not learn.")
-            for index in range(number):
-                self._add_active(cls, f"{category}_{index}", given.get(category) or {})
+            for player_id in (f"{category}_{index}" for index in range(number)):
+                path = f"{self._cfg['path_policy']}/{player_id}.pth.tar"
+                player = cls(given.get(category) or {}, player_id, checkpoint_path=path, payoff=self.payoff)
+                self.active_players.append(player)
+                self.ratings.add(player_id)
         if not self.active_players:
             raise ConfigError("league.active_players is empty: at least one player must learn.")
-
-    def _add_active(self, cls: type[ActivePlayer], player_id: str, cfg: Config) -> None:
-        path = f"{self._cfg['path_policy']}/{player_id}.pth.tar"
-        self.active_players.append(cls(cfg, player_id, checkpoint_path=path, payoff=self.payoff))
-        self.ratings.add(player_id)
 
     @property
     def players(self) -> Sequence[Player]:

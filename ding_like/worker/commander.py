@@ -166,12 +166,7 @@ class NaiveCommander(Configurable):
         return [NewTask("collect", {})] * number
 
     def finished(
-        self,
-        kind: str,
-        result: Report,
-        *,
-        task_cfg: Config | None = None,
-        newest: Weights | None = None,
+        self, kind: str, result: Report, *, task_cfg: Config | None = None, newest: Weights | None = None
     ) -> bool:
         """Take a task's result; return whether the run is over: the learner has evaluated its last model.
 
@@ -181,37 +176,32 @@ class NaiveCommander(Configurable):
         malformed result.
         """
         if kind == "eval":
-            returns, version = result.get("returns"), result.get("version")
-            if not _are_numbers(returns) or not isinstance(version, int):
-                raise SchemaError(f"an evaluation has returns {returns!r:.80} and version {version!r:.80}.")
-            mean = sum(returns) / len(returns)
-            is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
-            if is_enough and not self.stop:
-                self._unconfirmed = {"best_return": self._best(), "best_policy": self.best_policy}
-            self.best_return = max(self.best_return, mean)
-            self.evaluations.append({**result, "is_best": is_best})
-            if is_best:
-                self.best_policy = result.get("policy")
-            if is_enough and not self.stop:
-                self.stop, self.final_policy = True, result.get("policy")
-        if kind == "learn":
-            if self._is_refuted(result):
-                self._take_stop_back(result)
-                return False
-            self.learn_result = dict(result)
-            return True
-        return False
+            self._count_evaluation(result)
+        if kind != "learn":
+            return False
+        value, is_at_limit = result.get("eval_value"), result.get("env_step", 0) >= self._max_env_step
+        # The final evaluation contradicts the one that stopped the run, and nothing else ends it.
+        if self._unconfirmed is not None and not is_at_limit and value is not None and value < self._stop_value:
+            self._take_stop_back(self._unconfirmed, float(value))
+            return False
+        self.learn_result = dict(result)
+        return True
 
-    def _is_refuted(self, result: Report) -> bool:
-        """Return whether the final evaluation contradicts the one that stopped the run, and nothing else ends it."""
-        value = result.get("eval_value")
-        is_at_limit = result.get("env_step", 0) >= self._max_env_step
-        return self._unconfirmed is not None and not is_at_limit and value is not None and value < self._stop_value
+    def _count_evaluation(self, result: Report) -> None:
+        returns, version = result.get("returns"), result.get("version")
+        if not _are_numbers(returns) or not isinstance(version, int):
+            raise SchemaError(f"an evaluation has returns {returns!r:.80} and version {version!r:.80}.")
+        mean = sum(returns) / len(returns)
+        is_best, is_enough = mean > self.best_return, mean >= self._stop_value and version > 0
+        before = {"best_return": self._best(), "best_policy": self.best_policy}
+        self.evaluations.append({**result, "is_best": is_best})
+        if is_best:
+            self.best_return, self.best_policy = mean, result.get("policy")
+        if is_enough and not self.stop:
+            self.stop, self.final_policy, self._unconfirmed = True, result.get("policy"), before
 
-    def _take_stop_back(self, result: Report) -> None:
+    def _take_stop_back(self, before: Weights, judged: float) -> None:
         """Continue the run. The weights are worth what the final evaluation found, in more and fresh episodes."""
-        assert self._unconfirmed is not None, "a stop that was not confirmed"
-        before, judged = self._unconfirmed, float(result["eval_value"])
         best_before = float("-inf") if before["best_return"] is None else before["best_return"]
         said, self.best_return = self.best_return, max(best_before, judged)
         self.best_policy = before["best_policy"] if best_before >= judged else self.final_policy
@@ -294,12 +284,7 @@ class OneVsOneCommander(NaiveCommander):
         }
 
     def finished(
-        self,
-        kind: str,
-        result: Report,
-        *,
-        task_cfg: Config | None = None,
-        newest: Weights | None = None,
+        self, kind: str, result: Report, *, task_cfg: Config | None = None, newest: Weights | None = None
     ) -> bool:
         if kind == "collect":
             self._newest = newest or self._newest
@@ -326,10 +311,10 @@ class OneVsOneCommander(NaiveCommander):
             self._weights.setdefault(player.player_id, self._newest)
 
     def _is_strong_enough(self) -> bool:
-        past = [each.player_id for each in self._league.historical_players]
+        past = self._league.historical_players
         if len(past) < self._cfg["stop_snapshots"]:
             return False
-        return bool(self._league.payoff[self._player, past].min() > self._cfg["strong_win_rate"])
+        return bool(self._league.payoff.beats_all(self._player, past, self._cfg["strong_win_rate"]))
 
     @property
     def kept_policies(self) -> list[Weights | None]:

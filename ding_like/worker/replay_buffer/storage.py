@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -30,27 +30,8 @@ logger = logging.getLogger(__name__)
 Dump = dict[str, Any] | list[Any]
 
 
-class Storage(Protocol):
-    """Data at `capacity` places, where the newest overwrite the oldest."""
-
-    capacity: int
-    count: int
-
-    @property
-    def schema(self) -> Schema | None: ...
-
-    @property
-    def num_bytes(self) -> int: ...
-
-    # Any: each kind takes data of its own.
-    def append(self, data: Pushed) -> None: ...
-
-    def places_of_ages(self, ages: slice) -> Array: ...
-
-    def dump(self) -> Dump: ...
-
-
-StorageT = TypeVar("StorageT", bound=Storage)
+# Data at `capacity` places, where the newest overwrite the oldest.
+StorageT = TypeVar("StorageT", bound="RingStorage | StreamStorage")
 
 _FLOAT = "f"
 _MIXED = ("if", "uf", "fi", "fu")  # kinds of a stored and a new column that one dtype of floats may hold
@@ -91,7 +72,7 @@ class RingStorage(ABC):
         oldest = self.next_row - self.count
         return ages if oldest == 0 else ages + oldest
 
-    def append(self, data: Rows) -> None:
+    def append(self, data: Pushed) -> None:
         """Copy rows in; of more than `capacity`, only the last stay.
 
         Raises SchemaError, and changes nothing, if they do not fit what is stored.
@@ -289,7 +270,7 @@ class StreamStorage:
         """Approximate memory of the rows."""
         return self.count * (self.schema.row_bytes + self.serial.itemsize)
 
-    def append(self, rows: TransitionBatch) -> None:
+    def append(self, rows: Pushed) -> None:
         """Copy rows in, those of a stream in their order; of more than a ring holds, the last stay.
 
         Raises SchemaError, and changes nothing, if they do not fit what is stored.
@@ -634,9 +615,8 @@ class FrameStorage(ColumnStorage):
         frames = sum(ring.frames.nbytes for ring in self._rings.values())
         return self.count * self.schema.row_bytes + frames * self.count // max(self.capacity, 1)
 
-    def append(self, data: Rows) -> None:
+    def append(self, data: Pushed) -> None:
         """Copy rows in; of more than `capacity`, only the last stay. Raises SchemaError if they do not fit."""
-        assert isinstance(data, TransitionBatch), "frames come in columns"
         columns, schema = self._fit(arrays_of(data))
         kept = {name: field for name, field in schema.items() if name in self._full_schema}
         full = Schema({**self._full_schema, **kept})
