@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
 from ding_like.errors import SchemaError
-from ding_like.types import Array, Json, Obs
+from ding_like.types import Array, Obs
 
 
 class Field(NamedTuple):
@@ -77,20 +75,6 @@ class Schema(Mapping[str, Field]):
                 )
         if faults:
             raise SchemaError(f"{where} refuses a batch: " + "; ".join(faults) + ".")
-
-    def to_json(self) -> dict[str, Json]:
-        """Return plain data from which `from_json` makes an equal schema."""
-        return {name: [list(field.shape), field.dtype.str] for name, field in self._fields.items()}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Json]) -> Schema:
-        """Rebuild a schema that `to_json` wrote."""
-        return cls({name: Field(tuple(shape), np.dtype(dtype)) for name, (shape, dtype) in data.items()})
-
-    def hash(self) -> str:
-        """Return a short stable name of this schema, the same in every process."""
-        text = json.dumps(self.to_json(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def can_hold(stored: Mapping[str, Array], columns: Mapping[str, Array], *, rows: int | None = None) -> bool:

@@ -55,7 +55,11 @@ class Rollout:
             self._begin(columns)
         if stop > self._capacity:
             self._grow(stop)
-        targets = self._targets.get(rows) or self._make_targets(rows)
+        targets = self._targets.get(rows)
+        if targets is None:
+            own_columns = self._columns.items()
+            targets = {name: (own, own.dtype, rows * math.prod(own.shape[1:])) for name, own in own_columns}
+            self._targets[rows] = targets
         if len(columns) != len(targets):
             self._refuse(columns)
         where = slice(start, stop)
@@ -82,13 +86,6 @@ class Rollout:
         schema = Schema.of(columns)
         schema.check(columns, where="the rollout", rows=len(columns["lane"]))
         self._schema, self._columns = schema, schema.allocate(self._capacity)
-
-    def _make_targets(self, rows: int) -> dict[str, tuple[Array, np.dtype[Any], int]]:
-        targets = {
-            name: (column, column.dtype, rows * math.prod(column.shape[1:])) for name, column in self._columns.items()
-        }
-        self._targets[rows] = targets
-        return targets
 
     def _refuse(self, columns: Mapping[str, Array]) -> NoReturn:
         """Raise SchemaError naming each column that does not fit, what it has, and what is stored."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -19,8 +19,6 @@ from ding_like.envs.wrappers.pictures import recipe_of
 from ding_like.errors import ConfigError, DingError, EnvError, describe_error
 from ding_like.types import Config, EnvFn, EnvManager, Factory
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY, ENV_REGISTRY
-
-EnvConfig = Mapping[str, Any]
 
 
 def env_class(cfg: Config) -> Factory:
@@ -56,7 +54,8 @@ def make_lane_env(make: EnvFn) -> AnyEnv:
     except DingError:
         raise  # its message names the fault
     except Exception as error:  # an env may raise anything
-        raise EnvError(f"the env cannot be made: {describe_error(error)}. {_look_into(make)}") from error
+        look = f"To look into it: {check_command(make)}"
+        raise EnvError(f"the env cannot be made: {describe_error(error)}. {look}") from error
     env = as_lane_env(made)
     for name in () if hasattr(env, "num_players") else ("observation_space", "action_space"):
         space = getattr(env, name, None)
@@ -64,13 +63,9 @@ def make_lane_env(make: EnvFn) -> AnyEnv:
             seen = "is not set" if space is None else f"is {space!r}, which is no gymnasium space"
             raise EnvError(
                 f"{name} of {type(env.unwrapped).__name__} {seen}: set it in the constructor, as in self.{name} = "
-                f"gymnasium.spaces.Discrete(2). {_look_into(make)}"
+                f"gymnasium.spaces.Discrete(2). To look into it: {check_command(make)}"
             )
     return env
-
-
-def _look_into(make: EnvFn) -> str:
-    return f"To look into it: {check_command(make)}"
 
 
 def check_command(make: EnvFn) -> str:
@@ -159,7 +154,7 @@ def create_env_manager(cfg: Config, env_fn: Sequence[EnvFn]) -> EnvManager:
     return manager
 
 
-def config_of(env_fn: EnvFn) -> EnvConfig | None:
+def config_of(env_fn: EnvFn) -> Config | None:
     """Return the env config behind a callable that `make_env` works for, None for any other callable."""
     func, cfg = recipe_of(env_fn)
     return cfg if func is make_env else None

@@ -360,13 +360,8 @@ class DiEngineGymEnv(GymnasiumEnv):
             one_time_info(f"env.env_id '{whole['env_id']}' is made as '{same}'{steps}")
         plain = {key: whole[key] for key in GymnasiumEnv.config}
         wrappers = [*cls.key_wrappers(whole), *whole["wrappers"]]
-        return {
-            **plain,
-            "env_id": same,
-            "kwargs": cls.own_kwargs(whole),
-            "max_episode_steps": limit,
-            "wrappers": wrappers,
-        }
+        own = {"env_id": same, "kwargs": cls.own_kwargs(whole), "max_episode_steps": limit, "wrappers": wrappers}
+        return {**plain, **own}
 
     @classmethod
     def build(cls, cfg: Config) -> AnyEnv:
@@ -435,12 +430,8 @@ class DiEngineGymEnv(GymnasiumEnv):
 
 def _is_range(value: Sequence[Any]) -> bool:
     bounds = [bound for bound in value if bound is not None]
-    return (
-        len(value) == 2
-        and bool(bounds)
-        and all(type(bound) in (int, float) for bound in bounds)
-        and (bounds == sorted(bounds))
-    )
+    are_numbers = all(type(bound) in (int, float) for bound in bounds)
+    return len(value) == 2 and bool(bounds) and are_numbers and bounds == sorted(bounds)
 
 
 def _why_not_filmed(env: AnyEnv) -> str | None:

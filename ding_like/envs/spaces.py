@@ -7,6 +7,7 @@ column; policies and random actors know what is in it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -310,25 +311,21 @@ class HybridRows(gymnasium.ActionWrapper[Any, Any, Any]):
         self._ends = np.cumsum([0] + [_size(box) for box in form.boxes]).tolist()
         self._start = int(form.discrete.start)
         mask = getattr(env.unwrapped, "parameter_mask", None)
+        if mask is None and form.are_own:
+            mask = np.zeros((int(form.discrete.n), self._ends[-1]), bool)
+            for choice, (start, end) in enumerate(pairwise(self._ends)):
+                mask[choice, start:end] = True
         self._space = self.action_space = HybridSpace(
             int(form.discrete.n),
             *(np.concatenate([_flat(box, side) for box in form.boxes]) for side in ("low", "high")),
-            parameter_mask=self._own_mask() if mask is None else mask,
+            parameter_mask=mask,
         )
-
-    def _own_mask(self) -> Array | None:
-        if not self._form.are_own:
-            return None
-        mask = np.zeros((int(self._form.discrete.n), self._ends[-1]), bool)
-        for choice, (start, end) in enumerate(zip(self._ends, self._ends[1:], strict=False)):
-            mask[choice, start:end] = True
-        return mask
 
     def action(self, action: Array) -> EnvAction:
         """Return the env's own action for a row [1 + P]. Raises SchemaError if the row begins with no choice."""
         choice = self._space.choice_of(action)
         parts = []
-        for box, start, end in zip(self._form.boxes, self._ends, self._ends[1:], strict=False):
+        for box, (start, end) in zip(self._form.boxes, pairwise(self._ends), strict=True):
             part = action[1 + start : 1 + end].astype(box.dtype).reshape(box.shape)
             # In the box's own numbers: a bound in float32 may lie beyond one in float64.
             parts.append(np.clip(part, box.low, box.high))

@@ -523,7 +523,13 @@ class SubprocessEnvManager(ArrayEnvManager):
         self._num_busy -= command is not None
         error = error or ChildProcessError(f"its process {death}")
         if not self._has_memory:
-            raise _launch_error(process, error)
+            if isinstance(error, DingError):
+                raise error
+            raise EnvError(
+                f"the process of envs {process.lanes} could not make them: {type(error).__name__}: {error}. Try one in "
+                "this process, with manager type 'base'; a class that a new process cannot import belongs into a "
+                "module."
+            ) from error
         culprits = process.lanes if work is None else [work[1]]
         done = list(command.tasks) if command is not None and command.kind == "step" else []
         done = done[: done.index(culprits[0])] if culprits[0] in done else []
@@ -580,17 +586,6 @@ class SubprocessEnvManager(ArrayEnvManager):
                 self.num_lanes,
                 1e6 * self._timed_s / self._timed_steps,
             )
-
-
-def _launch_error(process: EnvProcess, error: Exception) -> Exception:
-    if isinstance(error, DingError):
-        return error
-    wrapped = EnvError(
-        f"the process of envs {process.lanes} could not make them: {type(error).__name__}: {error}. Try one in this "
-        "process, with manager type 'base'; a class that a new process cannot import belongs into a module."
-    )
-    wrapped.__cause__ = error
-    return wrapped
 
 
 def _shut_down(owner: int, processes: Sequence[EnvProcess], memory_file: int, timeout_s: float) -> None:
