@@ -39,14 +39,14 @@ def test_the_switch_takes_every_default_of_a_policy() -> None:
     assert wrong == {}
 
 
-def test_without_the_switch_our_defaults_stay() -> None:
-    cfg = compiled({}, {"env": ENV, "policy": {"type": "ppo"}})
+def test_the_switch_decides_what_the_config_leaves_open() -> None:
+    without = compiled({}, {"env": ENV, "policy": {"type": "ppo"}})
 
-    assert (cfg.policy.recompute_adv, cfg.policy.learn.value_norm) == (False, False)
-
-
-def test_what_the_config_says_wins_over_the_switch() -> None:
+    assert (without.policy.recompute_adv, without.policy.learn.value_norm) == (False, False)
     assert switched("td3", {"random_collect_size": 100}).policy.random_collect_size == 100
+    assert switched("dqn").env.env_id == "CartPole-v0", "the env's defaults are DI-engine's, too"
+    with pytest.raises(ConfigError, match=r"create_config\.defaults +is 'di-engine', expected .*mean 'di_engine'"):
+        compiled({}, {"env": ENV, "policy": {"type": "dqn"}, "defaults": "di-engine"})
 
 
 def test_a_default_goes_where_a_config_says_it_under_another_name() -> None:
@@ -60,10 +60,6 @@ def test_a_default_goes_where_a_config_says_it_under_another_name() -> None:
         assert get_path(switched(name, policy), path) == expected
 
 
-def test_the_env_of_a_switched_config_is_di_engines() -> None:
-    assert switched("dqn").env.env_id == "CartPole-v0"
-
-
 def test_a_saved_config_needs_no_switch(tmp_path: Path) -> None:
     create: dict[str, Any] = {"env": ENV, "policy": {"type": "rainbow"}, "defaults": "di_engine"}
     cfg = compiled({}, create, save=True, exp_name=str(tmp_path / "run"))
@@ -72,11 +68,6 @@ def test_a_saved_config_needs_no_switch(tmp_path: Path) -> None:
 
     assert "defaults" not in file.create_config
     assert compile_config(file.main_config, file.create_config, save=False, renew_dir=False) == cfg
-
-
-def test_another_choice_of_defaults_is_an_error() -> None:
-    with pytest.raises(ConfigError, match=r"create_config\.defaults +is 'di-engine', expected .*mean 'di_engine'"):
-        compiled({}, {"env": ENV, "policy": {"type": "dqn"}, "defaults": "di-engine"})
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -131,14 +122,11 @@ def test_cuda_without_a_gpu_stays_in_another_config_and_in_an_override(monkeypat
     assert (other.policy.cuda, override.policy.cuda) == (True, True)
 
 
-def test_a_key_without_effect_is_named_and_has_its_default(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_without_effect_has_its_default_and_is_an_error_in_an_override(caplog) -> None:
     cfg = compiled({"learn": {"update_per_collect": 5}}, {"env": ENV, "policy": {"type": "ppo"}})
 
     assert cfg.policy.learn.update_per_collect == 1
     assert "policy.learn.update_per_collect   is 5, but has no effect" in caplog.text
-
-
-def test_a_key_without_effect_is_an_error_in_an_override() -> None:
     with pytest.raises(ConfigError, match=r"policy\.learn\.update_per_collect +is 5, but has no effect"):
         compiled({}, {"env": ENV, "policy": {"type": "ppo"}}, overrides=["policy.learn.update_per_collect=5"])
 

@@ -45,9 +45,7 @@ def test_every_key_has_a_comment_beside_its_default() -> None:
 
 
 def test_meanings_of_times_and_counts_name_their_unit() -> None:
-    counted = [
-        setting for setting in settings() if _COUNTS.search(setting.path) and not isinstance(setting.default, bool)
-    ]
+    counted = [each for each in settings() if _COUNTS.search(each.path) and not isinstance(each.default, bool)]
 
     assert len(counted) > 100
     assert [named(setting) for setting in counted if not _UNITS.search(setting.meaning)] == []
@@ -64,14 +62,11 @@ def test_explain_prints_the_defaults_of_a_policy(policy: str, capsys: pytest.Cap
     assert {path: text for path, text in shown.items() if path not in sections} == expected
 
 
-def test_explain_takes_the_end_of_a_path(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_takes_the_end_of_a_path_or_a_section_and_names_who_has_its_keys(capsys) -> None:
     line = run("explain log_show_after_iter", capsys)
-
     assert line.startswith("policy.learn.learner.hook.log_show_after_iter = 100 Updates between two")
     assert "(int: 1 or more)" in line
 
-
-def test_explain_takes_a_section_and_names_who_has_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
     line = run("explain policy.learn.schedule", capsys)
 
     assert "policy.learn.schedule.env_steps = None" in line and "policy.learn.schedule.lr_end = 0.0" in line
@@ -106,9 +101,8 @@ def test_explain_reads_the_comments_of_a_policy_of_your_own(in_tmp, monkeypatch,
         "    )\n"
     )
 
-    assert "= 0.9 Share of the entropy in a target. (float)" in run(
-        "explain munchausen -p explained_policy:Mine", capsys
-    )
+    shown = run("explain munchausen -p explained_policy:Mine", capsys)
+    assert "= 0.9 Share of the entropy in a target. (float)" in shown
     assert "policy.nstep = 7 Steps of reward" in run("explain policy.nstep -p explained_policy:Mine", capsys)
 
 
@@ -174,11 +168,7 @@ def test_an_object_that_cannot_be_made_again_is_one_error() -> None:
             compile_config(_main(value), CREATE, save=False)
 
         assert said in str(caught.value)
-
-
-def test_an_object_elsewhere_is_an_error() -> None:
     main = {"env": {"env_id": "CartPole-v1"}, "policy": {"learn": {"learning_rate": nn.Tanh()}}}
-
     with pytest.raises(ConfigError, match="only policy.model takes classes and layers"):
         compile_config(main, CREATE, save=False)
 

@@ -69,8 +69,7 @@ def test_over_ssh_each_host_gets_its_own_roles_key_and_keeps_none(there: Path) -
     said = run(there, "ssh.sh", "config.py", "7000", "host1", "host2", "host3", MY_HOST="here", WAIT="1")
 
     assert sorted((str(note["module"]), note["roles"], note["mode"]) for note in said) == [
-        ("collector", ["collector"], 0o600),
-        ("collector", ["collector"], 0o600),
+        *[("collector", ["collector"], 0o600)] * 2,
         ("coordinator", ["admin", "collector", "learner"], 0o600),
         ("learner", ["learner"], 0o600),
     ]
@@ -84,15 +83,8 @@ def test_over_ssh_each_host_gets_its_own_roles_key_and_keeps_none(there: Path) -
 def test_under_slurm_each_part_reads_its_own_roles_key(there: Path, task: str, roles: list[str]) -> None:
     subprocess.run(["ding", "keys", "--per-role", "keys.json"], cwd=there / "work", check=True, timeout=60)
 
-    (said,) = run(
-        there,
-        "slurm.sh",
-        "config.py",
-        "7000",
-        SLURM_PROCID=task,
-        DING_KEYS=str(there / "work/keys.json"),
-        DING_HOST="h",
-    )
+    env = {"SLURM_PROCID": task, "DING_KEYS": str(there / "work/keys.json"), "DING_HOST": "h"}
+    (said,) = run(there, "slurm.sh", "config.py", "7000", **env)
 
     assert said["roles"] == roles
 
