@@ -352,12 +352,7 @@ def test_a_missing_package_is_one_line_with_the_command(module: str, package: st
     done = subprocess.run(
         [sys.executable, "-m", module],
         cwd=tmp_path,
-        env={
-            "PYTHONPATH": f"{tmp_path}:{ROOT}",
-            "OMP_NUM_THREADS": "1",
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(tmp_path),
-        },
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}", "OMP_NUM_THREADS": "1", "PATH": "/bin", "HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -374,13 +369,7 @@ def test_a_missing_package_is_one_line_with_the_command(module: str, package: st
     [("cartpole_dqn_per", 43, 0, 1), ("cartpole_dqn", 47, 48, 0)],
 )
 def test_one_warning_says_that_a_buffer_fills(
-    name: str,
-    batch_size: int,
-    random_collect_size: int,
-    expected: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    name, batch_size, random_collect_size, expected, tmp_path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr("ding_like.entry.training.write_pictures", lambda *args, **kwargs: None)
     main, create = read_config(str(CONFIG.parent / f"{name}_config.py"))[:2]
