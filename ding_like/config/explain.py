@@ -175,12 +175,8 @@ def _source(module: ModuleType) -> _Source:
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     comments = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
     tree = ast.parse(text)
-    imports = {
-        alias.asname or alias.name: node.module
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module is not None
-        for alias in node.names
-    }
+    froms = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    imports = {alias.asname or alias.name: str(node.module) for node in froms for alias in node.names}
     return _Source(tree, text.splitlines(), comments, imports)
 
 

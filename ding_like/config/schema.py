@@ -574,10 +574,9 @@ def _plain(value: Any, path: str = "") -> Any:
         return {key: _plain(item, path) for key, item in items(value)}
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):
         value = value.item()  # a numpy scalar
-    if isinstance(value, list):
-        return [_plain(item, path) for item in value]
-    if isinstance(value, tuple):
-        return tuple(_plain(item, path) for item in value)
+    if isinstance(value, (list, tuple)):
+        plain = [_plain(item, path) for item in value]
+        return plain if isinstance(value, list) else tuple(plain)
     is_of_model = path.startswith("policy.model.")
     if is_of_model and (is_object(value) or is_object_text(value)):
         try:

@@ -94,10 +94,9 @@ def literal(value: object) -> str:
         return _quoted(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in items(value)) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(literal(item) for item in value) + "]"
-    if isinstance(value, tuple):
-        return "(" + ", ".join(literal(item) for item in value) + ("," if len(value) == 1 else "") + ")"
+    if isinstance(value, (list, tuple)):
+        inner = ", ".join(map(literal, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
     return repr(value)
 
 

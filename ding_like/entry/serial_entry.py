@@ -315,15 +315,11 @@ def _add_how_to_resume(cfg: FrozenConfig, group: LearnerGroup) -> Iterator[None]
         folder = str(log_folder(cfg.exp_name))
         where = "" if folder in str(error) else f"logs are in {folder}/; "
         go_on = "no point was saved to go on from"
-        if _saved_by_all(cfg.exp_name, group.world_size):
+        # The points of every learner on this machine; others' are not seen.
+        here = environment_int("LOCAL_WORLD_SIZE", group.world_size) if in_environment() else group.world_size
+        if set.intersection(*(set(resume_store(cfg.exp_name, rank=rank).steps()) for rank in range(here))):
             go_on = f"what was saved is whole: go on with  {shlex.join(['ding', '--resume', cfg.exp_name])}"
         raise CommError(f"{str(error).rstrip('.')}; {where}{go_on}") from error
-
-
-def _saved_by_all(exp_name: str, num_learners: int) -> bool:
-    """Return whether there is a point of a step that every learner on this machine has saved; others' are not seen."""
-    here = environment_int("LOCAL_WORLD_SIZE", num_learners) if in_environment() else num_learners
-    return bool(set.intersection(*(set(resume_store(exp_name, rank=rank).steps()) for rank in range(here))))
 
 
 def opening_line(cfg: FrozenConfig, num_learners: int) -> str:

@@ -10,8 +10,8 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -195,10 +195,8 @@ def base_name(input_cfg: InputConfig, overrides: Sequence[str]) -> str:
 
 def _processes_of(cfg: FrozenConfig, arguments: Sequence[str]) -> int:
     """Return how many processes compute for one seed."""
-    learners = 1
-    with suppress(ValueError, IndexError):
-        learners = int(arguments[list(arguments).index("--learners") + 1])
-    return learners + ("subprocess" in str(cfg.env.manager.type))
+    found = [int(number) for flag, number in pairwise(arguments) if flag == "--learners" and number.isdecimal()]
+    return (found or [1])[0] + ("subprocess" in str(cfg.env.manager.type))
 
 
 def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int = 1) -> int:

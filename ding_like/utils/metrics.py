@@ -109,7 +109,7 @@ class MetricsSink:
         self._file: FileIO | None = None
         self._waiting = bytearray()  # lines, or the end of one, that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
-        self._events = EventWriter(Path(exp_dir) / "log" / "serial") if tensorboard else None
+        self._events, self._tensorboard = EventWriter(Path(exp_dir) / "log" / "serial"), tensorboard
         self._started_s = time.monotonic()
         # Called with the file and its length to come, before a run that resumes from a saved point cuts it.
         self.before_cut: Callable[[Path, int], None] | None = None
@@ -128,19 +128,18 @@ class MetricsSink:
             raise SchemaError(f"{source} reports metrics named {taken}, which every line has already; rename them")
         numbers = {name: _to_number(source, name, value) for name, value in values.items()}
         self._write_line(source, numbers, env_step, train_iter)
-        if self._events is not None:
+        if self._tensorboard:
             for step, tagged in _tag(source, numbers, env_step, train_iter):
                 self._events.write_scalars(tagged, step)
 
     def add_scalar(self, tag: str, value: float, global_step: int = 0) -> None:
         """Write one scalar to TensorBoard only, for parts written for a SummaryWriter."""
-        if self._events is not None:
+        if self._tensorboard:
             self._events.add_scalar(tag, value, global_step)
 
     def flush(self) -> None:
         """Bring the events for TensorBoard to the disk; the lines of the file are there already."""
-        if self._events is not None:
-            self._events.flush()
+        self._events.flush()
 
     def close(self) -> None:
         """Close the files; may be called again."""
@@ -148,8 +147,7 @@ class MetricsSink:
             self._write_waiting()
             self._file.close()
             self._file = None
-        if self._events is not None:
-            self._events.close()
+        self._events.close()
 
     def state_dict(self) -> State:
         """Return the length of the file and of the run, so that resume can go back to here."""
