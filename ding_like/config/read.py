@@ -36,12 +36,7 @@ _JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 _NAMES = ("main_config", "create_config", "system_config")
 
 
-class _Configs(NamedTuple):
-    main_config: Config
-    create_config: Config
-
-
-class ConfigFile(_Configs):
+class ConfigFile(NamedTuple("ConfigFile", [("main_config", Config), ("create_config", Config)])):
     """Configs that a file defines, unchanged; it unpacks into `main_config, create_config`.
 
     `system_config` is None where there is none: only parallel pipelines have one.

@@ -67,10 +67,9 @@ def describe_status(status: int) -> str:
     """Return how a process ended, in words, from Popen's return code."""
     if status >= 0:
         return f"ended with status {status}"
-    try:
+    with suppress(ValueError):
         return f"was killed by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was killed by signal {-status}"
+    return f"was killed by signal {-status}"
 
 
 def last_line(output: Path) -> str:
@@ -190,10 +189,9 @@ def state_of(pid: int) -> str:
 
 def runs_with(pid: int, word: str) -> bool:
     """Return whether a process of this machine runs and has a word in its command line; False without /proc."""
-    try:
+    with suppress(OSError):
         return word.encode() in Path("/proc", str(pid), "cmdline").read_bytes()
-    except OSError:
-        return False
+    return False
 
 
 def _fields_of(pid: int) -> list[str]:
@@ -213,18 +211,16 @@ _GIB = 2**30
 
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches a host name or address."""
-    try:
+    with suppress(ValueError):
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return False
 
 
 def is_known(host: str) -> bool:
     """Return whether this machine can resolve a host name; addresses, and those for every address, are known."""
-    try:
+    with suppress(OSError, UnicodeError):  # UnicodeError: an empty or very long part between dots
         return host in _EVERY_ADDRESS or bool(socket.getaddrinfo(host, None))
-    except (OSError, UnicodeError):  # UnicodeError: an empty or very long part between dots
-        return False
+    return False
 
 
 def check_known(host: str, option: str, fix: str) -> None:
@@ -263,14 +259,11 @@ def reachable_url(url: str) -> str:
 def coordinator_url(text: str) -> str:
     """Return the URL of "http://host:port" or "host:port"; raises ConfigError for anything else."""
     url = (text if "://" in text else f"http://{text}").rstrip("/")
-    try:
+    with suppress(ValueError):  # a port that is no number, or too large
         parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and parts.hostname and parts.port
-    except ValueError:  # a port that is no number, or too large
-        is_url = False
-    if not is_url:
-        raise ConfigError(f"the coordinator's address is {text!r}; expected http://HOST:PORT, as it logs at its start.")
-    return url
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port:
+            return url
+    raise ConfigError(f"the coordinator's address is {text!r}; expected http://HOST:PORT, as it logs at its start.")
 
 
 def num_cores() -> int:

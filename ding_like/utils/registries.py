@@ -467,10 +467,9 @@ def _reason(module: str, error: Exception) -> str:
 
 def find_spec(module: str) -> Any:
     """Return the import spec of a module, or None if it or a package above it is missing."""
-    try:
+    with suppress(ModuleNotFoundError):
         return importlib.util.find_spec(module)
-    except ModuleNotFoundError:
-        return None
+    return None
 
 
 def _listed(failures: Mapping[str, str]) -> str:
@@ -478,10 +477,9 @@ def _listed(failures: Mapping[str, str]) -> str:
 
 
 def _where(cls: Callable[..., Any]) -> str:
-    try:
+    with suppress(OSError, TypeError):  # made at run time or typed at a prompt: there is no file to show
         return f"{inspect.getsourcefile(cls)}:{inspect.getsourcelines(cls)[1]}"
-    except (OSError, TypeError):  # made at run time or typed at a prompt: there is no file to show
-        return cls.__module__
+    return cls.__module__
 
 
 REGISTRIES: dict[str, Registry[Any]] = {}

@@ -255,11 +255,10 @@ class Follower:
         self._offset = self._read_to = 0  # until there the lines were sent, and read
         self._skip: Counter[str] = Counter()  # by source, lines sent that a run which went back will write again
         self._left: Counter[str] = Counter()  # of which so many follow what was read
-        try:
+        # A new run, or one whose record is lost, begins anew at the tracker.
+        with suppress(OSError, ValueError, KeyError, TypeError):
             saved = json.loads(state.read_text(encoding="utf-8"))
             self.run_id, self._offset, self._skip = saved["run"], int(saved["offset"]), Counter(saved["skip"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # a new run, or one whose record is lost: it begins anew at the tracker
 
     def read(self) -> list[Report]:
         """Return the next whole lines that were not sent yet; more of them may wait."""
