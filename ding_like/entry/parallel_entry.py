@@ -416,13 +416,10 @@ class ParallelRun(CoordinatedRun):
         """Write the run's config with its system part, and the workers' own classes, which a serial one lacks."""
         folder, system, parts = Path(self.cfg.exp_name), self.system, self.arguments.parts
         names = ("segment_rows", "publish_interval_s", "num_batches", "num_learners")
-        part = {
-            "path_data": str(system.path_data.resolve()),
-            "path_policy": str(system.path_policy.resolve()),
-            **{name: getattr(system, name) for name in names},
-            "weights": vars(system.weights),
-            "communication_mode": "stream" if system.communication_mode == "stream" else "shared",
-        }
+        part: dict[str, Any] = {name: getattr(system, name) for name in names}
+        part.update(path_data=str(system.path_data.resolve()), path_policy=str(system.path_policy.resolve()))
+        part["communication_mode"] = "stream" if system.communication_mode == "stream" else "shared"
+        part["weights"] = vars(system.weights)
         text = (folder / "total_config.py").read_text(encoding="utf-8")
         named = f"create_config.update({pprint.pformat(parts)})\n" if parts else ""
         path = folder / WORKERS_CONFIG

@@ -186,13 +186,8 @@ class ZerglingParallelCollector(BaseParallelCollector):
         self._setting: EnvSetting = env_setting or get_vec_env_setting(self._main.env)
         # Lanes of all collectors have seeds of their own.
         self._seed = int(self._cfg.seed) + int(self._cfg.index) * len(self._setting[1])
-        self._end = _Worker.build(
-            self._main,
-            seed=self._seed,
-            env_setting=self._setting,
-            name=f"collector{self._cfg.index}",
-            seen=self._as_seen,
-        )
+        name = f"collector{self._cfg.index}"
+        self._end = _Worker.build(self._main, seed=self._seed, env_setting=self._setting, name=name, seen=self._as_seen)
         self._end.owner = self
         self.policy = self._end.policy
         if isinstance(self._end.collector, LoopCollector):

@@ -131,34 +131,24 @@ class CoordinatorRun:
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
         if evaluation["is_best"] and evaluation["policy"] is not None:
             self._save_best({**evaluation["policy"], "env_step": evaluation["env_step"]})
-        self._record.note_evaluation(
-            evaluation["returns"],
-            best=float(np.fmax(self._record.best_eval, values["reward_mean"])),  # of NaN and a number the number
-            env_step=evaluation["env_step"],
-            duration_s=evaluation["duration_s"],
-            console=console,
-            metrics=evaluation.get("metrics"),
-        )
+        best = float(np.fmax(self._record.best_eval, values["reward_mean"]))  # of NaN and a number the number
+        known = {
+            "metrics": evaluation.get("metrics"),
+            **{name: evaluation[name] for name in ("env_step", "duration_s")},
+        }
+        self._record.note_evaluation(evaluation["returns"], best=best, console=console, **known)
 
     def _note_last(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down the learner's evaluation of its last model, as those before it; it may be the best."""
         learned, newest = self._learned(), view["policies"].get(_POLICY_ID)
         is_newest = newest is not None and newest["version"] == learned["last_iter"]
         best = self._record.best_eval
-        self._note_evaluation(
-            {
-                "returns": learned["eval_value_raw"],
-                "lengths": learned.get("eval_lengths", ()),
-                "duration_s": learned["judge_s"],
-                "metrics": learned.get("eval_metrics", {}),
-                "env_step": view["env_step"],
-                "version": learned["last_iter"],
-                "is_best": math.isnan(best) or learned["eval_value"] >= best,
-                # Older weights are judged where an evaluation of theirs ended the run: that made the checkpoint.
-                "policy": newest if is_newest else None,
-            },
-            console,
-        )
+        last = {"returns": learned["eval_value_raw"], "lengths": learned.get("eval_lengths", ())}
+        last.update(duration_s=learned["judge_s"], metrics=learned.get("eval_metrics", {}))
+        last.update(env_step=view["env_step"], version=learned["last_iter"])
+        # Older weights are judged where an evaluation of theirs ended the run: that made the checkpoint.
+        last.update(is_best=math.isnan(best) or learned["eval_value"] >= best, policy=newest if is_newest else None)
+        self._note_evaluation(last, console)
 
     def _note_refuted(self, refuted: Mapping[str, Json], console: RunConsole) -> None:
         """Report that the run continues, and return to the best weights but for those."""
