@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from ding_like.errors import ConfigError, RegistryError
 from ding_like.worker import (
@@ -12,7 +14,7 @@ from ding_like.worker import (
     merge_hooks,
     register_learner_hook,
 )
-from ding_like.worker.learner import LoadCkptHook, LogShowHook, SaveCkptHook, show_hooks
+from ding_like.worker.learner import LearnerMonitor, LoadCkptHook, LogShowHook, SaveCkptHook, show_hooks
 
 
 class IdleHook(LearnerHook):
@@ -138,3 +140,24 @@ def test_hooks_are_shown_in_the_order_they_run_in() -> None:
         ["after_iter", "save_ckpt_after_iter", "20"],
         ["after_iter", "log_show_after_iter", "20"],
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[1, 2.0], [torch.tensor(1), 2.0], [np.float32(1), torch.tensor([2.0])], [torch.tensor(1), torch.tensor(2)]],
+)
+def test_numbers_and_tensors_are_averaged_alike(values: list[object]) -> None:
+    monitor = LearnerMonitor(["loss"])
+
+    for value in values:
+        monitor.record({"loss": value})
+
+    assert monitor.averages() == {"loss": 1.5}
+
+
+def test_values_of_one_learner_and_of_all_stand_in_one_window() -> None:
+    monitor = LearnerMonitor(["q_value"])
+    monitor.record({"q_value": torch.tensor(3.0)})  # averaged over learners
+    monitor.record({"q_value": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})  # not averaged: a learner was lost
+
+    assert monitor.averages() == {"q_value": 2.75}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,10 @@ from ding_like.errors import CheckpointError, ConfigError, SchemaError
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
+from ding_like.utils.registries import BUFFER_REGISTRY
 from ding_like.worker import IBuffer, NaiveReplayBuffer, create_buffer, get_buffer_cls
+from ding_like.worker.replay_buffer.buffer import RateLimiter, UsedDataRemover
+from tests.support import Clock
 
 
 @pytest.fixture
@@ -152,14 +156,6 @@ def test_sample_of_nothing_is_empty(make: Any) -> None:
     assert len(buffer.sample(0, 0)) == 0
     buffer.push(rows(1), 0)
     assert buffer.sample(0, 0)["obs"].shape == (0, 2)
-
-
-def test_sample_of_a_negative_size_is_refused(make: Any) -> None:
-    buffer = make()
-    buffer.push(rows(1), 0)
-
-    with pytest.raises(SchemaError, match="-1"):
-        buffer.sample(-1, 0)
 
 
 def test_too_few_rows_give_none_and_one_line_in_the_log(make: Any, tmp_path: Path) -> None:
@@ -350,3 +346,117 @@ def test_loading_keeps_the_files_that_are_loaded(make: Any, tmp_path: Path) -> N
     assert left(tmp_path) == ["data_0", "data_1", "data_2"]
     buffer.push({"data_id": str(tmp_path / "data_9")}, 0)
     assert left(tmp_path) == ["data_1", "data_2"]
+
+
+def rows_of(shape: tuple[int, ...]) -> TransitionBatch:
+    obs = np.zeros((2, *shape), np.uint8)
+    return TransitionBatch({"obs": obs, "next_obs": obs, "done": np.zeros(2, bool), "lane": np.zeros(2, np.int64)})
+
+
+@pytest.mark.usefixtures("in_tmp")
+@pytest.mark.parametrize(
+    ("kind", "frame_stack", "rows"),
+    [("naive", 0, 10**12), ("advanced", 0, 10**12), ("naive", 0, 10**8), ("naive", 4, 10**8), ("sequence", 0, 10**8)],
+)
+def test_a_buffer_larger_than_memory_is_refused(kind: str, frame_stack: int, rows: int) -> None:
+    settings: dict[str, Any] = {"replay_buffer_size": rows, "frame_stack": frame_stack}
+    cls = BUFFER_REGISTRY.get(kind)
+
+    with pytest.raises(ConfigError, match=rf"replay_buffer_size is {rows:,}.* GiB are available: give [\d,]+ or fewer"):
+        cls({**cls.default_config(), **settings}).push(rows_of((4, 512, 512)), 0)
+
+
+logger = logging.getLogger(__name__)
+
+
+def test_pushes_stop_at_the_maximum_until_samples_catch_up() -> None:
+    limiter = RateLimiter(0, 2, 30, clock=Clock())
+    limiter.add(pushed=20, sampled=10)
+
+    assert not limiter.may_push()
+    limiter.add(sampled=1)
+    assert limiter.may_push()
+
+
+def test_samples_stop_below_the_minimum_until_pushes_catch_up() -> None:
+    limiter = RateLimiter(0.5, 10, 30, clock=Clock())
+    limiter.add(pushed=4, sampled=9)
+
+    assert not limiter.may_sample()
+    limiter.add(pushed=1)
+    assert limiter.may_sample()
+
+
+def test_everything_passes_before_the_first_sample() -> None:
+    limiter = RateLimiter(3, 3, 30, clock=Clock())
+    limiter.add(pushed=1_000_000)
+
+    assert limiter.may_push()
+    assert limiter.may_sample()
+
+
+@pytest.mark.parametrize("times_asked", [0, 300])
+def test_counts_fade_to_one_percent_in_a_window_however_often_it_is_asked(times_asked: int) -> None:
+    clock = Clock()
+    limiter = RateLimiter(0, 1, 30, clock=clock)
+    limiter.add(pushed=1000, sampled=10)
+    for _ in range(times_asked):
+        clock.now += 0.1
+        limiter.may_push()
+    clock.now += 0 if times_asked else 30
+
+    limiter.add(sampled=10)  # 10 pushed against 10.1 sampled
+    assert not limiter.may_push()
+    limiter.add(sampled=1)
+    assert limiter.may_push()
+
+
+def test_a_loaded_limiter_goes_on_where_the_saved_one_was() -> None:
+    clock, later = Clock(), Clock()
+    limiter, other = RateLimiter(0, 1, 30, clock=clock), RateLimiter(0, 1, 30, clock=later)
+    limiter.add(pushed=1000, sampled=10)
+    clock.now += 30
+    later.now += 5000  # time between save and load does not count
+
+    other.load_state_dict(limiter.state_dict())
+
+    other.add(sampled=10)  # 10 pushed against 10.1 sampled
+    assert not other.may_push()
+    other.add(sampled=1)
+    assert other.may_push()
+
+
+def test_no_limits_need_no_limiter() -> None:
+    cfg = {"push_sample_rate_limit": {"max": float("inf"), "min": 0}, "window_seconds": 30}
+
+    assert RateLimiter.from_cfg(cfg) is None
+
+
+def test_nonsense_is_refused() -> None:
+    for low, high, window_s in ((-1, 2, 30), (3, 2, 30), (0, 2, 0), (0, 2, float("nan"))):
+        with pytest.raises(ConfigError):
+            RateLimiter(low, high, window_s)
+
+
+@pytest.mark.parametrize("starts_due", [False, True])
+def test_interval_passes_once_in_its_seconds(starts_due: bool) -> None:
+    clock = Clock(0.0)
+    interval = Interval(10, starts_due=starts_due, clock=clock)
+
+    answers = []
+    for clock.now in (0, 9, 10, 11, 19, 25):
+        answers.append(interval.pass_s())
+
+    assert answers[1:] == [0, 10, 0, 0, 15] and bool(answers[0]) is starts_due
+
+
+@pytest.mark.parametrize(("name", "is_named"), [("gone", False), (".", True)])
+def test_a_file_that_cannot_be_deleted_is_named_unless_it_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, is_named: bool
+) -> None:
+    remover = UsedDataRemover(logger)
+    remover.paths.append(str(tmp_path / name))
+
+    remover.delete()
+
+    assert (str(tmp_path) in caplog.text) is bool(caplog.records) is is_named
