@@ -14,6 +14,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -208,40 +209,13 @@ class LearnerGroup:
         local = environment_int("LOCAL_RANK", rank), environment_int("LOCAL_WORLD_SIZE", world_size)
         place = Place(*local, torch.cuda.device_count() if num_gpus is None else num_gpus)
         hosts_store = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-        return cls.over_tcp(
-            os.environ["MASTER_ADDR"], port, rank=rank, world_size=world_size, hosts_store=hosts_store, place=place,
-            timeout_s=timeout_s, join_s=join_s, called=called,
+        store = open_store(
+            os.environ["MASTER_ADDR"], port, world_size=world_size, hosts_store=hosts_store, join_s=join_s,
+            name=f"{called} {rank} of {world_size}",
         )  # fmt: skip
-
-    @classmethod
-    def over_tcp(
-        cls, host: str, port: int, *, rank: int, world_size: int, hosts_store: bool, listener: int | None = None,
-        join_s: float = 120.0, called: str = "learner rank", place: Place | None = None,
-        timeout_s: float = 60.0, children: StartedRanks | None = None,
-    ) -> LearnerGroup:  # fmt: skip
-        """Join the ranks whose store is at a port; `hosts_store`: this process keeps it, on the socket `listener`.
-
-        A listener (None: a socket at all addresses) is a file descriptor, which the store closes.
-        """
-        if host in _LOCAL_HOSTS:
-            use_loopback()
-        try:
-            # A client makes one call at a time: heartbeats need their own.
-            own, beats = (
-                TCPStore(
-                    host, port, world_size, is_master, timedelta(seconds=join_s), wait_for_workers=False,
-                    master_listen_fd=listener if is_master else None,
-                )
-                for is_master in (hosts_store, False)
-            )  # fmt: skip
-        except RuntimeError as error:
-            raise CommError(
-                f"{called} {rank} of {world_size} cannot reach the store of all at {host}:{port}: {_first_line(error)}"
-            ) from error
         return cls(
-            (own, beats), rank=rank, world_size=world_size, place=place, timeout_s=timeout_s, join_s=join_s,
-            children=children, called=called,
-        )  # fmt: skip
+            store, rank=rank, world_size=world_size, place=place, timeout_s=timeout_s, join_s=join_s, called=called
+        )
 
     def _places(self, own: Place, join_s: float) -> list[Place]:
         """Return where all ranks stand, once they are here."""
@@ -514,12 +488,19 @@ class LearnerGroup:
         return f"{self._called} {rank} of {self.world_size}"
 
 
-class Seen(NamedTuple):
+@dataclass
+class Seen:
     """Last known state of a rank."""
 
-    silent_s: float  # since its last beat
-    num_calls: int  # collectives it has begun
-    ended: str | None  # how: "has left the group", say; None: not as far as is known
+    beat: bytes = b""
+    beaten_s: float = field(default_factory=time.monotonic)
+    num_calls: int = 0  # collectives it has begun
+    ended: str | None = None  # how: "has left the group", say; None: not as far as is known
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since its last beat."""
+        return time.monotonic() - self.beaten_s
 
 
 class Heartbeats:
@@ -532,13 +513,9 @@ class Heartbeats:
     def __init__(self, store: Store, *, rank: int, world_size: int, every_s: float = BEAT_S) -> None:
         self._store = PrefixStore("heartbeats", store)
         self._rank = rank
-        self._others = [each for each in range(world_size) if each != rank]
+        self._seen = {each: Seen() for each in range(world_size) if each != rank}
         self._every_s = every_s
         self.num_calls = 0
-        self._beats: dict[int, bytes] = {}
-        self._beaten_s = dict.fromkeys(self._others, time.monotonic())
-        self._calls = dict.fromkeys(self._others, 0)
-        self._ended: dict[int, str] = {}
         self._told: dict[int, str] = {}  # how ranks ended that a parent saw end, to be reported
         self._last_word = ""
         self._looked = threading.Condition()
@@ -548,12 +525,8 @@ class Heartbeats:
 
     def seen(self) -> dict[int, Seen]:
         """Return the last known states of the other ranks."""
-        now = time.monotonic()
         with self._looked:
-            return {
-                each: Seen(now - self._beaten_s[each], self._calls[each], self._ended.get(each))
-                for each in self._others
-            }
+            return {rank: replace(each) for rank, each in self._seen.items()}
 
     def wait_for_look(self, timeout_s: float) -> None:
         """Return after the next look at the others' beats or the next `note_ended`, at the latest in `timeout_s`."""
@@ -563,7 +536,7 @@ class Heartbeats:
     def note_ended(self, rank: int, how: str) -> None:
         """Record how a rank has ended ("was killed by SIGKILL"), and report it to the others. From any thread."""
         with self._looked:
-            self._ended[rank] = self._told[rank] = how
+            self._seen[rank].ended = self._told[rank] = how
             self._looked.notify_all()
 
     def close(self, reason: str = "") -> None:
@@ -599,15 +572,15 @@ class Heartbeats:
             self._store.set(f"ended/{self._rank}", self._last_word)
             return
         self._store.set(f"beat/{self._rank}", f"{number} {self.num_calls}")
-        found = {each: (self._get(f"beat/{each}"), self._get(f"ended/{each}")) for each in self._others}
+        found = {each: (self._get(f"beat/{each}"), self._get(f"ended/{each}")) for each in self._seen}
         now = time.monotonic()
         with self._looked:
-            for each, (beat, ended) in found.items():
-                if beat is not None and beat != self._beats.get(each):
-                    self._beats[each], self._beaten_s[each] = beat, now
-                    self._calls[each] = int(beat.split()[1])
-                if ended is not None:
-                    self._ended.setdefault(each, ended.decode(errors="replace"))
+            for rank, (beat, ended) in found.items():
+                each = self._seen[rank]
+                if beat is not None and beat != each.beat:
+                    each.beat, each.beaten_s, each.num_calls = beat, now, int(beat.split()[1])
+                if ended is not None and each.ended is None:
+                    each.ended = ended.decode(errors="replace")
             self._looked.notify_all()
 
     def _get(self, key: str) -> bytes | None:
@@ -658,6 +631,25 @@ def gloo_reason(error: Exception) -> str:
     """Return the reason in an error of gloo, without the place in its source and its advice."""
     said = re.sub(r"^\[\S+\] ", "", _first_line(error) or type(error).__name__)
     return said.partition(". This is")[0].rstrip(".") + "."
+
+
+def open_store(
+    host: str, port: int, *, world_size: int, hosts_store: bool, join_s: float, name: str, listener: int | None = None
+) -> tuple[Store, Store]:
+    """Return two connections to the store of all ranks at a port, for the group and its heartbeats.
+
+    `hosts_store`: this process keeps it, on the socket `listener`, a file descriptor which the store closes (None: a
+    socket at all addresses). Raises CommError, with the rank's `name`, where the store is not reached.
+    """
+    if host in _LOCAL_HOSTS:
+        use_loopback()
+    wait = timedelta(seconds=join_s)
+    try:
+        # A client makes one call at a time: heartbeats need their own.
+        own = TCPStore(host, port, world_size, hosts_store, wait, wait_for_workers=False, master_listen_fd=listener)
+        return own, TCPStore(host, port, world_size, False, wait, wait_for_workers=False)
+    except RuntimeError as error:
+        raise CommError(f"{name} cannot reach the store of all at {host}:{port}: {_first_line(error)}") from error
 
 
 def _file_store(path: str | os.PathLike[str], world_size: int) -> tuple[Store, Store]:

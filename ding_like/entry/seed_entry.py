@@ -124,15 +124,11 @@ class SeedMode(TrainingMode[SeedSettings]):
 
     def make_runner(self, parts: Components) -> MakeRunner:
         """Return the factory of the runner, which starts servers and actors."""
-        folder = Path(self.plan.cfg.exp_name)
+        plan, folder = self.plan, Path(self.plan.cfg.exp_name)
         log, prints = FailureLog(folder / FAILURES_FILE), folder / "log" / "seed"
         prints.mkdir(parents=True, exist_ok=True)
         return seed_runner(
-            *(self.plan.cfg, parts, self.plan.settings),
-            log=log,
-            folder=prints,
-            logging_client=self.logging_client,
-            **self._own(),
+            plan.cfg, parts, plan.settings, log=log, folder=prints, logging_client=self.logging_client, **self._own()
         )
 
     def lines(self) -> list[str]:
@@ -259,14 +255,13 @@ def _check_alike(cfg: FrozenConfig, welcome: Mapping[str, Any]) -> None:  # Any:
     own, theirs = config_mark(cfg), welcome.get("config")
     if not isinstance(theirs, Mapping) or dict(theirs) == own:
         return
-    if (theirs.get("policy"), theirs.get("env")) == (own["policy"], own["env"]):
-        raise ConfigError(
-            f"the run is of {own['policy']} on {own['env']} with other settings of its policy or its envs than this "
-            "config: give -c the driver's config, with the same policy. and env. overrides."
-        )
+    if {**theirs, "digest": own["digest"]} == own:
+        problem = "with other settings of its policy or its envs than this config"
+        fix = ", with the same policy. and env. overrides"
+    else:
+        problem, fix = f"the config of {own['policy']} on {own['env']}", ""
     raise ConfigError(
-        f"the run is of {theirs.get('policy')} on {theirs.get('env')}, the config of {own['policy']} on {own['env']}: "
-        "give -c the driver's config."
+        f"the run is of {theirs.get('policy')} on {theirs.get('env')}, {problem}: give -c the driver's config{fix}."
     )
 
 
@@ -381,7 +376,7 @@ class Trainer:
         kept = {key: value for key, value in main.get("env", {}).items() if key in _KEPT}
         main["env"] = {**kept, "env_id": name, "wrappers": wrappers}
         create["env"] = {"type": "gymnasium"}
-        self._made = None if isinstance(environment, str) else _MadeBy(environment, wrappers)
+        self._made = None if isinstance(environment, str) else partial(_make_env, environment, wrappers)
         _set_policy(main, create, config)
         short = get_path(create, "policy.type").rpartition(":")[2]
         given, arguments = (main, create, {"seed": config.system()}), RunArguments("seed", seed)
@@ -484,12 +479,6 @@ def _set_policy(main: Tree, create: Tree, config: Config) -> None:
         )
 
 
-class _MadeBy:
-    """Env factory around a function that takes no config."""
-
-    def __init__(self, environment: Factory, wrappers: Sequence[Section]) -> None:
-        self._environment = environment
-        self._wrappers = wrappers
-
-    def __call__(self, cfg: Mapping[str, Any]) -> AnyEnv:
-        return wrap(as_gymnasium(self._environment()), self._wrappers)
+def _make_env(environment: Factory, wrappers: Sequence[Section], cfg: Mapping[str, Any]) -> AnyEnv:
+    """Make an env by a function that takes no config."""
+    return wrap(as_gymnasium(environment()), wrappers)

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, Place, environment_int, in_environment
+from ding_like.comm.learner_group import TORCHRUN, LearnerGroup, Place, environment_int, in_environment, open_store
 from ding_like.config import FrozenConfig, deep_merge
 from ding_like.entry.training import (
     NO_LIMIT,
@@ -428,18 +428,14 @@ class RankMode(TrainingMode[RankSettings]):
             return worker_command(self.plan, environment=found)
 
         with listener, LearnerProcesses(command, world_size=world_size, log_folder=self._logs) as processes:
-            with LearnerGroup.over_tcp(
-                *("127.0.0.1", port),
-                rank=0,
-                world_size=world_size,
-                place=Place(0, world_size, 0),
-                hosts_store=True,
-                listener=listener.detach(),
-                timeout_s=settings.patience_s,
-                join_s=settings.join_s,
-                children=processes,
-                called=_CALLED,
-            ) as self._ranks:
+            store = open_store(
+                "127.0.0.1", port, world_size=world_size, hosts_store=True, listener=listener.detach(),
+                join_s=settings.join_s, name=f"{_CALLED} 0 of {world_size}",
+            )  # fmt: skip
+            with LearnerGroup(
+                store, rank=0, world_size=world_size, place=Place(0, world_size, 0), timeout_s=settings.patience_s,
+                join_s=settings.join_s, children=processes, called=_CALLED,
+            ) as self._ranks:  # fmt: skip
                 yield
 
     def _group_of_environment(self) -> LearnerGroup:

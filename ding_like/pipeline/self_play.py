@@ -38,8 +38,7 @@ class Opponents:
     """
 
     def __init__(self, fitted: Config, policy: Policy) -> None:
-        self._fitted = fitted
-        self._policy = policy
+        self._fitted, self._policy = fitted, policy
         self._twins: dict[str, Policy] = {}  # by mode, with the weights that are being trained
         self._past: Policy | None = None
 
@@ -91,12 +90,10 @@ def evaluated_env(cfg: FrozenConfig, env: EnvManager, opponents: Opponents, *, s
 
 def make_league(cfg: FrozenConfig, *, seed: int, **kwargs: object) -> BaseLeague:
     """Build the league of a compiled config. Raises ConfigError unless exactly one player learns, and alone can."""
-    league = create_league(
-        {**cfg.policy.other.league, "path_policy": str(Path(cfg.exp_name, cfg.policy.other.league.path_policy))},
-        rng=make_rng(seed, "league"),
-        eval_opponent=str(cfg.env.manager.opponent),
-        **kwargs,
-    )
+    own = cfg.policy.other.league
+    section = {**own, "path_policy": str(Path(cfg.exp_name, own.path_policy))}
+    rng, rival = make_rng(seed, "league"), str(cfg.env.manager.opponent)
+    league = create_league(section, rng=rng, eval_opponent=rival, **kwargs)
     kinds = [getattr(each, "category", "") for each in league.active_players]
     if len(kinds) != 1 or kinds[0] not in _LONE_PLAYERS:
         raise ConfigError(
@@ -125,10 +122,8 @@ class LeaguePlay:
         self._league = make_league(cfg, seed=seed, save_checkpoint=self._save)
         self._folder = Path(cfg.exp_name)
         self._player = self._league.active_players_ids[0]
-        self._env = env
+        self._env, self._opponents, self._metrics = env, opponents, metrics
         self._model: torch.nn.Module = policy.get_attribute("model")
-        self._opponents = opponents
-        self._metrics = metrics
         self._opponent = ""
         self._results: list[int] = []
 

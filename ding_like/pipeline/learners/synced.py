@@ -164,17 +164,23 @@ def newest_of_all(group: LearnerGroup, store: ResumeStore) -> Saved:
     return store.load(step)
 
 
+def grad_vectors_of(policy: Policy) -> Sequence[torch.Tensor]:
+    """Return a policy's gradients. Raises ConfigError for a policy that does not say where they are."""
+    vectors = policy.grad_vectors()
+    if not vectors:
+        raise ConfigError(
+            f"{type(policy).__name__} does not say where its gradients are; several learners train policies with "
+            "grad() and apply() only. Start one learner (system.num_learners=1)."
+        )
+    return vectors
+
+
 def join_policy(group: LearnerGroup, policy: Policy) -> GroupReducer:
     """Have a policy learn from its share of each batch; return what averages its gradients over the group.
 
     Raises ConfigError for a policy that does not say where its gradients are.
     """
-    vectors = policy.grad_vectors()
-    if not vectors:
-        raise ConfigError(
-            f"{type(policy).__name__} does not say where its gradients are; several learners train policies with "
-            "grad() and apply() only. Start one learner."
-        )
+    vectors = grad_vectors_of(policy)
     policy.set_share(Share(group.rank, group.world_size))
     return GroupReducer(group, vectors, weight=policy.grad_weight)
 
@@ -208,11 +214,7 @@ class EqualityCheck:
     """
 
     def __init__(self, group: LearnerGroup, policy: Policy, *, every: int = 1000) -> None:
-        if every < 1:
-            raise ConfigError(f"the learners are compared every {every} updates; give at least 1.")
-        self._group = group
-        self._policy = policy
-        self._every = every
+        self._group, self._policy, self._every = group, policy, every
         self._compared = 0
 
     def is_due(self, train_iter: int) -> bool:
@@ -410,11 +412,7 @@ class LearnerAggregator(Configurable):
         """
         policy = policy or build_policy_alone(self._cfg["main"], seed=int(self._cfg["seed"]))
         rng = rng or make_rng(int(self._cfg["seed"]), "learner")
-        if not policy.grad_vectors():
-            raise ConfigError(
-                f"policy '{self._cfg['main'].policy.type}' does not say where its gradients are; several learners "
-                "train policies with grad() and apply() only. Give system.num_learners=1."
-            )
+        grad_vectors_of(policy)  # before any process is started
         folder = Path(self._cfg["main"].exp_name, "log", "learners")
         self._processes = LearnerProcesses(self._command, world_size=self._world_size, log_folder=folder)
         self._group = self._processes.join(timeout_s=self._timeout_s, join_s=_START_S)
@@ -518,16 +516,8 @@ def train_beside(argv: Sequence[str]) -> None:
     """Build the policy of a config, take the first learner's state, and train beside it."""
     watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     config, store, rank, world_size, seed, timeout_s, *overrides = argv
-    file = read_config(config)
-    cfg = compile_config(
-        file.main_config,
-        file.create_config,
-        seed=int(seed),
-        overrides=overrides,
-        source=config,
-        save=False,
-        renew_dir=False,
-    )
+    main, create = read_config(config)
+    cfg = compile_config(main, create, seed=int(seed), overrides=overrides, source=config, save=False, renew_dir=False)
     with training_process():
         # Before the policy is built: with a GPU for each learner, the group assigns them.
         with LearnerGroup(store, rank=int(rank), world_size=int(world_size), timeout_s=float(timeout_s)) as group:
@@ -537,15 +527,9 @@ def train_beside(argv: Sequence[str]) -> None:
 def _train(cfg: FrozenConfig, policy: Policy, group: LearnerGroup, *, seed: int) -> None:
     """Train on shares until the first learner has no more."""
     rng = make_rng(seed, "learner")
-    equality = EqualityCheck(group, policy)
+    equality, reducer = EqualityCheck(group, policy), join_policy(group, policy)
     learner = build_learner(
-        cfg,
-        policy,
-        seed=seed,
-        rng=rng,
-        reducer=join_policy(group, policy),
-        rank=group.rank,
-        num_learners=group.world_size,
+        cfg, policy, seed=seed, rng=rng, reducer=reducer, rank=group.rank, num_learners=group.world_size
     )
     try:
         while (share := group.scatter(None)) is not None:

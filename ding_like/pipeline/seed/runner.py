@@ -45,7 +45,7 @@ from ding_like.utils.measure import RateLimiter
 
 _LOOK_S = 0.2  # between two checks of the workers, and of whether the run is to end
 _LEAVE_S = 0.5  # that a round may still take then
-_MOST = 2.0**53  # numbers beyond it, which a source sends, are ignored
+_MOST = 2.0**53  # numbers beyond it, which a source sends, are no measures
 _NO_ORDER = (-1, -1)
 _OF_SERVERS = {"mean_batch", "p50_ms", "p99_ms", "queue"}
 
@@ -317,7 +317,6 @@ _logger = logging.getLogger(__name__)
 
 
 _MEANS = ("return", "length")  # of recent episodes: numbers, None before the first has ended
-_LARGEST = 2.0**53
 # Env steps that a step in a row may have taken: those of episodes that were dropped count too.
 _STEPS_FOR_ONE, _STEPS_BESIDE = 1_000, 100_000
 
@@ -492,15 +491,9 @@ def agent_config(factories: SchemeFactories, policy: Policy | None = None) -> Ag
     cfg = factories.cfg
     check_hands_out_rows(cfg.policy.collect.collector)
     part = None if policy is None else ActorPart.of(policy)
-    return AgentConfig(
-        cfg,
-        part if part is not None and part.is_plain() else partial(actor_part, factories),
-        factories.env_setting,
-        factories.seed,
-        factories.dynamic_seed,
-        factories.begun_at,
-        warmup_steps(cfg.policy),
-    )
+    sent = part if part is not None and part.is_plain() else partial(actor_part, factories)
+    made, random_steps = factories, warmup_steps(cfg.policy)
+    return AgentConfig(cfg, sent, made.env_setting, made.seed, made.dynamic_seed, made.begun_at, random_steps)
 
 
 def actor_part(factories: SchemeFactories) -> ActorPart:
@@ -566,5 +559,5 @@ def _check_stats(stats: Mapping[str, Json]) -> None:
         if name in _MEANS and value is not None and not is_number:
             raise SchemaError(f"the mean {name} of episodes is {value!r:.80}; expected a number.")
         # An int may be too large to become a float.
-        if is_number and (not abs(value) < _LARGEST):
+        if is_number and (not abs(value) < _MOST):
             raise SchemaError(f"'{name:.80}' is {value!r:.80}; expected a finite number.")
