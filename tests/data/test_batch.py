@@ -226,19 +226,13 @@ def test_drop_last_forgets_rows_of_one_lane_only():
     assert by_lane(rollout) == [[0, 1, 2], [10]] and not rollout.is_rectangular
 
 
-def test_rows_are_copied_in():
+def test_rows_are_copied_in_and_columns_of_another_schema_are_refused():
     rollout, values = Rollout(1), np.array([5])
     rollout.append({"lane": np.array([0]), "value": values})
 
     values[0] = 6
 
     assert rollout["value"].tolist() == [5]
-
-
-def test_columns_of_another_schema_are_refused():
-    rollout = Rollout(1)
-    append(rollout, [0], [1])
-
     with pytest.raises(SchemaError, match="'value' is missing"):
         rollout.append({"lane": np.array([0])})
     with pytest.raises(SchemaError, match="'other' is not stored"):
