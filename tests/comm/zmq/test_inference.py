@@ -14,15 +14,8 @@ import pytest
 
 from ding_like.comm.channels import Version
 from ding_like.comm.keys import SeedKeys, load_seed_keys, make_seed_keys
-from ding_like.comm.zmq.inference import (
-    InferenceClient,
-    InferenceProxy,
-    Refusal,
-    Reply,
-    Request,
-    decode_request,
-    encode_answer,
-)
+from ding_like.comm.zmq import inference
+from ding_like.comm.zmq.inference import InferenceClient, InferenceProxy, Reply, Request
 from ding_like.comm.zmq.sockets import EndpointFolder, Poller, Socket, open_socket
 from ding_like.errors import CommError
 from tests.support import wait_until
@@ -59,13 +52,13 @@ class Servers:
         assert self._poller.wait(timeout_s), "no request came"
         address, *frames = self.socket.receive() or []
         self.addresses.append(bytes(address))
-        return decode_request(frames)
+        return inference.decode_request(frames)
 
     def send(self, frames: list) -> None:
         assert self.socket.send([self.addresses[-1], *frames])
 
     def reply(self, number: int, *, version: Version = SEVENTH, **parts) -> None:
-        self.send(encode_answer(number, Reply(parts.get("output", OUTPUT), parts.get("state", {}), version)))
+        self.send(inference.encode_answer(number, Reply(parts.get("output", OUTPUT), parts.get("state", {}), version)))
 
 
 @pytest.fixture
@@ -144,12 +137,12 @@ def test_patience_ends_with_an_error_that_says_what_to_look_for(servers):
 def test_what_cannot_be_answered_now_is_asked_again_and_a_wrong_or_final_answer_is_an_error(servers):
     client = servers.client(request_timeout_s=0.1)
     answer = servers.asking(client)
-    servers.send(encode_answer(servers.request().id, Refusal("too new", is_final=False)))
+    servers.send(inference.encode_answer(servers.request().id, inference.Refusal("too new", is_final=False)))
     servers.reply(servers.request().id)
     np.testing.assert_array_equal(answer.result(60).output, OUTPUT)
 
     answer = servers.asking(servers.client())
-    servers.send(encode_answer(servers.request().id, Refusal("of another shape", is_final=True)))
+    servers.send(inference.encode_answer(servers.request().id, inference.Refusal("of another shape", is_final=True)))
     with pytest.raises(CommError, match="refused: of another shape"):
         answer.result(60)
 

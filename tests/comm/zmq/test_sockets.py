@@ -23,19 +23,8 @@ from hypothesis.extra import numpy as hnp
 
 from ding_like.comm.channels import Version, Weights
 from ding_like.comm.keys import load_seed_keys, make_seed_keys
-from ding_like.comm.zmq import load_curve, load_zmq
-from ding_like.comm.zmq.sockets import (
-    DTYPES,
-    MAX_HEAD_NBYTES,
-    EndpointFolder,
-    Poller,
-    Socket,
-    Wake,
-    decode,
-    encode,
-    open_socket,
-    tcp_endpoint,
-)
+from ding_like.comm.zmq import load_curve, load_zmq, sockets
+from ding_like.comm.zmq.sockets import Poller, Socket, Wake, decode, encode, open_socket
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
 from ding_like.errors import CommError, ConfigError
 from tests.support import wait_until
@@ -45,7 +34,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def endpoint() -> Iterator[str]:
-    with EndpointFolder() as folder:
+    with sockets.EndpointFolder() as folder:
         yield folder.endpoint("data")
 
 
@@ -70,7 +59,7 @@ def test_a_router_and_a_dealer_exchange_messages(endpoint: str) -> None:
 
 def test_what_was_sent_may_be_changed_afterwards() -> None:
     rows = np.zeros(1_000_000, np.uint8)
-    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
+    with open_socket("router", bind=sockets.tcp_endpoint("127.0.0.1")) as router:
         with open_socket("dealer", connect=router.endpoint) as dealer:
             dealer.send([memoryview(rows)])
             rows[:] = 1
@@ -87,7 +76,7 @@ def test_a_full_queue_is_not_waited_for() -> None:
 
 
 def test_a_wake_from_another_thread_ends_a_wait_and_is_heard_once() -> None:
-    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router, closing(Wake()) as wake:
+    with open_socket("router", bind=sockets.tcp_endpoint("127.0.0.1")) as router, closing(Wake()) as wake:
         poller = Poller(router, wake)
         timer = threading.Timer(0.05, wake.wake)
         timer.start()
@@ -98,7 +87,7 @@ def test_a_wake_from_another_thread_ends_a_wait_and_is_heard_once() -> None:
 
 def test_ipc_sockets_are_in_a_folder_of_their_owner_that_is_deleted(tmp_path: Path) -> None:
     (tmp_path / ("x" * 100)).mkdir()
-    with EndpointFolder() as folder, EndpointFolder(where=tmp_path / ("x" * 100)) as long:
+    with sockets.EndpointFolder() as folder, sockets.EndpointFolder(where=tmp_path / ("x" * 100)) as long:
         with open_socket("router", bind=folder.endpoint("data")):
             modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder.path, folder.path / "data")]
         assert modes == [0o700, 0o600]
@@ -111,20 +100,20 @@ def test_tcp_beyond_the_loopback_without_keys_is_refused() -> None:
     for host in ("0.0.0.0", "*", "10.77.0.1", "example.org", "::"):
         for end in ("bind", "connect"):
             with pytest.raises(ConfigError, match="no keys: anybody could train this policy. Make keys with `ding k"):
-                open_socket("router", **{end: tcp_endpoint(host, 7000)})  # type: ignore[arg-type]  # one of two names
+                open_socket("router", **{end: sockets.tcp_endpoint(host, 7000)})  # type: ignore[arg-type]  # one of two names
 
 
 def test_what_is_no_endpoint_or_is_in_use_is_one_clear_error() -> None:
     for endpoint in ("", "7000", "tcp://", "tcp://127.0.0.1", "tcp://127.0.0.1:99999", "ipc://x"):
         with pytest.raises(ConfigError, match="no endpoint"):
             open_socket("router", bind=endpoint)
-    with open_socket("router", bind=tcp_endpoint("127.0.0.1")) as router:
+    with open_socket("router", bind=sockets.tcp_endpoint("127.0.0.1")) as router:
         with pytest.raises(CommError, match=r"bound to tcp://127.0.0.1:\d+: Address already in use. Give another"):
             open_socket("router", bind=router.endpoint)
 
 
 def test_a_closed_socket_is_one_clear_error() -> None:
-    router = open_socket("router", bind=tcp_endpoint("127.0.0.1"))
+    router = open_socket("router", bind=sockets.tcp_endpoint("127.0.0.1"))
     router.close()
     router.close()
 
@@ -135,7 +124,7 @@ def test_a_closed_socket_is_one_clear_error() -> None:
 
 
 def test_a_frame_longer_than_allowed_cuts_off_its_sender_alone() -> None:
-    with open_socket("router", bind=tcp_endpoint("127.0.0.1"), max_frame_nbytes=1000) as router:
+    with open_socket("router", bind=sockets.tcp_endpoint("127.0.0.1"), max_frame_nbytes=1000) as router:
         with (
             open_socket("dealer", connect=router.endpoint) as rude,
             open_socket("dealer", connect=router.endpoint) as fine,
@@ -154,7 +143,7 @@ def _child(endpoint: str) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_after_a_fork_has_a_context_of_its_own() -> None:
-    with EndpointFolder() as folder, open_socket("router", bind=folder.endpoint("data")) as router:
+    with sockets.EndpointFolder() as folder, open_socket("router", bind=folder.endpoint("data")) as router:
         child = multiprocessing.get_context("fork").Process(target=_child, args=(router.endpoint,))
         child.start()
         name, pid = take(router, 60.0) or []
@@ -194,7 +183,7 @@ def raw(head: object, *frames: bytes) -> list[bytes]:
 @given(
     st.dictionaries(
         st.text(max_size=8),
-        hnp.arrays(st.sampled_from(sorted(DTYPES)), hnp.array_shapes(min_dims=0, min_side=0, max_side=4)),
+        hnp.arrays(st.sampled_from(sorted(sockets.DTYPES)), hnp.array_shapes(min_dims=0, min_side=0, max_side=4)),
         max_size=4,
     )
 )
@@ -269,7 +258,7 @@ def test_a_message_of_more_bytes_or_frames_than_expected_is_refused() -> None:
     with pytest.raises(CommError, match="100 bytes; expected at most 99"):
         decode(frames, max_nbytes=99)
     with pytest.raises(CommError, match="no head of up to"):
-        decode([b" " * (MAX_HEAD_NBYTES + 1)], max_nbytes=MAX)
+        decode([b" " * (sockets.MAX_HEAD_NBYTES + 1)], max_nbytes=MAX)
 
 
 @given(st.lists(st.binary(max_size=64), max_size=4), st.randoms(use_true_random=False))

@@ -19,16 +19,8 @@ from ding_like.comm.channels import Segment, Version, Weights
 from ding_like.comm.keys import SeedKeys
 from ding_like.comm.tensors import flatten_state
 from ding_like.comm.workers.processes import ChildThread
-from ding_like.comm.zmq import load_zmq
-from ding_like.comm.zmq.inference import (
-    InferenceClient,
-    InferenceProxy,
-    Reply,
-    Request,
-    encode_answer,
-    encode_request,
-    inputs_of,
-)
+from ding_like.comm.zmq import inference, load_zmq
+from ding_like.comm.zmq.inference import InferenceClient, InferenceProxy
 from ding_like.comm.zmq.rows import PROTOCOL, RowServer, ZmqRowSink
 from ding_like.comm.zmq.sockets import Socket, decode, encode, open_socket, tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster, WeightSocket
@@ -296,16 +288,16 @@ def good(random: random.Random, own: Stranger) -> Frames:
         ]
     )  # fmt: skip
     memory = random.choice(({}, {"lstm": noise}))
-    request = Request(
+    request = inference.Request(
         name, own.run_id, random.randrange(9), random.choice((None, Version(1, 1), Version(9, 9))),
-        inputs_of(noise[:, : random.choice((3, 3, 4))], {}, memory),
+        inference.inputs_of(noise[:, : random.choice((3, 3, 4))], {}, memory),
     )  # fmt: skip
     frames = random.choice(
         [
             encode(head, arrays),
             encode(head, arrays),
-            encode_request(request),
-            encode_answer(random.randrange(5), Reply(noise, {}, Version(9, 9))),
+            inference.encode_request(request),
+            inference.encode_answer(random.randrange(5), inference.Reply(noise, {}, Version(9, 9))),
         ]
     )
     return [bytes(frame) for frame in frames]
