@@ -35,12 +35,8 @@ class Policy:
 
 
 def parts(policy: Policy | None = None, *, envstep: int = 0) -> Any:
-    return SimpleNamespace(
-        policy=policy or Policy(),
-        collector=SimpleNamespace(envstep=envstep),
-        learner=SimpleNamespace(train_iter=0),
-        statistics=None,
-    )
+    collector, learner = SimpleNamespace(envstep=envstep), SimpleNamespace(train_iter=0)
+    return SimpleNamespace(policy=policy or Policy(), collector=collector, learner=learner, statistics=None)
 
 
 def step(group: ThreadGroup, of: Any = None, *, may_refuse: bool = False) -> SyncedLearners:
@@ -51,16 +47,10 @@ def rows(*values: float) -> TransitionBatch:
     return TransitionBatch({"reward": np.array(values, np.float32)})
 
 
-def test_a_signal_at_any_learner_ends_the_turn_of_all() -> None:
-    turns = run_ranks(lambda group: step(group).agree(Due(signal=15 * (group.rank == 1))))
+def test_a_signal_may_be_any_learners_and_the_first_decides_on_points_and_evaluations() -> None:
+    turns = run_ranks(lambda group: step(group).agree(Due(15 * (group.rank == 1), group.rank == 0, evaluates=False)))
 
-    assert [turn.signal for turn in turns] == [15, 15]
-
-
-def test_the_first_learner_decides_on_points_and_evaluations() -> None:
-    turns = run_ranks(lambda group: step(group).agree(Due(0, saves=group.rank == 0, evaluates=False)))
-
-    assert turns == [Due(0, True, False)] * 2
+    assert turns == [Due(15, True, False)] * 2
 
 
 def test_env_steps_are_those_of_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +32,7 @@ class ScriptedRows:
         self.version = Version(1, 0)  # that acts
         self.observed: dict[str, Any] = {}
         self.brought = 0
+        self.before_take: Callable[[], None] = lambda: None
         self._taken: list[str] = []  # actors whose segments were taken, and are not acknowledged
 
     def sources(self) -> dict[str, Source]:
@@ -67,6 +69,7 @@ class ScriptedRows:
         self.states[source] = replace(self.states[source], run_id=self.states[source].run_id + 1)
 
     def take(self, timeout_s: float) -> list[Arrived]:
+        self.before_take()
         if not self.arrived:
             self._clock.now += timeout_s
         came, self.arrived = self.arrived, []

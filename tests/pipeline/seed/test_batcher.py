@@ -110,12 +110,14 @@ def test_clients_are_waited_for_while_they_keep_coming_within_three_times_a_batc
     assert taken(made) == ["actor0", "actor1", "actor2", "actor3"]
 
 
-def test_a_batch_that_took_very_long_makes_the_next_one_wait_for_a_moment_only():
+@pytest.mark.parametrize(("took_s", "waits_s"), [(0.0005, 0.0), (0.004, 0.004), (25.0, 0.05)])
+def test_the_next_batch_waits_as_long_as_one_took_within_bounds(took_s: float, waits_s: float) -> None:
     made, clock = batcher()
-    run(made, clock, 0, 1, took_s=25.0)
+    run(made, clock, 0, 1, took_s=took_s)
     made.add(request(0))
 
-    assert made.wait_s(NOW) == pytest.approx(0.05)
+    assert made.wait_s(NOW) == pytest.approx(waits_s)
+    assert taken(made) == ([] if waits_s else ["actor0"])
 
 
 def test_what_is_not_worth_it_is_not_waited_for_again():
@@ -133,13 +135,6 @@ def test_a_client_that_is_alone_is_never_made_to_wait():
     made, clock = batcher()
 
     assert [run(made, clock, 0) for _ in range(5)] == [["actor0"]] * 5
-
-
-def test_short_batches_are_not_waited_for():
-    made, clock = batcher()
-    run(made, clock, 0, 1, took_s=0.0005)
-
-    assert run(made, clock, 0) == ["actor0"]
 
 
 def test_requests_wait_for_the_weights_that_they_want():

@@ -36,17 +36,15 @@ class Run:
         self.end = LearnerSide(
             cfg, parts, max_policy_lag=chosen.max_policy_lag, least_rows=chosen.minimum_buffer_size or 0
         )
-        scripted: Any = rows
-        workers: Any = self.workers
-        self.runner = SeedRunner(
-            self.end,
-            chosen,
-            rows=scripted,
-            weights=self.weights,
-            workers=workers,
-            is_leaving=lambda: self.is_leaving,
-            clock=clock,
-        )
+        ways: dict[str, Any] = dict(rows=rows, weights=self.weights, workers=self.workers)
+        self.runner = SeedRunner(self.end, chosen, **ways, is_leaving=lambda: self.is_leaving, clock=clock)
+
+    def begun(self, steps: int = 0) -> Run:
+        """Return this run, begun, and so many steps further."""
+        self.runner.start()
+        for _ in range(steps):
+            self.runner.step()
+        return self
 
     @property
     def updates(self) -> int:
@@ -81,17 +79,14 @@ def make(in_tmp: Path) -> Iterator[Make]:
 
 
 def test_each_actor_has_orders_up_to_its_credit_from_the_first_turn_on(make: Make) -> None:
-    run = make("actor1", "actor2", eager=False, credit=3)
-
-    run.runner.start()
+    run = make("actor1", "actor2", eager=False, credit=3).begun()
 
     assert [name for name, *_ in run.rows.given] == ["actor1"] * 3 + ["actor2"] * 3
     assert {(rows, env_step) for _, rows, env_step, *_ in run.rows.given} == {(8, 0)}
 
 
 def test_rows_are_acknowledged_once_they_are_in_the_buffer(make: Make) -> None:
-    run = make(eager=False)
-    run.runner.start()
+    run = make(eager=False).begun()
     run.rows.bring(0)
     stored: list[int] = []
     acknowledge = run.rows.acknowledge
@@ -103,18 +98,13 @@ def test_rows_are_acknowledged_once_they_are_in_the_buffer(make: Make) -> None:
 
 
 def test_updates_follow_rows_in_the_configs_ratio(make: Make) -> None:
-    run = make(segment_rows=16)
-    run.runner.start()
-
-    for _ in range(5):
-        run.runner.step()
+    run = make(segment_rows=16).begun(5)
 
     assert run.updates == run.stored * 4 // 8
 
 
 def test_weights_go_out_at_the_begin_and_after_turns_with_updates(make: Make) -> None:
-    run = make(eager=False)
-    run.runner.start()
+    run = make(eager=False).begun()
     run.runner.step()  # nothing came
     for number in (0, 1):
         run.rows.bring(number)
@@ -124,8 +114,7 @@ def test_weights_go_out_at_the_begin_and_after_turns_with_updates(make: Make) ->
 
 
 def test_a_broadcast_period_keeps_weights_back_until_it_has_passed(make: Make) -> None:
-    run = make(broadcast_period=5.0)
-    run.runner.start()
+    run = make(broadcast_period=5.0).begun()
 
     updates = []
     for _ in range(4):
@@ -164,10 +153,7 @@ def test_what_envs_are_normalised_by_goes_out_before_the_first_order_and_when_so
 
 
 def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
-    run = make(max_train_frequency=2.0, policy=dict(learn=dict(update_per_collect=4, batch_size=8)))
-    run.runner.start()
-    for _ in range(3):
-        run.runner.step()
+    run = make(max_train_frequency=2.0, policy=dict(learn=dict(update_per_collect=4, batch_size=8))).begun(3)
     behind = len(run.rows.given)
 
     run.runner.step()
@@ -179,8 +165,7 @@ def test_no_order_is_given_while_updates_are_behind(make: Make) -> None:
 
 
 def test_updates_keep_the_beat_of_the_clock(make: Make) -> None:
-    run = make(max_train_frequency=4.0)
-    run.runner.start()
+    run = make(max_train_frequency=4.0).begun()
     began_s = run.clock.now
 
     while run.clock.now < began_s + 10.0:
@@ -190,8 +175,7 @@ def test_updates_keep_the_beat_of_the_clock(make: Make) -> None:
 
 
 def test_no_update_is_taken_before_the_buffer_has_the_minimum_and_none_is_made_up_for(make: Make) -> None:
-    run = make(minimum_buffer_size=100)
-    run.runner.start()
+    run = make(minimum_buffer_size=100).begun()
     while run.stored < 100:
         assert run.updates == 0
         run.runner.step()
@@ -200,8 +184,7 @@ def test_no_update_is_taken_before_the_buffer_has_the_minimum_and_none_is_made_u
 
 
 def test_rows_that_are_too_old_are_dropped_and_counted(make: Make) -> None:
-    run = make(max_policy_lag=3)
-    run.runner.start()
+    run = make(max_policy_lag=3).begun()
     for _ in range(6):
         run.runner.step()  # the version that acts stays (1, 0)
 
@@ -213,16 +196,13 @@ def test_rows_that_are_too_old_are_dropped_and_counted(make: Make) -> None:
 
 
 def test_a_round_is_shared_among_the_actors_and_put_by_their_places(make: Make) -> None:
-    run = make("actor10", "actor2", "actor1", comm="sync", eager=False)
-    run.runner.start()
-    take = run.rows.take
+    run = make("actor10", "actor2", "actor1", comm="sync", eager=False).begun()
 
-    def brought(timeout_s: float) -> Any:
+    def bring_last_first() -> None:
         for number in sorted(run.rows.orders, reverse=True):
             run.rows.bring(number)
-        return take(timeout_s)
 
-    run.rows.take = brought  # type: ignore[method-assign]
+    run.rows.before_take = bring_last_first
     kept: list[Any] = []
     run.parts.replay_buffer.push = lambda rows, **_: kept.extend(rows["reward"].tolist())  # type: ignore[method-assign]
     run.runner.step()
@@ -233,21 +213,17 @@ def test_a_round_is_shared_among_the_actors_and_put_by_their_places(make: Make) 
 
 
 def test_a_round_wants_the_weights_of_all_updates_before_it(make: Make) -> None:
-    run = make(comm="sync")
-    run.runner.start()
-    for _ in range(4):
-        run.runner.step()
+    run = make(comm="sync").begun(4)
 
     assert [extra["least"][1] for *_, extra in run.rows.given] == [0, 0, 4, 8], "16 rows are a batch"
     assert [version.update for version in run.weights.versions] == [0, 4, 8]
 
 
 def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(make: Make) -> None:
-    run = make("actor1", "actor2", comm="sync", eager=False)
-    run.runner.start()
-    take, calls = run.rows.take, iter(range(100))
+    run = make("actor1", "actor2", comm="sync", eager=False).begun()
+    calls = iter(range(100))
 
-    def scripted(timeout_s: float) -> Any:
+    def act() -> None:
         call = next(calls)
         if call == 0:
             run.rows.bring(0)
@@ -255,9 +231,8 @@ def test_what_a_lost_actor_was_to_do_is_done_by_the_one_that_takes_its_place(mak
             run.rows.replace("actor2")
         elif call == 3:
             run.rows.bring(2)
-        return take(timeout_s)
 
-    run.rows.take = scripted  # type: ignore[method-assign]
+    run.rows.before_take = act
     run.runner.step()
 
     assert [name for name, *_ in run.rows.given] == ["actor1", "actor2", "actor2"]
@@ -268,15 +243,14 @@ def test_the_share_of_an_actor_that_left_for_good_is_left_out(make: Make) -> Non
     run = make("actor1", "actor101", comm="sync", eager=False)
     run.workers.strangers = ("actor101",)
     run.runner.start()
-    take, calls = run.rows.take, iter(range(100))
+    calls = iter(range(100))
 
-    def scripted(timeout_s: float) -> Any:
+    def act() -> None:
         if next(calls) == 0:
             run.rows.bring(0)
             run.rows.states["actor101"] = replace(run.rows.states["actor101"], connected=False)
-        return take(timeout_s)
 
-    run.rows.take = scripted  # type: ignore[method-assign]
+    run.rows.before_take = act
     run.runner.step()
 
     assert run.stored == 4
@@ -289,14 +263,12 @@ def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
     run = make("actor1", "actor101", comm="sync", eager=False)
     run.workers.strangers = ("actor101",)
     run.runner.start()
-    take = run.rows.take
 
-    def scripted(timeout_s: float) -> Any:
+    def act() -> None:
         if 0 in run.rows.orders:
             run.rows.bring(0)
-        return take(timeout_s)
 
-    run.rows.take = scripted  # type: ignore[method-assign]
+    run.rows.before_take = act
     run.runner.step()
 
     assert run.stored == 4
@@ -304,8 +276,7 @@ def test_a_stranger_that_falls_silent_in_a_round_has_left(make: Make) -> None:
 
 
 def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None:
-    run = make("actor1", comm="sync", eager=False)
-    run.runner.start()
+    run = make("actor1", comm="sync", eager=False).begun()
     run.is_leaving = True
     began_s = run.clock.now
 
@@ -318,8 +289,7 @@ def test_a_run_that_is_to_end_leaves_a_round_within_a_second(make: Make) -> None
 
 
 def test_random_rows_are_collected_first_and_allow_no_updates(make: Make) -> None:
-    run = make(policy=dict(random_collect_size=40))
-    run.runner.start()
+    run = make(policy=dict(random_collect_size=40)).begun()
 
     assert run.stored >= 40 and run.updates == 0
     assert run.rows.given[0][1:3] == (40, 0)
@@ -348,8 +318,7 @@ def test_lost_workers_end_the_turns_with_their_cause(make: Make) -> None:
 
 
 def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
-    run = make("actor1", "actor2", eager=False)
-    run.runner.start()
+    run = make("actor1", "actor2", eager=False).begun()
     began_s = run.clock.now
 
     with pytest.raises(RunnerLostError, match="actor1, actor2 were asked for rows.*step_timeout_s"):
@@ -361,19 +330,15 @@ def test_actors_that_bring_nothing_for_too_long_are_named(make: Make) -> None:
 
 @pytest.mark.parametrize("comm", ["async", "sync"])
 def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) -> None:
-    run = make("actor1", "actor2", comm=comm, eager=False)
-    run.runner.start()
+    run = make("actor1", "actor2", comm=comm, eager=False).begun()
     given = len(run.rows.given)
-    take = run.rows.take
+    looks = iter(range(1000))
 
-    def brought_at_the_third_look(timeout_s: float) -> Any:
-        looks.append(timeout_s)
-        for number in [] if len(looks) < 3 else sorted(run.rows.orders):
+    def bring_at_the_third_look() -> None:
+        for number in sorted(run.rows.orders) if next(looks) >= 2 else []:
             run.rows.bring(number)
-        return take(timeout_s)
 
-    looks: list[float] = []
-    run.rows.take = brought_at_the_third_look  # type: ignore[method-assign]
+    run.rows.before_take = bring_at_the_third_look
     run.clock.now += 1000.0
     while not run.stored:
         run.runner.step()
@@ -382,8 +347,7 @@ def test_an_evaluation_that_takes_long_holds_up_no_actor(make: Make, comm: str) 
 
 
 def test_what_sources_report_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    run = make()
-    run.runner.start()
+    run = make().begun()
     run.rows.reported = [("actor7", "no space left")]
 
     run.runner.step()
@@ -422,10 +386,7 @@ def test_the_panel_and_the_metrics_have_the_numbers_of_inference_and_actors(make
 
 
 def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:
-    run = make()
-    run.runner.start()
-    for _ in range(4):
-        run.runner.step()
+    run = make().begun(4)
     state = run.runner.state_dict()
 
     assert state["rows"]["collected"] == run.stored and state["rows"]["granted"] >= run.updates
