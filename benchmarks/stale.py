@@ -26,7 +26,7 @@ _SERIAL_FILES = (
     "pipeline/statistics.py",
 )
 _PARALLEL = ("pipeline/parallel", "comm")
-_WORKERS = ("pipeline/factories.py", "pipeline/rows.py", "comm/workers")
+_WORKERS = ("pipeline/scheme_parts.py", "pipeline/rows.py", "comm/workers")
 _RAY = (*_WORKERS, "pipeline/ray", "comm/ray", "comm/tensors.py")
 _SEED = ("pipeline/seed", "comm/zmq", "comm/workers", "comm/tensors.py")
 _MODE_OF = {"parallel": _PARALLEL, "ray": _RAY, "seed": _SEED}

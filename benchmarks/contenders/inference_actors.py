@@ -15,7 +15,7 @@ import torch
 
 from ding_like.config import compile_config
 from ding_like.data.rows import adapt_collect_mode
-from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from ding_like.policy import Policy
 from ding_like.types import Array
 from ding_like.utils.seeding import make_rng

@@ -12,7 +12,7 @@ from ding_like.config import compile_config, read_config
 from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
 from ding_like.pipeline.parallel.settings import read_system, serial_parts
-from ding_like.pipeline.process import GracefulShutdown, training_process
+from ding_like.pipeline.process import graceful_shutdown, training_process
 from ding_like.utils.processes import coordinator_url, watch_parent
 from ding_like.utils.registries import PARALLEL_COLLECTOR_REGISTRY
 
@@ -99,7 +99,7 @@ def _work(create: Callable[[Mapping[str, Any]], Any], cfg: Mapping[str, Any]) ->
     """Run a worker until the run is over, or until SIGTERM, SIGHUP or the end of its parent process shuts it down."""
     with training_process():
         worker = create(cfg)
-        with GracefulShutdown(worker.stop):
+        with graceful_shutdown(worker.stop):
             watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
             try:
                 worker.start()

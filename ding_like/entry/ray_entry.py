@@ -15,9 +15,9 @@ from ding_like.comm.ray.cluster import ClusterWatch, Need, RayCluster, open_clus
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry.training import NO_LIMIT, Plan, RunArguments, SystemInput, TrainingMode, make_plan, number
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.ray.scheme import ray_runner
 from ding_like.pipeline.rows import RemoteCollectors
+from ding_like.pipeline.scheme_parts import build_driver
 from ding_like.pipeline.settings import COMMUNICATION, RaySettings, read_ray
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy

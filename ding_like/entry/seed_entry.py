@@ -32,8 +32,8 @@ from ding_like.envs.spaces import AnyEnv
 from ding_like.envs.wrappers import wrap
 from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.factories import SchemeFactories, build_driver
-from ding_like.pipeline.process import GracefulShutdown, training_process
+from ding_like.pipeline.process import graceful_shutdown, training_process
+from ding_like.pipeline.scheme_parts import SchemeFactories, build_driver
 from ding_like.pipeline.seed.runner import Workers, agent_config, config_mark, seed_runner
 from ding_like.pipeline.settings import Config, SeedSettings, read_seed
 from ding_like.pipeline.training_loop import MakeRunner
@@ -201,7 +201,7 @@ def join_run(
         factories = SchemeFactories.of(plan.cfg, seed=seed)
         link = join_as_host(endpoint, keys=keys, patience_s=FIRST_RETRY_S if retry_s is None else retry_s)
         try:
-            with GracefulShutdown(lambda: _leave(leave, link)):
+            with graceful_shutdown(lambda: _leave(leave, link)):
                 watch_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
                 link.patience_s = RETRY_S if retry_s is None else retry_s
                 _check_alike(plan.cfg, link.welcome)

@@ -34,7 +34,6 @@ from ding_like.errors import CommError, ConfigError, DingError
 from ding_like.pipeline.collect import RolloutWorker
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.factories import LearnerSide, SchemeFactories, build_driver
 from ding_like.pipeline.learners.synced import (
     LearnerProcesses,
     SyncedLearners,
@@ -47,6 +46,7 @@ from ding_like.pipeline.learners.synced import (
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ranks import CollectingRanks, RankRunner
 from ding_like.pipeline.record import resume_store
+from ding_like.pipeline.scheme_parts import LearnerSide, SchemeFactories, build_driver
 from ding_like.pipeline.settings import RankSettings, read_ranks
 from ding_like.pipeline.training_loop import MakeRunner
 from ding_like.policy import Policy

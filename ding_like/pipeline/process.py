@@ -6,9 +6,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -36,18 +35,13 @@ class StopSignal:
 
     def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) is signal.SIG_IGN:
-                    continue
-                self._before[number] = signal.signal(number, self._handle)
+            self._before = _handle_by(self._handle, _SIGNALS)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._restore()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: object) -> None:
         self.received = number
         self._restore()
         self._tell()
@@ -62,48 +56,46 @@ class StopSignal:
         if self.received == signal.SIGINT:
             raise KeyboardInterrupt
         if self.received is not None:
-            raise SystemExit(128 + self.received)
+            raise SystemExit(_FORCED + self.received)
 
 
-class GracefulShutdown:
-    """Shutdown of a worker process: calls `stop` at the first SIGTERM or SIGHUP. For `with`, in the main thread.
+def _handle_by(handle: Callable[[int, Any], None], numbers: Iterable[int]) -> dict[int, Any]:
+    """Have those signals handled that this process does not ignore; return their handlers until now."""
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handle) for number in handled}
+
+
+@contextmanager
+def graceful_shutdown(stop: Callable[[], None], *, grace_s: float = 20.0) -> Iterator[None]:
+    """Call `stop` at the first SIGTERM or SIGHUP of a worker process; for its main thread.
 
     Work that has not ended within a part of `grace_s` is ended by SystemExit, as by a second signal; the process ends
     at once after all of it. A signal that this process ignores stays ignored, as SIGHUP under nohup.
     """
+    timers: list[threading.Timer] = []
 
-    def __init__(self, stop: Callable[[], None], *, grace_s: float = 20.0) -> None:
-        self._stop = stop
-        self._grace_s = grace_s
-        self._before: dict[int, Any] = {}
-        self._timers: list[threading.Timer] = []
+    def begin(wait_s: float, act: Callable[[], None]) -> None:
+        timers.append(threading.Timer(wait_s, act))
+        timers[-1].daemon = True
+        timers[-1].start()
 
-    def __enter__(self) -> GracefulShutdown:
-        for number in _ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        for timer in self._timers:
-            timer.cancel()
-            timer.join()
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._timers:
+    def handle(number: int, frame: object) -> None:
+        if timers:
             raise SystemExit(_FORCED + number)
         logger.info("leaving: %s", signal.Signals(number).name)
-        self._begin(_SOON * self._grace_s, lambda: os.kill(os.getpid(), number))
-        self._begin(self._grace_s, lambda: os._exit(_FORCED + number))
-        self._stop()
+        begin(_SOON * grace_s, lambda: os.kill(os.getpid(), number))
+        begin(grace_s, lambda: os._exit(_FORCED + number))
+        stop()
 
-    def _begin(self, wait_s: float, act: Callable[[], None]) -> None:
-        timer = threading.Timer(wait_s, act)
-        timer.daemon = True
-        self._timers.append(timer)
-        timer.start()
+    before = _handle_by(handle, _ENDING)
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+            timer.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

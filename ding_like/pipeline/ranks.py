@@ -23,8 +23,8 @@ from ding_like.comm.update_worker import CONTINUE, DOWN, SHUTDOWN, NodeStore, We
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
-from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.rows import Collected, shares
+from ding_like.pipeline.scheme_parts import LearnerSide
 from ding_like.pipeline.settings import RankSettings
 from ding_like.pipeline.statistics import flat_names
 from ding_like.pipeline.training_loop import RemoteRunner

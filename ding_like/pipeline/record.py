@@ -97,8 +97,7 @@ def origin_of(cfg: FrozenConfig, *, mode: str, source: str | Path = "", env_fn: 
     `env_setting`, where the caller makes the envs.
     """
     given = Path(source) if str(source) and Path(source).is_file() else None
-    script = None if _is_ding() else _script()
-    file = given or script
+    file = given or (None if _is_ding() else _script())
     return Origin(
         seed=int(cfg.seed),
         env=env_name(cfg.env) if env_fn is None else function_name(env_fn),
@@ -175,11 +174,8 @@ class RunRecord:
     def __init__(
         self, exp_name: str, *, origin: Origin | None = None, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self._exp_name = exp_name
-        self._origin = origin
-        self._clock = clock
-        self._started_s = clock()
-        self._earlier_s = 0.0  # what the run took before it was resumed
+        self._exp_name, self._origin, self._clock = exp_name, origin, clock
+        self._started_s, self._earlier_s = clock(), 0.0  # what the run took before it was resumed
         self._eval_returns: Sequence[float] = ()  # of the last evaluation
         self._eval_metrics: Mapping[str, float] = {}  # of the last evaluation
         self._eval_duration_s = 0.0
@@ -193,16 +189,18 @@ class RunRecord:
     def note_evaluation(
         self,
         returns: Sequence[float],
-        *,
         best: float,
         env_step: int,
         duration_s: float,
         console: RunConsole,
-        metrics: Mapping[str, float] | None = None,  # of the env, means over episodes
+        metrics: Mapping[str, float],
     ) -> None:
-        """Record an evaluation, after which the best mean return is `best`, and report a better one on the console."""
+        """Record an evaluation, after which the best mean return is `best`, and report a better one on the console.
+
+        `metrics` are means of the env's own over the episodes.
+        """
         is_better = best > self.best_eval  # not of the first one: no number is above NaN
-        self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics or {})
+        self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics)
         self._eval_duration_s += duration_s
         if is_better:
             console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
@@ -245,7 +243,7 @@ class RunRecord:
             best_eval=self.best_eval if math.isfinite(self.best_eval) else None,
             eval_metrics=dict(eval_metrics or {}),
         )
-        origin = {} if self._origin is None else asdict(self._origin)
+        origin = asdict(self._origin) if self._origin else {}
         with atomic_write(Path(self._exp_name) / "result.json") as file:
             file.write(json.dumps({**asdict(result), **(more or {}), **origin}, indent=2).encode())
         return result
@@ -292,20 +290,16 @@ class Checkpointer:
         arguments: Config,  # JSON-like: what the run was started with, for `ding --resume`
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cfg = cfg.resume
-        self._parts = parts
+        self._cfg, self._parts, self._clock = cfg.resume, parts, clock
         keep = self._cfg.keep if parts.share.num_learners == 1 else max(self._cfg.keep, _KEPT_IN_STEP)
         self._store = resume_store(cfg.exp_name, keep=keep, rank=parts.share.rank)
         self._meta = {"arguments": dict(arguments), "versions": versions()}
-        self._clock = clock
-        self._last_s = clock()
-        self._last_step = 0
         self._told_large = False
+        self.start_from(0)
 
     def start_from(self, env_step: int) -> None:
         """Count the next interval from here."""
-        self._last_step = env_step
-        self._last_s = self._clock()
+        self._last_step, self._last_s = env_step, self._clock()
 
     def is_due(self) -> bool:
         """Tell whether a point is due, and count the next interval from here if it is.
@@ -328,6 +322,11 @@ class Checkpointer:
             return False
         return True
 
+    @property
+    def _others(self) -> dict[str, Any]:
+        """Parts by name whose state is saved with the run's own, None for those that it does not have."""
+        return {name: getattr(self._parts, name) for name in ("learner", "evaluator", "metrics", "league")}
+
     def newest_step(self) -> int | None:
         """Return the env step of the newest valid point, None if there is none."""
         return next(iter(self._store.whole_steps()), None)
@@ -345,20 +344,13 @@ class Checkpointer:
                 "collector": collector,
                 "run": {
                     **run_state,
-                    "learner": parts.learner.state_dict(),
-                    "evaluator": {} if parts.evaluator is None else parts.evaluator.state_dict(),
-                    "metrics": {} if parts.metrics is None else parts.metrics.state_dict(),
+                    **{name: {} if part is None else part.state_dict() for name, part in self._others.items()},
                     **({} if parts.statistics is None else {"statistics": parts.statistics.resume_state()}),
-                    "league": {} if parts.league is None else parts.league.state_dict(),
                     "rng": global_rng_state(),
                 },
             },
             self._meta,
         )
-
-    def _has_moved(self, saved: Saved) -> bool:
-        """Tell whether rows are collected here and were elsewhere, or the other way round."""
-        return ("loop" in saved.parts["collector"]) != (self._parts.collector_env is not None)
 
     def _carry_over(self, saved: Saved) -> None:
         """Have the collector go on from the env step that one of another kind has come to."""
@@ -385,7 +377,8 @@ class Checkpointer:
             parts.policy.learn_mode.load_state_dict(saved.parts["policy"])
             if parts.buffer is not None:
                 parts.buffer.load_state_dict(saved.parts["buffer"])
-            has_moved = self._has_moved(saved)
+            # Rows are collected here and were elsewhere, or the other way round.
+            has_moved = ("loop" in saved.parts["collector"]) != (parts.collector_env is not None)
             if parts.buffer is not None and (has_moved or parts.collector_env is None):
                 # The number of a lane may be another worker's now, which counts episodes as the first one did.
                 parts.buffer.cut()
@@ -393,15 +386,11 @@ class Checkpointer:
                 self._carry_over(saved)
             else:
                 parts.collector.load_state_dict(saved.parts["collector"])
-            parts.learner.load_state_dict(run["learner"])
-            if parts.evaluator is not None:
-                parts.evaluator.load_state_dict(run["evaluator"])
-            if parts.metrics is not None:
-                parts.metrics.load_state_dict(run["metrics"])
+            for name, part in self._others.items():
+                if part is not None:
+                    part.load_state_dict(run[name])
             if parts.statistics is not None and not has_moved:
                 parts.statistics.load_resume_state(run["statistics"])
-            if parts.league is not None:
-                parts.league.load_state_dict(run["league"])
         except (KeyError, TypeError, IndexError) as error:
             raise CheckpointError(
                 f"the saved point of step {saved.step} lacks or has more than this config's parts need ({error!r}): "
@@ -411,11 +400,8 @@ class Checkpointer:
         set_global_rng_state(run["rng"])
         self.start_from(saved.step)
         for name, version in versions().items():
-            if saved.meta["versions"].get(name) != version:
-                logger.warning(
-                    "saved with %s %s, going on with %s: the rest of the run may differ from an uninterrupted one.",
-                    name,
-                    saved.meta["versions"].get(name),
-                    version,
-                )
+            before = saved.meta["versions"].get(name)
+            if before != version:
+                text = "saved with %s %s, going on with %s: the rest of the run may differ from an uninterrupted one."
+                logger.warning(text, name, before, version)
         return run

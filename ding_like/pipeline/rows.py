@@ -370,6 +370,7 @@ class Collected(NamedTuple):
     asked: int
 
 
+@dataclass(eq=False)
 class RowReceiver:
     """Receiver of segments, which it puts into `rows` and counts in `report`; wrappers' statistics are merged.
 
@@ -378,40 +379,30 @@ class RowReceiver:
     keep their numbers, so that a buffer finds the rows of an episode which came with several segments.
     """
 
-    def __init__(
-        self,
-        rows: RowQueue,
-        report: RemoteCollectors,
-        *,
-        newest: Callable[[], Version],
-        statistics: MergedStatistics | None = None,
-        max_policy_lag: int | None = None,
-        follows_episodes: bool = False,
-    ) -> None:
-        self._rows = rows
-        self._statistics = statistics
-        self._max_policy_lag = math.inf if max_policy_lag is None else max_policy_lag
-        self._workers: dict[str, int] | None = {} if follows_episodes else None  # by name, in order of appearance
-        self.report = report
-        self.newest = newest
+    rows: RowQueue
+    report: RemoteCollectors
+    newest: Callable[[], Version]
+    merged: MergedStatistics | None = None
+    max_policy_lag: float = math.inf
+    follows_episodes: bool = False
+    _workers: dict[str, int] = field(default_factory=dict)  # by name, in order of appearance
 
     def put(self, parts: Sequence[Collected], order: CollectRequest) -> CollectRequest:
         """Put what came as one segment and return the next order, or `order` where there is nothing to learn from."""
         update = self.newest().update
-        fresh = [part for part in parts if update - part.segment.version.update <= self._max_policy_lag]
+        fresh = [part for part in parts if update - part.segment.version.update <= self.max_policy_lag]
         for part in parts:
             self._note(part.worker, part.segment)
             if part not in fresh:
-                self._rows.drop(part.segment)
+                self.rows.drop(part.segment)
                 self.report.dropped_rows += len(part.segment.batch)
         if fresh:
             joined = self._joined(fresh)
-            order = self._rows.put(joined, asked=sum(part.asked for part in fresh))
+            order = self.rows.put(joined, asked=sum(part.asked for part in fresh))
             self.report.envstep = order.env_step
-            self.report.note_put(
-                train_iter=update, version=joined.version.update, age_s=time.monotonic() - fresh[0].came_s
-            )
-        self.report.envstep = self._rows.env_step
+            age_s = time.monotonic() - fresh[0].came_s
+            self.report.note_put(train_iter=update, version=joined.version.update, age_s=age_s)
+        self.report.envstep = self.rows.env_step
         return order
 
     def put_random(self, parts: Sequence[Collected]) -> int:
@@ -421,26 +412,26 @@ class RowReceiver:
         for part in parts:
             self._note(part.worker, part.segment)
         joined = self._joined(parts)
-        self._rows.put_random(joined)
-        self.report.envstep = self._rows.env_step
+        self.rows.put_random(joined)
+        self.report.envstep = self.rows.env_step
         return len(joined.batch)
 
     def count_elsewhere(self, worker: str, segment: Segment, *, age_s: float) -> None:
         """Count a segment whose rows another process learns from."""
         self._note(worker, segment)
-        self._rows.drop(segment)
-        self._rows.num_rows += len(segment.batch)
-        self.report.envstep = self._rows.env_step
+        self.rows.drop(segment)
+        self.rows.num_rows += len(segment.batch)
+        self.report.envstep = self.rows.env_step
         self.report.note_put(train_iter=self.newest().update, version=segment.version.update, age_s=age_s)
 
     def statistics(self) -> Statistics:
         """Return what the envs' wrappers have observed, by wrapper and field."""
-        return {} if self._statistics is None else self._statistics.weights()
+        return {} if self.merged is None else self.merged.weights()
 
     def _note(self, worker: str, segment: Segment) -> None:
         self.report.note(worker, segment)
-        if self._statistics is not None and segment.observed:
-            self._statistics.merge(segment.observed)
+        if self.merged is not None and segment.observed:
+            self.merged.merge(segment.observed)
 
     def _joined(self, parts: Sequence[Collected]) -> Segment:
         """Return one segment of all rows, in order, with the oldest version; the lanes of each part are its own."""
@@ -448,17 +439,17 @@ class RowReceiver:
         batches: list[Any] = [each.batch for each in segments]
         if not all(isinstance(batch, TransitionBatch) for batch in batches):
             batch: Any = [row for batch in batches for row in batch]
-        elif self._workers is None:
-            batch = TransitionBatch.concat(_apart(batches))
-        else:
+        elif self.follows_episodes:
             batch = TransitionBatch.concat([self._with_own_lanes(part) for part in parts])
+        else:
+            batch = TransitionBatch.concat(_apart(batches))
         version, env_steps = min(each.version for each in segments), sum(each.env_steps for each in segments)
         return Segment(batch, version, env_steps, segments[-1].stats)
 
     def _with_own_lanes(self, part: Collected) -> TransitionBatch:
         """Return a worker's rows with lanes that no other worker has."""
-        assert self._workers is not None and isinstance(part.segment.batch, TransitionBatch)
         batch, number = part.segment.batch, self._workers.setdefault(part.worker, len(self._workers))
+        assert isinstance(batch, TransitionBatch), "the caller saw to it"
         return batch.with_columns(lane=batch["lane"] + number * _LANES_APART) if "lane" in batch.columns else batch
 
 

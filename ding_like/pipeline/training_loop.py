@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ding_like.comm.channels import Batch
@@ -16,7 +17,6 @@ from ding_like.config import FrozenConfig
 from ding_like.errors import CheckpointError, CommError, ConfigError
 from ding_like.pipeline.collect import collect_at_random
 from ding_like.pipeline.components import FINAL_NUMBER, Components, final_episodes
-from ding_like.pipeline.factories import LearnerSide
 from ding_like.pipeline.learners.synced import Due, SyncedLearners
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import (
@@ -29,6 +29,7 @@ from ding_like.pipeline.record import (
     set_best_aside,
 )
 from ding_like.pipeline.rows import update_priorities, warn_of_few_rows
+from ding_like.pipeline.scheme_parts import LearnerSide
 from ding_like.pipeline.statistics import share_statistics
 from ding_like.report.run_console import Limits, Progress, RunConsole
 from ding_like.types import EnvManager, Setting, State
@@ -126,6 +127,7 @@ class RemoteRunner(Runner):
 MakeRunner = Callable[[Callable[[], bool]], Runner]  # (is_leaving) -> runner, once its parts have been restored
 
 
+@dataclass(eq=False)
 class SerialRunner(Runner):
     """Runner that collects and trains in this process; several learners each do so with their share.
 
@@ -134,22 +136,15 @@ class SerialRunner(Runner):
     after the update under way; the updates that are still due are saved with the run, and made first when it resumes.
     """
 
-    def __init__(
-        self,
-        cfg: FrozenConfig,
-        parts: Components,
-        *,
-        peers: SyncedLearners | None = None,
-        batch_size: int,
-        is_leaving: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._cfg, self._parts, self._peers, self._batch_size = cfg, parts, peers, batch_size
-        self._is_leaving = is_leaving
-        self._rows: Batch | None = None  # that were collected last, on-policy
-        self._has_priorities = bool(cfg.policy.priority)
-        self._updates_due = 0
-        self._is_broken_off = False  # the last iteration
-        self._setting: Setting = {}
+    cfg: FrozenConfig
+    parts: Components
+    peers: SyncedLearners | None
+    batch_size: int
+    is_leaving: Callable[[], bool]
+    _setting: Setting = field(default_factory=dict)
+    _rows: Batch | None = None  # that were collected last, on-policy
+    _updates_due: int = 0
+    _is_broken_off: bool = False  # the last iteration
 
     @property
     def setting(self) -> Setting:
@@ -158,53 +153,53 @@ class SerialRunner(Runner):
 
     def start(self) -> None:
         """Choose a league's first opponent, and fill the buffer with rows of random actions."""
-        parts = self._parts
+        parts = self.parts
         if parts.league is not None:
             parts.league.begin()
-        if self._cfg.policy.random_collect_size > 0:
-            collect_at_random(self._cfg, parts)
-            if self._peers is not None:
-                self._peers.count_steps()
+        if self.cfg.policy.random_collect_size > 0:
+            collect_at_random(self.cfg, parts)
+            if self.peers is not None:
+                self.peers.count_steps()
 
     def step(self) -> None:
         """Collect a segment, and make the updates that follow it."""
-        parts, collect = self._parts, self._cfg.policy.collect
+        parts, collect = self.parts, self.cfg.policy.collect
         collector, self._setting = parts.own_collector, parts.commander.step()
         rows = collector.collect_rows(
             collect.get("n_sample") or collect.get("n_episode") or 1,
             train_iter=parts.learner.train_iter,
             policy_kwargs=self._setting,
         )
-        if self._peers is not None:
-            self._peers.count_steps()
-            self._peers.merge_statistics()
+        if self.peers is not None:
+            self.peers.count_steps()
+            self.peers.merge_statistics()
         if parts.buffer is None:
             self._rows, self._updates_due = rows, 1
         else:
             parts.buffer.push(rows, cur_collector_envstep=collector.envstep)
-            self._updates_due = self._cfg.policy.learn.update_per_collect
+            self._updates_due = self.cfg.policy.learn.update_per_collect
         self._learn()
 
     def _learn(self) -> None:
-        parts, learner, buffer = self._parts, self._parts.learner, self._parts.buffer
+        parts, learner, buffer = self.parts, self.parts.learner, self.parts.buffer
         self._is_broken_off = False
         while self._updates_due and not self._is_broken_off:
             batch: Batch | None
             if buffer is None:
                 batch, self._rows = self._rows, None
             else:
-                batch = buffer.sample(self._batch_size, learner.train_iter)
+                batch = buffer.sample(self.batch_size, learner.train_iter)
                 if batch is None:
-                    warn_of_few_rows(self._batch_size)
-            if self._peers is not None:
-                batch = self._peers.share_batch(batch)
+                    warn_of_few_rows(self.batch_size)
+            if self.peers is not None:
+                batch = self.peers.share_batch(batch)
             if batch is None:
                 break  # the store has too few rows: these updates are not made up later
             learner.train(batch, parts.collector.envstep)
-            if buffer is not None and self._has_priorities:
+            if buffer is not None and self.cfg.policy.priority:
                 update_priorities(buffer, batch, learner.priority_info.get("priority"))
             self._updates_due -= 1
-            self._is_broken_off = self._is_leaving()
+            self._is_broken_off = self.is_leaving()
         if parts.league is not None and not self._is_broken_off:
             parts.league.turn(train_iter=learner.train_iter, env_step=parts.collector.envstep)
 
@@ -219,6 +214,7 @@ class SerialRunner(Runner):
             self._learn()
 
 
+@dataclass(eq=False)
 class TrainingLoop:
     """Loop that steps a runner until a limit is reached or an evaluation reaches `stop_value`.
 
@@ -229,37 +225,24 @@ class TrainingLoop:
     SerialRunner. `on_begin` is called once the first step is done.
     """
 
-    def __init__(
-        self,
-        cfg: FrozenConfig,
-        parts: Components,
-        *,
-        limits: Limits,
-        console: RunConsole,
-        checkpointer: Checkpointer | None = None,
-        saved: Saved | None = None,
-        peers: SyncedLearners | None = None,
-        batch_size: int | None = None,  # rows drawn for an update; None: the config's
-        make_runner: Callable[[Callable[[], bool]], Runner] | None = None,
-        origin: Origin | None = None,
-        on_begin: Callable[[], None] | None = None,
-    ) -> None:
-        if saved is not None and checkpointer is None:
+    cfg: FrozenConfig
+    parts: Components
+    limits: Limits
+    console: RunConsole
+    checkpointer: Checkpointer | None = None
+    saved: Saved | None = None
+    peers: SyncedLearners | None = None
+    batch_size: int | None = None  # rows drawn for an update; None: the config's
+    make_runner: MakeRunner | None = None
+    origin: Origin | None = None
+    on_begin: Callable[[], None] | None = None
+    training_s: float = 0.0  # from the first turn on, known when it has ended
+    _phase_now: str = ""  # what is done beside taking turns
+    _end_s: float = math.inf  # by the monotonic clock; known when the first turn begins
+
+    def __post_init__(self) -> None:
+        if self.saved is not None and self.checkpointer is None:
             raise ConfigError("a run that goes on from a saved point needs the checkpointer that knows its parts.")
-        self._cfg = cfg
-        self._parts = parts
-        self._limits = limits
-        self._console = console
-        self._checkpointer = checkpointer
-        self._origin = origin
-        self._saved = saved
-        self._peers = peers
-        self._batch_size = cfg.policy.learn.batch_size if batch_size is None else batch_size
-        self._make_runner = make_runner or self._serial_runner
-        self._on_begin = on_begin
-        self._phase_now = ""  # what is done beside taking turns
-        self._end_s = math.inf  # by the monotonic clock; known when the first turn begins
-        self.training_s = 0.0  # from the first turn on, known when it has ended
 
     def run(self) -> RunResult | None:
         """Train to the end, evaluate the last model afresh, and write `result.json`; None where another learner does.
@@ -267,29 +250,29 @@ class TrainingLoop:
         The first SIGINT or SIGTERM ends the run after the update under way, with a point to resume from; then it acts
         as it would have.
         """
-        parts, self._record = self._parts, RunRecord(self._cfg.exp_name, origin=self._origin)
+        parts, self._record = self.parts, RunRecord(self.cfg.exp_name, origin=self.origin)
         with StopSignal(self._say_stopping) as signals, ExitStack() as opened:
             self._signals = signals
             if parts.evaluator is not None:
                 parts.evaluator.is_leaving = lambda: signals.received is not None
-            with self._phase("starting" if self._saved is None else "loading the saved point"):
+            with self._phase("starting" if self.saved is None else "loading the saved point"):
                 state = self._begin(opened, lambda: signals.received is not None or self._is_out_of_time)
             began_s = time.monotonic()
-            self._end_s = began_s + self._limits.max_duration_s
+            self._end_s = began_s + self.limits.max_duration_s
             try:
                 with self._phase(self._first_phase):
                     self._start_runner(state)
-                self._console.start(self._progress())
+                self.console.start(self._progress())
                 stop = self._loop(signals)
                 self._runner.flush()
                 self.training_s = time.monotonic() - began_s
             except RunnerLostError as error:
                 raise RunnerLostError(f"{error} The run ended {self._rescued()}") from error
             self._save()
-            if self._peers is not None:
-                self._peers.leave()
+            if self.peers is not None:
+                self.peers.leave()
             if signals.received is not None:
-                self._console.update(self._progress())
+                self.console.update(self._progress())
                 logger.info("interrupted %s", self._saved_at())
                 signals.leave()
         parts.learner.call_hook("after_run")
@@ -297,76 +280,74 @@ class TrainingLoop:
 
     def _conclude(self, evaluator: InteractionSerialEvaluator, *, stop: bool) -> RunResult:
         """Evaluate the last model afresh, keep it if it is the best, and write the result."""
-        parts, began_s = self._parts, time.perf_counter()
+        parts, began_s = self.parts, time.perf_counter()
         train_iter, env_step = parts.learner.train_iter, parts.collector.envstep
 
         def save(name: str) -> None:
-            set_best_aside(self._cfg.exp_name)
+            set_best_aside(self.cfg.exp_name)
             parts.learner.save_checkpoint(name)
 
-        with self._console.phase("evaluating the last model"):
+        with self.console.phase("evaluating the last model"):
             self._share_statistics()
             final = evaluator.eval_last(
                 final_episodes(self._eval_env), number=FINAL_NUMBER, train_iter=train_iter, envstep=env_step,
                 save_ckpt_fn=save,
             )  # fmt: skip
-        self._note(evaluator, final.returns, final.metrics, began_s)
-        self._console.update(self._progress())
+        self._note(evaluator.best_return, final.returns, final.metrics, began_s)
+        self.console.update(self._progress())
         result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": final.metrics}
         return when_there_is_room(lambda: self._record.conclude(final.returns, **result), report=logger.warning)
 
     def _begin(self, opened: ExitStack, is_leaving: Callable[[], bool]) -> State | None:
         """Bring the parts to where the run goes on from, and make the runner; return a saved point's state, if any."""
-        parts, state = self._parts, None
-        if self._saved is not None:
-            assert self._checkpointer is not None, "the constructor saw to it"
-            state = self._checkpointer.restore(self._saved)
+        parts, state = self.parts, None
+        if self.saved is not None:
+            assert self.checkpointer is not None, "the constructor saw to it"
+            state = self.checkpointer.restore(self.saved)
             best = math.nan if parts.evaluator is None else parts.evaluator.best_return
             self._record.load_state_dict(state, best=best)
-            put_best_back(self._cfg.exp_name)
+            put_best_back(self.cfg.exp_name)
         else:
             if parts.evaluator is not None:
-                forget_earlier_best(self._cfg.exp_name)
+                forget_earlier_best(self.cfg.exp_name)
             parts.learner.call_hook("before_run")
-        if self._peers is not None:
-            self._peers.begin(resumes=state is not None)
-        self._runner = self._make_runner(is_leaving)
+        if self.peers is not None:
+            self.peers.begin(resumes=state is not None)
+        self._runner = (self.make_runner or self._serial_runner)(is_leaving)
         opened.callback(self._runner.close)
         return state
 
     @property
     def _first_phase(self) -> str:
-        if self._saved is not None:
+        if self.saved is not None:
             return "finishing the iteration of the saved point"
-        size = self._cfg.policy.random_collect_size
+        size = self.cfg.policy.random_collect_size
         return f"collecting {size:,} samples by random actions" if size else "starting"
 
     def _start_runner(self, state: State | None) -> None:
         if state is None:
             self._runner.start()
         else:
-            logger.info("resumed %s at %s", self._cfg.exp_name, self._place())
+            logger.info("resumed %s at %s", self.cfg.exp_name, self._place())
             self._runner.load_state_dict(state.get("turns", {}))
 
     def _serial_runner(self, is_leaving: Callable[[], bool]) -> Runner:
-        whole = self._parts.share.num_learners > 1  # several learners agree to leave between two steps only
-        return SerialRunner(
-            self._cfg, self._parts, peers=self._peers, batch_size=self._batch_size,
-            is_leaving=(lambda: False) if whole else is_leaving,
-        )  # fmt: skip
+        whole = self.parts.share.num_learners > 1  # several learners agree to leave between two steps only
+        batch_size = self.cfg.policy.learn.batch_size if self.batch_size is None else self.batch_size
+        return SerialRunner(self.cfg, self.parts, self.peers, batch_size, (lambda: False) if whole else is_leaving)
 
     @contextmanager
     def _phase(self, what: str) -> Iterator[None]:
         self._phase_now = what
-        with self._console.phase(what):
+        with self.console.phase(what):
             try:
                 yield
             finally:
                 self._phase_now = ""
 
     def _say_stopping(self) -> None:
-        turn = "finishing this iteration" if self._parts.share.num_learners > 1 else "collecting or making an update"
-        self._console.event(
+        turn = "finishing this iteration" if self.parts.share.num_learners > 1 else "collecting or making an update"
+        self.console.event(
             f"stopping: still {self._phase_now or turn}, then saving; a second Ctrl-C or signal ends the run at once, "
             "without saving"
         )
@@ -399,15 +380,15 @@ class TrainingLoop:
             logger.warning("the disk is full (%s): the point of %s is not saved, earlier ones stay", error, where)
 
     def _save_point(self) -> None:
-        if self._checkpointer is not None:
-            self._checkpointer.save({**self._record.state_dict(), "turns": self._runner.state_dict()})
+        if self.checkpointer is not None:
+            self.checkpointer.save({**self._record.state_dict(), "turns": self._runner.state_dict()})
 
     def _rescued(self) -> str:
         """Save a point where that can still be done, and say from where the run goes on."""
         if self._runner.rescue():
             self._save()
             return self._saved_at()
-        newest = None if self._checkpointer is None else self._checkpointer.newest_step()
+        newest = None if self.checkpointer is None else self.checkpointer.newest_step()
         torn = f"at {self._place()}, which is not saved: what was learned last is lost with the workers that learned it"
         if newest is None:
             return f"{torn}, and no point was saved before."
@@ -416,26 +397,26 @@ class TrainingLoop:
 
     @property
     def _eval_env(self) -> EnvManager:
-        assert self._parts.evaluator_env is not None, "the first learner evaluates, and has envs for it"
-        return self._parts.evaluator_env
+        assert self.parts.evaluator_env is not None, "the first learner evaluates, and has envs for it"
+        return self.parts.evaluator_env
 
     def _share_statistics(self) -> None:
         """Have the envs of evaluations normalise by what the collector's wrappers have learned."""
-        statistics = self._parts.statistics
+        statistics = self.parts.statistics
         if statistics is None:
-            share_statistics(self._parts.own_env, self._eval_env)
+            share_statistics(self.parts.own_env, self._eval_env)
         else:
             statistics.evaluate_with(self._eval_env)
 
     def _loop(self, signals: StopSignal) -> bool:
         """Return whether an evaluation reached `stop_value`."""
-        parts, limits, console = self._parts, self._limits, self._console
+        parts, limits, console = self.parts, self.limits, self.console
         while parts.collector.envstep < limits.max_env_step and parts.learner.train_iter < limits.max_train_iter:
             if self._is_out_of_time:
                 return False
             due = self._due(signals)
-            if self._peers is not None:
-                due = self._peers.agree(due)
+            if self.peers is not None:
+                due = self.peers.agree(due)
             if due.signal:
                 signals.received = due.signal  # may be another learner's
                 return False
@@ -448,21 +429,21 @@ class TrainingLoop:
             if signals.received is not None and parts.share.num_learners == 1:
                 continue  # an evaluation was broken off; several learners agree after the next step
             self._runner.step()
-            if self._on_begin is not None:
-                self._on_begin()
-                self._on_begin = None
+            if self.on_begin is not None:
+                self.on_begin()
+                self.on_begin = None
             if console.is_due:
                 console.update(self._progress())
         return False
 
     def _due(self, signals: StopSignal) -> Due:
         """Return what is due before the next rows are collected; of several learners, the first decides for all."""
-        evaluator = self._parts.evaluator
+        evaluator = self.parts.evaluator
         if signals.received is not None or evaluator is None:
             return Due(signals.received or 0)
-        saves = self._checkpointer is not None and self._checkpointer.is_due()
-        is_timed = self._limits.max_duration_s < math.inf
-        return Due(0, saves, not is_timed and evaluator.should_eval(self._parts.learner.train_iter))
+        saves = self.checkpointer is not None and self.checkpointer.is_due()
+        is_timed = self.limits.max_duration_s < math.inf
+        return Due(0, saves, not is_timed and evaluator.should_eval(self.parts.learner.train_iter))
 
     @property
     def _is_out_of_time(self) -> bool:
@@ -470,12 +451,12 @@ class TrainingLoop:
 
     def _evaluate(self) -> bool:
         """Evaluate, keep the model if it is the best, and return whether it is good enough."""
-        if self._peers is None:
+        if self.peers is None:
             return self._evaluate_here()
-        return self._peers.evaluate(None if self._parts.evaluator is None else self._evaluate_here)
+        return self.peers.evaluate(None if self.parts.evaluator is None else self._evaluate_here)
 
     def _evaluate_here(self) -> bool:
-        parts, evaluator, began_s = self._parts, self._parts.evaluator, time.perf_counter()
+        parts, evaluator, began_s = self.parts, self.parts.evaluator, time.perf_counter()
         assert evaluator is not None, "the first learner evaluates"
         try:
             with self._phase("evaluating"):
@@ -485,27 +466,15 @@ class TrainingLoop:
                 )
         except EvaluationStoppedError:  # it is due when the run resumes
             return False
-        self._note(evaluator, info["eval_episode_return"], info.get("metrics", {}), began_s)
+        self._note(evaluator.best_return, info["eval_episode_return"], info.get("metrics", {}), began_s)
         return stop
 
-    def _note(
-        self,
-        evaluator: InteractionSerialEvaluator,
-        returns: Sequence[float],
-        metrics: Mapping[str, float],
-        began_s: float,
-    ) -> None:
-        self._record.note_evaluation(
-            returns,
-            best=evaluator.best_return,
-            env_step=self._parts.collector.envstep,
-            duration_s=time.perf_counter() - began_s,
-            console=self._console,
-            metrics=metrics,
-        )
+    def _note(self, best: float, returns: Sequence[float], metrics: Mapping[str, float], began_s: float) -> None:
+        took_s, env_step = time.perf_counter() - began_s, self.parts.collector.envstep
+        self._record.note_evaluation(returns, best, env_step, took_s, self.console, metrics)
 
     def _progress(self) -> Progress:
-        parts = self._parts
+        parts = self.parts
         monitor = parts.learner.monitor
         return self._record.progress(
             env_step=parts.collector.envstep,
@@ -519,10 +488,10 @@ class TrainingLoop:
 
     @property
     def _resume_command(self) -> str:
-        return shlex.join(["ding", "--resume", self._cfg.exp_name])
+        return shlex.join(["ding", "--resume", self.cfg.exp_name])
 
     def _saved_at(self) -> str:
         return f"at {self._place()}: saved, go on with  {self._resume_command}"
 
     def _place(self) -> str:
-        return f"env step {self._parts.collector.envstep:,}, iteration {self._parts.learner.train_iter:,}"
+        return f"env step {self.parts.collector.envstep:,}, iteration {self.parts.learner.train_iter:,}"

@@ -16,7 +16,7 @@ from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import tcp_endpoint
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config, read_config
-from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from ding_like.pipeline.seed.actor import Actor, ActorSettings
 from ding_like.pipeline.seed.runner import agent_config
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings

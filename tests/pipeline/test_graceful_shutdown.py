@@ -11,12 +11,12 @@ import pytest
 
 WORKER = """
 import signal, sys, threading
-from ding_like.pipeline.process import GracefulShutdown
+from ding_like.pipeline.process import graceful_shutdown
 asked, kind = threading.Event(), sys.argv[1]
 def ask():
     print("asked", flush=True)
     asked.set()
-with GracefulShutdown(ask, grace_s=float(sys.argv[2])):
+with graceful_shutdown(ask, grace_s=float(sys.argv[2])):
     try:
         print("ready", flush=True)
         if kind == "willing":

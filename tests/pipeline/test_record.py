@@ -20,7 +20,7 @@ class Console:
 def test_the_record_reports_each_better_evaluation_but_not_the_first(tmp_path: Path) -> None:
     record, console = RunRecord(str(tmp_path)), Console()
     for step, best in ((0, 10.0), (100, 10.0), (200, 25.0)):
-        record.note_evaluation([best], best=best, env_step=step, duration_s=0.5, console=console)  # type: ignore[arg-type]
+        record.note_evaluation([best], best, step, 0.5, console, {})  # type: ignore[arg-type]
 
     assert console.events == ["env step 200  eval 25 is the best so far -> ckpt/ckpt_best.pth.tar"]
     progress = record.progress(env_step=200, train_iter=3)

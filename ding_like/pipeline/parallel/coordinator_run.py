@@ -133,7 +133,7 @@ class CoordinatorRun:
             self._save_best({**evaluation["policy"], "env_step": evaluation["env_step"]})
         best = float(np.fmax(self._record.best_eval, values["reward_mean"]))  # of NaN and a number the number
         known = {
-            "metrics": evaluation.get("metrics"),
+            "metrics": evaluation.get("metrics", {}),
             **{name: evaluation[name] for name in ("env_step", "duration_s")},
         }
         self._record.note_evaluation(evaluation["returns"], best=best, console=console, **known)

@@ -22,7 +22,6 @@ from ding_like.errors import CommError, ConfigError, TrainingError
 from ding_like.pipeline.checks import check_patterns
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.factories import Algorithm, LearnerSide, SchemeFactories, no_envs
 from ding_like.pipeline.ray.plain import mean_gradients, weaken_gradients
 from ding_like.pipeline.ray.worker_set import (
     COMMUNICATIONS,
@@ -35,6 +34,7 @@ from ding_like.pipeline.ray.worker_set import (
     check_word,
 )
 from ding_like.pipeline.ray.workers import CWorkerSet, GradientResult, GWorker, GWorkerSet, merge_infos
+from ding_like.pipeline.scheme_parts import Algorithm, LearnerSide, SchemeFactories, no_envs
 from ding_like.pipeline.settings import COMMUNICATION, GradSettings, RaySettings
 from ding_like.pipeline.training_loop import MakeRunner, Runner, RunnerLostError
 from ding_like.policy.sharing import check_sharing

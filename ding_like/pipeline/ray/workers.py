@@ -23,7 +23,6 @@ from ding_like.comm.tensors import pack_rows, pack_state, unpack_rows, unpack_st
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import collector_name
-from ding_like.pipeline.factories import COMPONENTS, no_envs
 from ding_like.pipeline.learners.synced import EqualityCheck, pack_learn_state, restored
 from ding_like.pipeline.ray.plain import PlainWeights, StepCollector, mean_test_return
 from ding_like.pipeline.ray.worker_set import (
@@ -39,6 +38,7 @@ from ding_like.pipeline.ray.worker_set import (
     check_word,
 )
 from ding_like.pipeline.rows import shares
+from ding_like.pipeline.scheme_parts import COMPONENTS, no_envs
 from ding_like.policy.base import device_named
 from ding_like.types import Array, Config, Factory, Info, Json, Setting, State
 from ding_like.worker.collector.loop import StopRule, StopSignals, whole_number

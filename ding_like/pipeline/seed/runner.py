@@ -31,8 +31,8 @@ from ding_like.errors import DingError, SchemaError
 from ding_like.pipeline.checks import warmup_steps
 from ding_like.pipeline.components import Components, check_hands_out_rows
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.factories import LearnerSide, SchemeFactories
 from ding_like.pipeline.rows import Collected, RemoteCollectors, shares
+from ding_like.pipeline.scheme_parts import LearnerSide, SchemeFactories
 from ding_like.pipeline.seed.actor import ActorSettings, AgentConfig, LoggingClient, name_of
 from ding_like.pipeline.seed.servers import ServerSettings
 from ding_like.pipeline.settings import SeedSettings

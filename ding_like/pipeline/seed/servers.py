@@ -38,8 +38,8 @@ from ding_like.comm.zmq.sockets import Poller, Socket, open_socket
 from ding_like.comm.zmq.weights import WeightSocket
 from ding_like.errors import CommError
 from ding_like.pipeline.collect import PolicyWeights
-from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.process import prepare_worker
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from ding_like.policy import Policy
 from ding_like.policy.forward import check_acts_remotely
 from ding_like.types import Array, Json

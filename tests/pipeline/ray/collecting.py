@@ -11,8 +11,8 @@ import gymnasium
 import numpy as np
 
 from ding_like.config import FrozenConfig, compile_config, to_plain
-from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.ray import CWorker
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from tests.pipeline.test_serial import make_configs
 
 # A config of each kind of rows: single steps, on-policy batches, sequences, whole episodes, games.

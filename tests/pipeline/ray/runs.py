@@ -11,10 +11,10 @@ from typing import Any
 from ding_like.comm.workers.failures import FAILURES_FILE, FailureLog
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.training import load_config
-from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.ray.scheme import ray_runner
 from ding_like.pipeline.record import Checkpointer, resume_store
+from ding_like.pipeline.scheme_parts import build_driver
 from ding_like.pipeline.settings import RaySettings
 from ding_like.pipeline.training_loop import TrainingLoop
 from ding_like.policy import Policy

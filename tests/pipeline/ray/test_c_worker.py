@@ -19,8 +19,8 @@ from ding_like.errors import CommError, ConfigError
 from ding_like.pipeline.checks import warmup_steps
 from ding_like.pipeline.collect import random_collect, segment_of
 from ding_like.pipeline.components import build_serial
-from ding_like.pipeline.factories import SchemeFactories, SegmentStorage
 from ding_like.pipeline.ray import CWorker
+from ding_like.pipeline.scheme_parts import SchemeFactories, SegmentStorage
 from tests.entry import test_di_engine_style as di_engine_style
 from tests.pipeline.ray.collecting import (
     SHIPPED,

@@ -14,8 +14,8 @@ from ding_like.comm.channels import CollectRequest
 from ding_like.comm.ray.actors import load_ray
 from ding_like.errors import ConfigError
 from ding_like.pipeline.collect import segment_of
-from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.ray import CWorker, CWorkerSet
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from tests.pipeline.ray.collecting import make_worker, small_config
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

@@ -10,9 +10,9 @@ import torch
 
 from ding_like.comm.channels import Version
 from ding_like.entry.training import load_config
-from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.rows import RowQueue
+from ding_like.pipeline.scheme_parts import build_driver
 from tests.pipeline.ray import runs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
@@ -72,7 +72,7 @@ def test_one_synchronous_worker_equals_serial(configs, workers):
 
 @pytest.mark.ray
 def test_random_rows_that_are_collected_by_several_calls_are_those_of_one_call(monkeypatch):
-    monkeypatch.setattr("ding_like.pipeline.factories._RANDOM_STEPS", 18)  # not all 4 envs alike
+    monkeypatch.setattr("ding_like.pipeline.scheme_parts._RANDOM_STEPS", 18)  # not all 4 envs alike
     alone = runs.serial(runs.dqn(), seed=3, max_train_iter=60, exp_name="alone")
 
     by_scheme = runs.scheme(runs.dqn(), runs.settings(1), seed=3, max_train_iter=60)

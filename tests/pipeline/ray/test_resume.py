@@ -12,9 +12,9 @@ import pytest
 
 from ding_like.errors import CheckpointError
 from ding_like.pipeline import factories
-from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.record import resume_store
 from ding_like.pipeline.rows import RowReceiver
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from ding_like.worker import ReplayBuffer
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.collecting import small_config

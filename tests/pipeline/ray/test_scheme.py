@@ -11,8 +11,8 @@ import pytest
 from ding_like.entry.training import load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.checks import check_patterns
-from ding_like.pipeline.factories import SchemeFactories
 from ding_like.pipeline.ray import Learner, Scheme
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from tests.pipeline.ray import runs
 from tests.pipeline.ray.match_env import BEST
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ding_like.pipeline import ray
-from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from tests.pipeline.ray.api_check import compare_attributes, compare_class, read_table
 from tests.pipeline.ray.collecting import make_worker, small_config
 

@@ -10,9 +10,9 @@ from ding_like.comm.workers.failures import FailureLog
 from ding_like.comm.workers.processes import ChildThread
 from ding_like.entry.training import load_config
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.factories import build_driver
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import Checkpointer, resume_store
+from ding_like.pipeline.scheme_parts import build_driver
 from ding_like.pipeline.seed.runner import seed_runner
 from ding_like.pipeline.settings import SeedSettings
 from ding_like.pipeline.training_loop import TrainingLoop

@@ -16,7 +16,7 @@ from ding_like.comm.zmq.rows import Arrived, RowServer, Source
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.config import compile_config
-from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from ding_like.pipeline.seed.runner import agent_config
 from ding_like.pipeline.seed.servers import InferenceServer, ServerSettings
 from tests.pipeline.seed.scripted_env import ScriptedEnv

@@ -16,7 +16,7 @@ from ding_like.comm.zmq.rows import Source
 from ding_like.entry.training import load_config
 from ding_like.errors import CommError
 from ding_like.pipeline.components import Components
-from ding_like.pipeline.factories import LearnerSide, build_driver
+from ding_like.pipeline.scheme_parts import LearnerSide, build_driver
 from ding_like.pipeline.seed.runner import SeedRunner
 from ding_like.pipeline.settings import SeedSettings
 from ding_like.pipeline.training_loop import RunnerLostError

@@ -20,7 +20,7 @@ from ding_like.comm.zmq.rows import RowServer
 from ding_like.comm.zmq.sockets import EndpointFolder
 from ding_like.comm.zmq.weights import Broadcaster
 from ding_like.errors import EnvError
-from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from ding_like.pipeline.seed.runner import Workers
 from ding_like.pipeline.settings import SeedSettings
 from tests.comm.workers.scripted_children import is_running

@@ -211,7 +211,7 @@ def test_close_is_idempotent_and_closes_the_env(make):
     assert manager.closed
 
 
-def test_factories_build_by_type(in_tmp):
+def test_scheme_parts_build_by_type(in_tmp):
     cfg = SampleSerialCollector.default_config()
 
     collector = create_serial_collector(cfg, env=ScriptedManager(LENGTHS), policy=Rows().collect_mode)

@@ -15,9 +15,9 @@ from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.envs import get_vec_env_setting
 from ding_like.errors import ConfigError
-from ding_like.pipeline import factories as module
+from ding_like.pipeline import scheme_parts as module
 from ding_like.pipeline.components import build_serial
-from ding_like.pipeline.factories import SchemeFactories
+from ding_like.pipeline.scheme_parts import SchemeFactories
 from tests.pipeline.ray.collecting import make_worker, shipped_config, small_config
 from tests.pipeline.test_serial import make_configs
 

@@ -124,8 +124,9 @@ class LearnerSide:
         self._receiver: RowReceiver | None = None
         if isinstance(parts.collector, RemoteCollectors):
             self._receiver = RowReceiver(
-                self.rows, parts.collector, newest=self.newest, max_policy_lag=max_policy_lag,
-                statistics=parts.statistics if isinstance(parts.statistics, MergedStatistics) else None,
+                self.rows, parts.collector, newest=self.newest,
+                max_policy_lag=math.inf if max_policy_lag is None else max_policy_lag,
+                merged=parts.statistics if isinstance(parts.statistics, MergedStatistics) else None,
                 follows_episodes=buffer is not None and buffer.needs_env,
             )  # fmt: skip
         self.run_env_step = 0  # of all gradient workers, as last reported here
