@@ -327,19 +327,11 @@ class PolicyWeights:
     Weights come from `reader`, or by `put` from any thread, which loads them while the policy is not `in_use`.
     """
 
-    def __init__(
-        self,
-        policy: Policy,
-        reader: WeightReader | None = None,
-        *,
-        policy_id: str = "policy",
-    ) -> None:
-        self.policy = policy
-        self.policy_id = policy_id
+    def __init__(self, policy: Policy, reader: WeightReader | None = None, *, policy_id: str = "policy") -> None:
+        self.policy, self.policy_id, self._reader = policy, policy_id, reader
         self.statistics: Statistics = {}
         self.version = UNTRAINED
-        self._on_statistics: Callable[[Statistics], None] | None = None
-        self._reader = reader
+        self._on_statistics: Callable[[Statistics], None] = lambda statistics: None
         self._put: Weights | None = None  # the newest
         self._busy = threading.Lock()  # held while the policy is in use, or weights that were put are loaded
         self._kinds: dict[str, Kind] | None = None  # of the policy's tensors
@@ -364,14 +356,17 @@ class PolicyWeights:
         self.statistics = state.pop(ENV_WRAPPERS, {})
         self.policy.collect_mode.load_state_dict(state)
         self.version = weights.version
-        if self._on_statistics is not None:
-            self._on_statistics(self.statistics)
+        self._on_statistics(self.statistics)
+
+    def read(self, given: Any) -> Weights:  # Any: see `weights_of`
+        """Return what a worker is given as weights. Raises CommError for those that do not fit the policy."""
+        if self._kinds is None:
+            self._kinds = kinds_of(state_of(self.policy.collect_mode))
+        return weights_of(given, self._kinds)
 
     def put(self, given: Any) -> None:  # Any: see `weights_of`
         """Take weights, unless there are newer ones. Raises CommError for weights that do not fit the policy."""
-        if self._kinds is None:
-            self._kinds = kinds_of(state_of(self.policy.collect_mode))
-        weights = weights_of(given, self._kinds)
+        weights = self.read(given)
         if self._put is None or weights.version >= self._put.version:
             self._put = weights
         if self._busy.acquire(blocking=False):  # else they are loaded before the policy's next use

@@ -3,42 +3,34 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from ding_like.comm.channels import CollectRequest, Segment, Version
+from ding_like.comm.channels import CollectRequest, Segment, Version, Weights
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
+from ding_like.pipeline.collect import UNTRAINED, PolicyWeights
 from ding_like.types import Array, State
 from ding_like.worker.collector.loop import StopRule, episode_shares, whole_number
 
 _RECENT = 100  # episodes whose returns are averaged
 
 
-class PlainActor(Protocol):
-    """Actor of a user's own."""
+class PlainWeights(PolicyWeights):
+    """Weights of an actor of a user's own, set by any thread, and loaded while the actor is not in use."""
 
-    def state_dict(self) -> State: ...
+    policy: Any  # an actor with `state_dict` and `load_state_dict`
 
-    def load_state_dict(self, state: State) -> object: ...
+    def use_policy(self, policy: Any) -> None:
+        """Set the weights of another actor, which has had none yet."""
+        self.policy, self.version, self._put = policy, UNTRAINED, None
 
-
-class PlainWeights:
-    """Weights of a plain actor, set by any thread, and loaded while the actor is not in use."""
-
-    def __init__(self, actor: PlainActor) -> None:
-        self.version = Version(0, 0)
-        self._actor, self._busy = actor, threading.Lock()
-        self._newest: tuple[Version, Mapping[str, Any]] | None = None
-
-    def put(self, given: object) -> None:
-        """Take {"version": int, "weights": state dict} unless it is older.
+    def read(self, given: object) -> Weights:
+        """Return {"version": int, "weights": state dict} as weights.
 
         Raises CommError for anything else, and for names or shapes that the actor does not have.
         """
@@ -47,36 +39,18 @@ class PlainWeights:
                 f"a worker was given {type(given).__name__} as weights; expected a dict of version and weights."
             )
         version, state = Version(1, whole_number("version", given["version"], least=0)), given["weights"]
-        own = {name: np.shape(value) for name, value in self._actor.state_dict().items()}
+        own = {name: np.shape(value) for name, value in self.policy.state_dict().items()}
         for name in {*own, *state}:
             if name not in own or name not in state or own[name] != np.shape(state[name]):
                 got = np.shape(state[name]) if name in state else "nothing"
                 raise CommError(f"weights '{name}' have shape {got}, and the actor's {own.get(name, 'are not there')}.")
-        if self._newest is None or version > self._newest[0]:
-            self._newest = version, state
-        if self._busy.acquire(blocking=False):  # else they are loaded before the actor's next use
-            try:
-                self._load()
-            finally:
-                self._busy.release()
+        return Weights("policy", version, state)
 
-    def use_policy(self, actor: PlainActor) -> None:
-        """Set the weights of another actor, which has had none yet."""
-        self._actor, self.version, self._newest = actor, Version(0, 0), None
-
-    def _load(self) -> None:
-        if self._newest is not None and self._newest[0] > self.version:
-            version, state = self._newest
-            # Arrays that came through Ray are read-only, and not this process's own.
-            self._actor.load_state_dict({name: torch.as_tensor(value).clone() for name, value in state.items()})
-            self.version = version
-
-    @contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Use the actor with the newest weights; those that come meanwhile are loaded before its next use."""
-        with self._busy:
-            self._load()
-            yield
+    def take(self, weights: Weights) -> None:
+        """Load weights, whichever they are."""
+        # Arrays that came through Ray are read-only, and not this process's own.
+        self.policy.load_state_dict({name: torch.as_tensor(value).clone() for name, value in weights.state.items()})
+        self.version = weights.version
 
 
 class StepCollector:
@@ -91,12 +65,7 @@ class StepCollector:
         self.recurrent_state: Any = None
         self._returns = np.zeros(envs.num_envs)
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._last = 0, Version(0, 0)  # rows, and the version that acted
-
-    @property
-    def num_collected(self) -> int:
-        """Number of rows of the last collection."""
-        return self._last[0]
+        self.num_collected, self._acting = 0, UNTRAINED  # in the last collection, and by which version
 
     @property
     def mean_return(self) -> float:
@@ -113,7 +82,7 @@ class StepCollector:
         first = self.envstep
         while self.envstep - first < request.rows and not (stop is not None and stop()):
             self._step()
-        self._last = self.envstep - first, self._weights.version
+        self.num_collected, self._acting = self.envstep - first, self._weights.version
 
     def _step(self) -> None:
         obs, done = self.obs, self.done
@@ -136,8 +105,7 @@ class StepCollector:
     def take(self) -> Segment:
         """Return the rows of the last collection."""
         columns = {name: _array(column) for name, column in self._worker.storage.get_data().items()}
-        rows, version = self._last
-        return Segment(TransitionBatch(columns), version, rows, {"return": self.mean_return})
+        return Segment(TransitionBatch(columns), self._acting, self.num_collected, {"return": self.mean_return})
 
     def close(self) -> None:
         """Close the envs."""

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -19,7 +19,6 @@ from ding_like.comm.tensors import unpack_state
 from ding_like.comm.workers.failures import FailureLog
 from ding_like.config import FrozenConfig
 from ding_like.errors import CommError, ConfigError, TrainingError
-from ding_like.pipeline.checks import check_patterns
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.ray.plain import mean_gradients, weaken_gradients
@@ -265,12 +264,8 @@ class UWorker(Worker):
         places = [worker.info for worker in workers.remote_workers()]
         host = "127.0.0.1" if len({place["node"] for place in places}) == 1 else places[0]["node"]
         limit = {"timeout_s": workers.policy.start_timeout_s}
-        workers.call(
-            "join_ranks",
-            host,
-            places[0]["port"],
-            each=lambda rank, number: {"rank": rank, "world_size": number, **limit},
-        )
+        address = host, places[0]["port"]
+        workers.call("join_ranks", *address, each=lambda rank, number: {"rank": rank, "world_size": number, **limit})
         workers.call("load_learned_state", local.learned_state(), local.actor_version)
         learner = local.algo.side.parts.learner
         own, counts = learner.policy.state_dict, learner.state_dict()
@@ -326,15 +321,9 @@ class UWorker(Worker):
             self.local_worker.count_remote(reply.value)
         return sum(reply.value["NumRandom"] for reply in replies)
 
-    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
-        """Set an attribute of `algo` in every worker; "lr" sets the optimizers too. Return whether there is one."""
+    def _update(self, part: str, name: str, value: object) -> bool:
         self.updater.settle()
-        return self.grad_workers.call_everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
-
-    def update_storage_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
-        """Set an attribute of `storage` in every worker; return whether there is one."""
-        self.updater.settle()
-        return self.grad_workers.call_everywhere("update_storage_parameter", parameter_name, new_parameter_value)
+        return self.grad_workers.call_everywhere(f"update_{part}_parameter", name, value)
 
     def replace_agent_component(self, component_name: str, new_component_factory: Factory) -> bool:
         """Replace a part of the workers that collect; return False if it cannot be."""
@@ -388,6 +377,8 @@ class Scheme:
         collect, is_ahead = self.settings.collect, col_workers_communication == _ASYNC
         own = getattr(algo_factory, "__self__", None)
         factories = own if isinstance(own, SchemeFactories) else None
+        check_word("col_workers_communication", col_workers_communication, COMMUNICATIONS)
+        check_word("grad_workers_communication", grad_workers_communication, COMMUNICATIONS)
         execution = "Parallel" if self._num_parents else "Central"
         col_execution = "Parallel" if num_col_workers else "Central"
         with ExitStack() as opened:
@@ -397,14 +388,10 @@ class Scheme:
                 opened.callback(side.close)
             self.side = side
             self.random_rows = 0 if side is None else side.random_rows  # that are still to be collected
-            check_patterns(
-                col_execution=col_execution, col_communication=col_workers_communication, grad_execution=execution,
-                grad_communication=grad_workers_communication, max_policy_lag=collect.max_policy_lag,
-                limits={name: getattr(collect, name) for name in ("fraction_workers", "fraction_samples")},
-                decentralized=decentralized_update_execution, is_on_policy=side is not None and side.is_on_policy,
-                has_buffer=side is not None and side.parts.buffer is not None,
-                collects_episodes=side is not None and side.collects_episodes,
-            )  # fmt: skip
+            is_synchronous = grad_workers_communication == _SYNC
+            faults = self._faults(is_ahead=is_ahead, averages=execution == "Parallel", is_synchronous=is_synchronous)
+            if text := "; ".join(faults):
+                raise ConfigError(f"this scheme cannot be: {text}.")
             if side is not None and self._num_parents:
                 check_sharing(side.parts.policy)
             needs = self.settings.needs(num_col_workers, self._num_parents)
@@ -427,6 +414,31 @@ class Scheme:
             opened.callback(self.update_worker.stop)
             self._opened = opened.pop_all()
 
+    def _faults(self, *, is_ahead: bool, averages: bool, is_synchronous: bool) -> Iterator[str]:
+        """Yield the reasons for which the patterns cannot be together."""
+        collect, is_decentralized = self.settings.collect, self.is_decentralized
+        limits = {name: getattr(collect, name) for name in ("fraction_workers", "fraction_samples")}
+        outside = [name for name, limit in limits.items() if not 0 < limit <= 1]
+        below = [name for name, limit in limits.items() if limit < 1]
+        for name in outside:
+            yield f"{name} is {limits[name]}, expected more than 0, at most 1"
+        if below and not outside:
+            ends = f"{below[0]}={limits[below[0]]} ends"
+            if not self._num_collectors:
+                yield f"{ends} a round of several collectors, and collection is central"
+            elif is_ahead:
+                yield f"{ends} a round, and asynchronous collection has none"
+            elif len(below) == 1:
+                yield f"{ends} no round while {(limits.keys() - below).pop()} is 1: set it below 1, too"
+        if is_ahead and collect.max_policy_lag == 0:
+            yield "asynchronous rows are older than an update almost always: max_policy_lag=0 would drop them"
+        if is_decentralized and not averages:
+            yield "decentralised updates are made by several gradient workers together, and gradients are central"
+        if is_decentralized and not is_synchronous:
+            yield "asynchronous gradients are not those of one step, which decentralised updates take together"
+        if below and self.side is not None and self.side.collects_episodes:
+            yield "whole episodes are never cut, so that limits below 1 would end no round"
+
     def _grad_workers(self, col_workers: Config, local: Config, factories: SchemeFactories | None) -> Config:
         """Return the parameters of the gradient workers, of which the local one has the run's parts.
 
@@ -443,11 +455,8 @@ class Scheme:
         away, home = CWorkerSet.create_factory(self._num_collectors, **col_workers, local_params=local), local
         if side is not None:
             assert factories is not None, "a run has the factories of its config"
-            algo, policy, envs = (
-                Algorithm(factories, side.parts.policy, side),
-                side.parts.policy,
-                side.parts.collector_env,
-            )
+            policy, envs = side.parts.policy, side.parts.collector_env
+            algo = Algorithm(factories, policy, side)
             home = dict(actor_factory=lambda device: policy, algo_factory=lambda device, actor: algo)
             home |= {} if envs is None else dict(train_envs_factory=lambda *_: envs)
         here = CWorkerSet.create_factory(

@@ -75,12 +75,12 @@ class Worker:
         return {"pid": os.getpid(), "node": socket.gethostname(), "version": __version__}
 
     def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
-        """Set an existing attribute of `algo`."""
-        return self._set(getattr(self, "algo", None), parameter_name, lambda: new_parameter_value)
+        """Set an existing attribute of `algo`, in all workers that this one has; "lr" sets the optimizers too."""
+        return self._update("algorithm", parameter_name, new_parameter_value)
 
     def update_storage_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
-        """Set an existing attribute of `storage`."""
-        return self._set(getattr(self, "storage", None), parameter_name, lambda: new_parameter_value)
+        """Set an existing attribute of `storage`, in all workers that this one has."""
+        return self._update("storage", parameter_name, new_parameter_value)
 
     def replace_agent_component(self, component_name: str, new_component_factory: Factory) -> bool:
         """Replace an existing attribute by what `new_component_factory(device)` makes."""
@@ -88,6 +88,10 @@ class Worker:
 
     def stop(self) -> None:
         """Release what the worker holds; may be called again."""
+
+    def _update(self, part: str, name: str, value: object) -> bool:
+        owner = getattr(self, "algo" if part == "algorithm" else part, None)
+        return self._set(owner, name, lambda: value)
 
     def _set(self, owner: object, name: str, make: Callable[[], object]) -> bool:
         if owner is None or name.startswith("_") or not hasattr(owner, name):
@@ -210,9 +214,8 @@ class WorkerSet:
         self._end(self._workers, timeout_s=timeout_s / 2)
         if self._local is not None:
             self._local.stop()
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster.close(timeout_s=max(timeout_s / 2, 8.0))
+        if self._cluster is not None:
+            self._cluster.close(timeout_s=max(timeout_s / 2, 8.0))
 
     def _end(self, workers: Iterable[RemoteWorker], *, timeout_s: float) -> None:
         """Call `stop` of workers beside what they do, wait for it, and end their processes."""
@@ -337,7 +340,7 @@ class WorkerSet:
         refs = {worker.pending: worker for worker in workers if worker.pending is not None}
         if not refs:
             return []
-        found = []
+        found: list[tuple[RemoteWorker, Any]] = []
         for ref in wait_first(list(refs), timeout_s=1.0 if wait else 0.0)[:most]:
             worker = refs.pop(ref)
             worker.pending = None
@@ -401,10 +404,10 @@ class WorkerSet:
 
     def _take_back(self, worker: RemoteWorker, info: Any) -> None:
         worker.is_healthy, worker.info = True, info
-        failure, worker.failure = worker.failure, None
-        if failure is not None:
+        if worker.failure is not None:
             took_ms = 1000 * (time.monotonic() - worker.failed_s)
-            self.log.amend(failure, replaced_by=worker.name, replaced_ms=round(took_ms, 1))
+            self.log.amend(worker.failure, replaced_by=worker.name, replaced_ms=round(took_ms, 1))
+            worker.failure = None
 
 
 class ProducerThread(threading.Thread, Generic[T]):

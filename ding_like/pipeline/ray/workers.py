@@ -460,9 +460,8 @@ class GWorker(Worker):
     def __init__(
         self, index_worker: int, col_workers_factory: Factory, col_communication: str = "synchronous",
         compress_grads_to_send: bool = False, col_execution: str = "Central", col_fraction_workers: float = 1.0,
-        initial_weights: object = None, device: str | None = None, *, broadcast_interval: int = 1,
-        max_queue_size: int = 100, segment_rows: int | None = None, least_rows: int = 1,
-        max_policy_lag: int | None = None,
+        initial_weights: object = None, device: str | None = None, *, max_policy_lag: int | None = None,
+        **collecting: Any,  # Any: keywords of CollectorThread
     ) -> None:  # fmt: skip
         """Make the collectors. Raises ConfigError for words that do not fit them."""
         super().__init__(index_worker)
@@ -486,8 +485,7 @@ class GWorker(Worker):
             raise
         self.collector = CollectorThread(
             self.c_workers, col_communication=col_communication, col_fraction_workers=col_fraction_workers,
-            get_weights=self._weights_of_collectors, broadcast_interval=broadcast_interval,
-            max_queue_size=max_queue_size, segment_rows=segment_rows, least_rows=least_rows,
+            get_weights=self._weights_of_collectors, **collecting,
         )  # fmt: skip
         self._batches: Iterator[Any] = iter(())
         self._batch: Any = None  # the next one, drawn already
@@ -676,13 +674,8 @@ class GWorker(Worker):
         """Stop collections of round `round_id`, and of those before it, that listen to `keyword`."""
         self.c_workers.control("stop_collecting", round_id, keyword)
 
-    def update_algorithm_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
-        """Set an attribute of `algo`, here and before the next call of each collector; return whether there is one."""
-        return self.c_workers.call_everywhere("update_algorithm_parameter", parameter_name, new_parameter_value)
-
-    def update_storage_parameter(self, parameter_name: str, new_parameter_value: object) -> bool:
-        """Set an attribute of `storage`, here and before the next call of each collector."""
-        return self.c_workers.call_everywhere("update_storage_parameter", parameter_name, new_parameter_value)
+    def _update(self, part: str, name: str, value: object) -> bool:
+        return self.c_workers.call_everywhere(f"update_{part}_parameter", name, value)
 
     def replace_agent_component(self, component_name: str, new_component_factory: Factory) -> bool:
         """Replace a part of the workers that collect by what a factory makes; return False if it cannot be."""

@@ -10,7 +10,6 @@ import pytest
 
 from ding_like.entry.training import load_config
 from ding_like.errors import ConfigError
-from ding_like.pipeline.checks import check_patterns
 from ding_like.pipeline.ray import Learner, Scheme
 from ding_like.pipeline.scheme_parts import SchemeFactories
 from tests.pipeline.ray import runs
@@ -109,12 +108,6 @@ def test_patterns_that_exclude_each_other_are_refused_with_the_reason():
     for words, changes, reason in wrong:
         with pytest.raises(ConfigError, match=reason):
             made(ppo(), settings=runs.settings(**changes), **words)
-
-
-def test_an_on_policy_policy_with_a_replay_buffer_is_refused():
-    words = dict(col_execution="Central", col_communication="synchronous", grad_execution="Central")
-    with pytest.raises(ConfigError, match="rows of an on-policy policy are used once"):
-        check_patterns(**words, grad_communication="synchronous", limits={}, is_on_policy=True, has_buffer=True)
 
 
 def test_what_a_refused_scheme_had_opened_is_closed():
