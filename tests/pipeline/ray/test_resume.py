@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ding_like.errors import CheckpointError
-from ding_like.pipeline import factories
+from ding_like.pipeline import scheme_parts
 from ding_like.pipeline.record import resume_store
 from ding_like.pipeline.rows import RowReceiver
 from ding_like.pipeline.scheme_parts import SchemeFactories
@@ -88,7 +88,7 @@ def slow_start(rows: int) -> Any:
 
 @pytest.mark.parametrize("comm", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 def test_a_run_interrupted_in_its_random_actions_goes_on_with_them(comm: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factories, "_RANDOM_STEPS", 16)
+    monkeypatch.setattr(scheme_parts, "_RANDOM_STEPS", 16)
     at_random(3, lambda: signal.raise_signal(signal.SIGTERM), monkeypatch)
     with pytest.raises(SystemExit):
         runs.scheme(slow_start(320), runs.settings(2, comm), max_env_step=9000)
