@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 STATE_FILE = "coordinator.sqlite"
 WORKERS_CONFIG = "parallel_config.py"  # by which workers on this machine are started
-_FORMAT = 1
+_FORMAT = 2
 # One table: a row is (kind, key, JSON). Kinds: run, task, segment, stream, policy, worker, secret, answer.
 _SCHEMA = "CREATE TABLE IF NOT EXISTS item (kind TEXT, key TEXT, value TEXT, PRIMARY KEY (kind, key)) WITHOUT ROWID"
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.05, 1.0  # between two tries to write
