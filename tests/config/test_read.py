@@ -454,7 +454,7 @@ def test_a_missing_module_says_where_python_looked_and_what_is_near(tmp_path, mo
     (tmp_path / "my_walkers.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    with pytest.raises(RegistryError, match=rf"did you mean 'my_walkers'\?.*python looked in .*{tmp_path}"):
+    with pytest.raises(RegistryError, match=rf"did you mean 'my_walkers'.*python looked in .*{tmp_path}"):
         POLICY_REGISTRY.get("walk", ["my_walker"])
     with pytest.raises(RegistryError, match="my_walkers"):
         POLICY_REGISTRY.get("my_walker:Walk")
