@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from ding_like.comm.keys import make_keys
+from ding_like.comm.rest import messages as m
 from ding_like.config import deep_merge
 from ding_like.entry import parallel_pipeline
 from ding_like.utils.checkpoint import load_state
@@ -326,3 +328,27 @@ def test_a_league_plays_and_its_snapshots_weights_are_kept(in_tmp: Path) -> None
     versions = [each["version"] for each in weights.values()]
     assert versions == sorted(versions) and versions[0] == 0
     assert all(any(f".{version}." in name or str(version) in name for name in files) for version in versions)
+
+
+_SERVER = """
+import sys
+from ding_like.entry.parallel_entry import coordinator_app
+app = coordinator_app(sys.argv[1], key_file="keys.json", exp_name="run")
+versions = {"X-DL-Protocol": sys.argv[2]}
+client = app.test_client()
+statuses = [client.post("/v1/workers", headers=given, json={}).status_code for given in ({}, versions)]
+print(client.get("/v1/hello", headers=versions).status_code, *statuses)
+"""
+
+
+def test_a_server_of_ones_own_is_given_the_coordinator_as_an_application(tmp_path: Path) -> None:
+    make_keys(tmp_path / "keys.json")
+    command = [sys.executable, "-c", _SERVER, str(CONFIG), str(m.PROTOCOL)]
+
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "200 426 401"  # hello, no protocol, no signature
+    assert (tmp_path / "run/coordinator.sqlite").is_file()
