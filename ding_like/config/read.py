@@ -320,9 +320,11 @@ def apply_overrides(texts: Iterable[str], main: Tree, create: Tree, faults: list
         override = _parse(text, faults)
         if override is None:
             continue
-        earlier = applied.get(override.path, override)
-        is_same = earlier.value == override.value
-        applied[override.path] = override._replace(replaced=earlier.replaced if is_same else earlier.text)
+        earlier = applied.get(override.path)
+        if earlier is not None:
+            is_same = earlier.value == override.value
+            override = override._replace(replaced=earlier.replaced if is_same else earlier.text)
+        applied[override.path] = override
         prefix = f"{CREATE}_config."
         if override.path.startswith(prefix):
             _change(create, override.path.removeprefix(prefix), override.value)

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ding_like.config import FrozenConfig, compile_config, read_config
-from ding_like.config.read import parse_value
+from ding_like.config.read import apply_overrides, parse_value
 from ding_like.config.report import find_lines
 from ding_like.config.tree import literal
 from ding_like.envs import create_env_manager, get_vec_env_setting
@@ -161,6 +161,12 @@ def test_last_of_two_overrides_wins_and_is_named(create: dict[str, Any], caplog:
 
     assert cfg.policy.nstep == 3
     assert caplog.messages == ["policy.nstep=3 replaces policy.nstep=2: the last one holds"]
+
+
+def test_a_single_override_replaces_nothing_even_if_it_is_not_equal_to_itself() -> None:
+    applied = apply_overrides(["env.stop_value=nan"], {}, {}, [])
+
+    assert applied["env.stop_value"].replaced == ""
 
 
 def test_override_takes_a_text_as_it_is_and_a_class_wherever_it_is_named(create: dict[str, Any]) -> None:
