@@ -317,7 +317,11 @@ def _report_of(line: bytes) -> Report | None:
 
 def _plain(value: Json) -> Json:
     """Return sections as dicts, and what JSON has no form for as text."""
-    return json.loads(json.dumps(value, default=str))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(inner) for inner in value]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else str(value)
 
 
 T = TypeVar("T")

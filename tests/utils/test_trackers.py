@@ -126,9 +126,17 @@ def test_a_tracker_receives_a_run_from_begin_to_end() -> None:
     sink.close()
 
     first, *_, last = found()
-    assert first == {"begin": None, "name": "exp", "policy": "dqn"}
+    assert first == {"begin": None, "name": "exp", "policy": "dqn", "other": {}}
     assert sent() == [(step, float(step)) for step in range(5)]
     assert last == {"finish": "finished", "result": 4.5, "files": ["curve.png", "result.json"]}
+
+
+def test_keys_that_are_no_text_reach_a_tracker_as_text() -> None:
+    keyed: dict[Any, Any] = {**cfg("FileTracker"), (1, 2): 3, None: (4,)}
+    with Tracked(keyed) as trackers:
+        trackers.follow()
+
+    assert found()[0]["other"] == {"(1, 2)": 3, "None": [4]}
 
 
 @pytest.mark.parametrize(

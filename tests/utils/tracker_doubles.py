@@ -22,7 +22,8 @@ class FileTracker:
     def begin(self, run: TrackedRun) -> str:
         self._file = run.folder / "tracked.jsonl"
         run.folder.mkdir(exist_ok=True)  # the run may not have written anything yet
-        self._write(begin=run.run_id, name=run.name, policy=run.config["policy"]["type"])
+        other = {key: value for key, value in run.config.items() if key not in ("exp_name", "policy")}
+        self._write(begin=run.run_id, name=run.name, policy=run.config["policy"]["type"], other=other)
         return run.run_id or "first"
 
     def describe(self) -> str:
