@@ -131,18 +131,22 @@ def log_to_file(path: str | os.PathLike[str]) -> Iterator[None]:
     handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(_ConsoleFormatter(_LINE, datefmt=_TIME))
     handler.addFilter(REPEATS)
-    handlers, level, propagates = PACKAGE_LOGGER.handlers[:], PACKAGE_LOGGER.level, PACKAGE_LOGGER.propagate
-    PACKAGE_LOGGER.handlers[:] = [*(each for each in handlers if each is not console), handler]
+    level, propagates = PACKAGE_LOGGER.level, PACKAGE_LOGGER.propagate
+    PACKAGE_LOGGER.addHandler(handler)
+    if console is not None:
+        PACKAGE_LOGGER.removeHandler(console)
     PACKAGE_LOGGER.setLevel(logging.INFO)
     PACKAGE_LOGGER.propagate = False
     try:
         yield
     finally:
-        PACKAGE_LOGGER.handlers[:] = handlers
+        PACKAGE_LOGGER.removeHandler(handler)
         handler.close()
         PACKAGE_LOGGER.setLevel(level)
         PACKAGE_LOGGER.propagate = propagates
-        _console_handler = console
+        if console is not None:
+            PACKAGE_LOGGER.addHandler(console)
+            _console_handler = console
 
 
 def build_logger(

@@ -498,6 +498,18 @@ def test_equal_warnings_are_shown_once_and_counted(capsys: pytest.CaptureFixture
     assert log.REPEATS.take_summary() == ["1 more time: env 1 fell over"]
 
 
+def test_a_handler_that_is_added_while_records_go_to_a_file_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    logger, added = logging.getLogger("ding_like"), logging.NullHandler()
+    monkeypatch.setattr(logger, "handlers", logger.handlers[:])
+    before = logger.handlers[:]
+    with log_to_file(tmp_path / "log.txt"):
+        logger.addHandler(added)
+
+    assert logger.handlers == [*before, added]
+
+
 def test_another_run_says_a_warning_again(capsys: pytest.CaptureFixture[str]) -> None:
     setup_console()
     for _ in range(2):
