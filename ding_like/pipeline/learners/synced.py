@@ -170,7 +170,7 @@ def grad_vectors_of(policy: Policy) -> Sequence[torch.Tensor]:
     if not vectors:
         raise ConfigError(
             f"{type(policy).__name__} does not say where its gradients are; several learners train policies with "
-            "grad() and apply() only. Start one learner (system.num_learners=1)."
+            "grad() and apply() only. Start one learner (--learners 1; in parallel runs system.num_learners=1)."
         )
     return vectors
 
