@@ -358,8 +358,11 @@ class Coordinator:
         with self.service.locked():
             removable, spoiled = book.take_files()
             pinned, policies = self.core.pinned(), list(self.core.policies)
-        book.spoiled += self._for_each(spoiled, lambda name: set_aside(data, [name]))
-        book.removable += self._for_each(removable, lambda name: remove_segments(data, [name]))
+        unmoved = self._for_each(spoiled, lambda name: set_aside(data, [name]))
+        undeleted = self._for_each(removable, lambda name: remove_segments(data, [name]))
+        # Only now: other threads may have named more during the slow work on files.
+        book.spoiled += unmoved
+        book.removable += undeleted
         self._for_each(policies, lambda policy_id: prune_weights(self.system.path_policy, policy_id, pinned))
 
     def _for_each(self, names: Iterable[str], act: Callable[[str], None]) -> list[str]:
