@@ -31,6 +31,7 @@ from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.processes import describe_status, end_processes, forget_child, last_line, start_child
+from ding_like.worker.collector.base import reward_stats
 
 logger = logging.getLogger(__name__)
 
@@ -119,13 +120,12 @@ class CoordinatorRun:
                 self._metrics.write(role, numbers, env_step=view["env_step"], train_iter=view["learn_iter"])
 
     def _note_evaluation(self, evaluation: Mapping[str, Json], console: RunConsole) -> None:
-        returns = np.array(evaluation["returns"])
-        lengths = evaluation["lengths"]
+        returns, lengths = evaluation["returns"], evaluation["lengths"]
         values = {
             "episode_count": len(returns),
             **({"avg_envstep_per_episode": float(np.mean(lengths))} if len(lengths) else {}),
             "evaluate_time": evaluation["duration_s"],
-            **{f"reward_{name}": float(getattr(returns, name)()) for name in ("mean", "std", "max", "min")},
+            **reward_stats(returns),
             **evaluation.get("metrics", {}),
         }
         self._metrics.write("evaluator", values, env_step=evaluation["env_step"], train_iter=int(evaluation["version"]))
@@ -136,7 +136,7 @@ class CoordinatorRun:
             "metrics": evaluation.get("metrics", {}),
             **{name: evaluation[name] for name in ("env_step", "duration_s")},
         }
-        self._record.note_evaluation(evaluation["returns"], best=best, console=console, **known)
+        self._record.note_evaluation(returns, best=best, console=console, **known)
 
     def _note_last(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down the learner's evaluation of its last model, as those before it; it may be the best."""
