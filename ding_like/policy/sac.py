@@ -157,8 +157,9 @@ class SoftActorCritic(OffPolicyActorCritic):
     def _grad_modules(self) -> dict[str, nn.Module]:
         return {**super()._grad_modules(), "temperature": self._temperature.network}
 
-    _LOSSES: ClassVar[tuple[str, ...]] = ("total_loss", "critic_loss", "actor_loss", "alpha_loss")
-    monitored = (*_LOSSES, "alpha", "entropy", "q_value", "target_q_value")
+    monitored = (
+        "total_loss", "critic_loss", "actor_loss", "alpha_loss", "alpha", "entropy", "q_value", "target_q_value",
+    )  # fmt: skip
 
     def _saved(self) -> dict[str, Any]:
         return {"log_alpha": self._temperature.network}

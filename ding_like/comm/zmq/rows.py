@@ -340,9 +340,8 @@ class ZmqRowSink(DataLink):
 
     def _take_order(self, message: Message) -> None:
         head = message.head
-        if (
-            channels.count_of(head, "number") != self._num_orders + 1
-        ):  # one that came already, or before one that was lost
+        # Another number: the order came already, or one before it was lost.
+        if channels.count_of(head, "number") != self._num_orders + 1:
             return
         newest: Version | None = None if head.get("newest") is None else channels.version_of(head, "newest")
         order = CollectRequest(False, channels.count_of(head, "rows"), channels.count_of(head, "env_step"), newest)
