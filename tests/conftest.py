@@ -15,9 +15,10 @@ import pytest
 from hypothesis import settings
 
 from tests.leaks import LOOKS, describe_leaks, look, record_shared_memory
+from tests.marked import mark
 from tests.ray_cluster import ray_cluster
 
-__all__ = ["ray_cluster"]  # fixtures
+__all__ = ["mark", "ray_cluster"]  # fixtures
 
 # A shell starts background jobs deaf to SIGINT, and the runs that tests interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

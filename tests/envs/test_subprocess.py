@@ -8,12 +8,8 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +24,7 @@ from ding_like.errors import EnvError
 from tests.envs.faulty_env import DeadlyEnv, GateEnv, ProbeEnv, UnmakeableEnv
 from tests.envs.scripted_env import Recorder, ScriptedEnv, expected_transitions
 from tests.leaks import child_processes
+from tests.marked import processes_with, start_marked, wait_until_gone
 
 Make = Callable[..., SubprocessEnvManager]
 
@@ -446,8 +443,6 @@ def test_it_says_when_stepping_in_process_would_be_faster(make: Make, caplog: py
     assert "x faster here: one step of an env takes" in said[0]
 
 
-ROOT = Path(__file__).parents[2]
-
 RUN = """
 import functools, sys
 import numpy as np
@@ -463,46 +458,6 @@ with SubprocessEnvManager(env_fn, dict(envs_per_process=2)) as manager:
         manager.step(np.arange(3), np.zeros(3, np.int64))
 """
 
-MARK = "DING_TEST_MARK"
-
-
-def processes_with(mark: str) -> set[int]:
-    """Return the processes that inherited `mark` in their environment, zombies left out."""
-    found = set()
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # it ended meanwhile, or is not ours to look at
-            if f"{MARK}={mark}".encode() in environ.read_bytes():
-                found.add(int(environ.parent.name))
-    return found
-
-
-def wait_until_gone(mark: str, timeout_s: float = 60.0) -> set[int]:
-    """Return the processes that are still there after a while."""
-    deadline = time.monotonic() + timeout_s
-    while (left := processes_with(mark)) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return left
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    mark = uuid.uuid4().hex
-    yield mark
-    for pid in processes_with(mark):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def start(mark: str, *args: str, cwd: Path | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), MARK: mark},
-        cwd=cwd,
-    )
-
 
 def wait_for_line(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
@@ -512,7 +467,7 @@ def wait_for_line(process: subprocess.Popen[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [None, "hang", "hang_with_the_interpreter"])
 def test_env_processes_end_with_a_manager_that_is_killed_even_if_they_hang(mark: str, fault: str | None) -> None:
-    with start(mark, "-c", RUN, *([fault] if fault else [])) as process:
+    with start_marked(mark, "-c", RUN, *([fault] if fault else [])) as process:
         wait_for_line(process)
         assert len(processes_with(mark)) == 3
 
@@ -524,7 +479,7 @@ def test_env_processes_end_with_a_manager_that_is_killed_even_if_they_hang(mark:
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_run_and_its_env_processes(mark: str) -> None:
-    with start(mark, "-c", RUN) as process:
+    with start_marked(mark, "-c", RUN) as process:
         wait_for_line(process)
 
         process.send_signal(signal.SIGINT)
@@ -561,7 +516,7 @@ manager.close()
 @pytest.mark.slow
 def test_a_script_needs_no_guard_and_neither_it_nor_its_imports_run_in_env_processes(mark: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    with start(mark, "train.py", cwd=tmp_path) as process:
+    with start_marked(mark, "train.py", cwd=tmp_path) as process:
         said, faults = process.communicate(timeout=60)
 
     assert said.split("\n") == ["started", "torch in env processes: [0.0, 0.0]", "[0, 1]", ""], faults

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import subprocess
-import sys
-import uuid
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,13 +11,11 @@ from typing import Any
 import pytest
 
 from ding_like.entry import resume_pipeline, serial_pipeline
-from tests.envs.test_subprocess import MARK, processes_with, wait_until_gone
+from tests.marked import start_marked, wait_until_gone
 from tests.pipeline.test_resume import equal_tensors, lines, wait_for, weights
 from tests.pipeline.test_serial import make_configs
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
-
-ROOT = Path(__file__).parents[2]
 
 RUN = """
 import sys
@@ -46,25 +39,6 @@ def configs(*, exp_name: str = "exp", **manager: Any) -> tuple[dict[str, Any], d
     return main, create
 
 
-@pytest.fixture
-def mark() -> Iterator[str]:
-    mark = uuid.uuid4().hex
-    yield mark
-    for pid in processes_with(mark):
-        with suppress(OSError):
-            os.kill(pid, signal.SIGKILL)
-
-
-def start(mark: str, *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), MARK: mark},
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_run_with_env_processes_is_resumed_exactly(tmp_path: Path, mark: str) -> None:
@@ -72,14 +46,14 @@ def test_a_killed_run_with_env_processes_is_resumed_exactly(tmp_path: Path, mark
     rng = random.Random(0)
     for kill in range(3):
         exp = f"exp{kill}"
-        with start(mark, "new", exp, "3000") as process:
+        with start_marked(mark, "-c", RUN, "new", exp, "3000", stderr=subprocess.STDOUT) as process:
             wait_for(tmp_path / exp / "ckpt/resume", process)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(rng.uniform(0.0, 0.5))
             assert process.poll() is None, "the run ended before it could be killed"
             process.kill()
             process.communicate()
-        with start(mark, "resume", exp) as process:
+        with start_marked(mark, "-c", RUN, "resume", exp, stderr=subprocess.STDOUT) as process:
             said, _ = process.communicate(timeout=120)
 
         assert equal_tensors(weights(tmp_path / exp), weights(tmp_path / "whole")), said
