@@ -190,7 +190,7 @@ class CollectingRanks:
             self._group.check(rank)
 
     def find_lost(self) -> str:
-        """Return which ranks are lost, and how, after a call has failed; "" if none is known to be within seconds."""
+        """Return, after a failed call, which ranks are lost and how; "" if within seconds no loss becomes known."""
         return self._group.find_lost()
 
     def give(self, rank: int, rows: int, *, env_step: int, newest: Version, statistics: Mapping[str, Array]) -> None:

@@ -513,7 +513,7 @@ class FrameRing:
         known_prints, known = self._last_prints.ravel()[is_recent], self._last_numbers.ravel()[is_recent]
         _, first, inverse = np.unique(np.concatenate([known_prints, prints]), return_index=True, return_inverse=True)
         own = len(known) + np.arange(len(flat))  # which of the known frames and these, one after the other, each is
-        source = self._told_apart(flat, first[inverse[len(known) :]], own, known)
+        source = self._compared(flat, first[inverse[len(known) :]], own, known)
         is_new = source == own
         numbers = np.append(known, self.num_stored + np.cumsum(is_new) - 1)[source].reshape(len(stacks), -1)
         new = flat[is_new]
@@ -537,8 +537,8 @@ class FrameRing:
         """How old, in frames, a frame may be that a new row points to; older ones are stored again."""
         return 4 * self.stack * max(len(self._last_numbers), 1)
 
-    def _told_apart(self, flat: Array, source: Array, own: Array, known: Array) -> Array:
-        """Return the source of each frame: itself where that with its fingerprint looks different."""
+    def _compared(self, flat: Array, source: Array, own: Array, known: Array) -> Array:
+        """Return `source`, and a frame's own number where the frame with the same fingerprint has other pixels."""
         stored = np.flatnonzero(source < len(known))
         given = np.flatnonzero((source >= len(known)) & (source != own))
         is_other = np.zeros(len(flat), bool)

@@ -446,9 +446,10 @@ class CoordinatorCore:
         return asdict(self.policies[policy_id]) if policy_id in self.policies else None
 
     def ask_back(self, kind: str, *, among: Container[str] | None = None) -> bool:
-        """Ask for the first task of a kind that is being done, unless one is asked for; return whether one is now.
+        """Ask the first worker that does a task of this kind to return it; return whether a worker was asked.
 
-        `among` are the workers that may be asked; None: all.
+        No worker is asked while another still has to return such a task. `among` are the workers that may be asked, by
+        default all.
         """
         leased = [task for task in self.tasks.values() if task.status == LEASED and task.kind == kind]
         may_be = [task for task in leased if among is None or task.worker_id in among]
