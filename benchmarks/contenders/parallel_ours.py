@@ -1,15 +1,17 @@
-"""DQN in one process, with a coordinator, two collectors and a learner, or with two collectors on Ray.
+"""DQN in one process, with a coordinator, collectors and a learner, or with collectors on Ray.
 
 The shipped CartPole config each time.
 
 The clock runs from the first update to the last, evaluations of the config included; what comes before it, processes
-starting and random steps, is apart.
+starting and random steps, is apart. A serial run measures what its learner takes of that: with as many processors as
+are there, no way to run can be faster than `bound` times serial, as the learner is one process.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -21,17 +23,22 @@ from ding_like.entry import parallel_pipeline, ray_pipeline, serial_pipeline
 from ding_like.worker import BaseLearner, LearnerHook, register_learner_hook
 
 CONFIG = Path(__file__).parents[2] / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
-ENVS = {"cartpole": "CartPole-v1", "slow": "benchmarks.contenders.slow_env:SlowCartPole-v0"}
+_SLOW = "benchmarks.contenders.slow_env:"
 
 
 class ClockHook(LearnerHook):
-    """Note when the first and the last update ended."""
+    """Note when the first and the last update ended, and sum what the updates between take."""
 
-    first_s = last_s = 0.0
+    first_s = last_s = begun_s = learn_s = 0.0
 
     def __call__(self, engine: BaseLearner) -> None:
-        ClockHook.last_s = time.perf_counter()
-        ClockHook.first_s = ClockHook.first_s or ClockHook.last_s
+        now_s = time.perf_counter()
+        if self.position == "before_iter":
+            ClockHook.begun_s = now_s
+            return
+        ClockHook.learn_s += now_s - ClockHook.begun_s if ClockHook.first_s else 0.0
+        ClockHook.last_s = now_s
+        ClockHook.first_s = ClockHook.first_s or now_s
 
 
 def main() -> None:
@@ -39,13 +46,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=20_000)
     parser.add_argument("--mode", choices=["serial", "parallel", "ray"], default="parallel")
-    parser.add_argument("--env", choices=ENVS, default="cartpole")
+    parser.add_argument("--env", default="cartpole", help="cartpole, or an env of slow_env such as Busy500us-v0")
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--no-evaluation", action="store_true", help="evaluate before and after training only")
     args = parser.parse_args()
     file = read_config(CONFIG)
     main_config: Any = file.main_config
     main_config.exp_name = "bench"
-    main_config.env.update(env_id=ENVS[args.env], stop_value=float("inf"))
+    main_config.env.update(
+        env_id="CartPole-v1" if args.env == "cartpole" else _SLOW + args.env, stop_value=float("inf")
+    )
     if args.no_evaluation:
         main_config.policy.eval = dict(evaluator=dict(eval_freq=10**9))
     configs = main_config, file.create_config
@@ -53,17 +63,19 @@ def main() -> None:
     if args.mode != "parallel":
         # On Ray the learner is in this process too.
         register_learner_hook("clock", ClockHook)
-        main_config.policy.learn.learner = dict(hook=dict(clock_after_iter=True))
+        main_config.policy.learn.learner = dict(hook=dict(clock_before_iter=True, clock_after_iter=True))
         if args.mode == "ray":
-            ray_pipeline(configs, seed=0, max_env_step=args.steps, workers=2)
+            ray_pipeline(configs, seed=0, max_env_step=args.steps, workers=args.workers)
         else:
             serial_pipeline(configs, seed=0, max_env_step=args.steps)
         train_s, startup_s = ClockHook.last_s - ClockHook.first_s, ClockHook.first_s - started_s
     else:
-        parallel_pipeline((*configs, dict(num_collectors=2)), seed=0, max_env_step=args.steps)
+        parallel_pipeline((*configs, dict(num_collectors=args.workers)), seed=0, max_env_step=args.steps)
         found = _result()
         train_s, startup_s = found["train_s"], found["startup_s"]
     report(_result(), warmup=int(main_config.policy.random_collect_size), train_s=train_s, startup_s=startup_s)
+    if args.mode == "serial":
+        emit("bound", round(train_s / max(ClockHook.learn_s, train_s / (os.cpu_count() or 1)), 3), "ratio")
     emit_versions("torch", "numpy", "gymnasium")
 
 
