@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
 from ding_like.errors import ConfigError
@@ -33,23 +33,41 @@ _MARK = "DING_PARENT_HOLDS_STDIN"
 _is_finalisation_skipped = threading.Event()
 
 
+class Child(Protocol):
+    """Child process, as subprocess.Popen has it."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float) -> int: ...
+
+    def send_signal(self, sig: int) -> None: ...
+
+
 def start_child(arguments: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
     """Start a program that can call `watch_parent`, with Popen's `settings`; its standard input is an end of a pipe."""
     environment = {**(settings.pop("env", None) or os.environ), _MARK: "1"}
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, env=environment, **settings)
 
 
-def forget_child(process: subprocess.Popen[bytes]) -> None:
+def forget_child(process: Child) -> None:
     """Close this process's end of the pipe to a child that has ended; may be called again."""
     if process.stdin is not None:
         process.stdin.close()
 
 
+def mark_child() -> None:
+    """Mark this process as one whose standard input is an end of a pipe that its parent holds."""
+    os.environ[_MARK] = "1"
+
+
 def watch_parent(when_it_ends: Callable[[], None]) -> bool:
     """Call `when_it_ends` from a thread once the parent has ended, in whatever way: it closes the pipe between them.
 
-    Returns False in a process that `start_child` did not start. The mark is removed, so that this process's own
-    children do not inherit it.
+    Returns False in a process that neither `start_child` nor a `ForkServer` started. The mark is removed, so that this
+    process's own children do not inherit it.
     """
     if os.environ.pop(_MARK, None) is None:
         return False
@@ -80,23 +98,23 @@ def last_line(output: Path) -> str:
     return ""
 
 
-def end_processes(processes: Sequence[subprocess.Popen[bytes]], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
+def end_processes(processes: Sequence[Child], *, own_s: float = 10.0, asked_s: float = 10.0) -> None:
     """Wait `own_s` for children to end by themselves, terminate the others, wait `asked_s`, and kill those left.
 
     A stopped child (SIGSTOP) is continued, so that it receives the signal.
     """
     _wait(processes, own_s)
-    for end, wait_s in ((subprocess.Popen.terminate, asked_s), (subprocess.Popen.kill, _KILL_S)):
+    for number, wait_s in ((signal.SIGTERM, asked_s), (signal.SIGKILL, _KILL_S)):
         for process in processes:
             if process.poll() is None:
-                end(process)
+                process.send_signal(number)
                 process.send_signal(signal.SIGCONT)
         _wait(processes, wait_s)
     for process in processes:
         forget_child(process)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
+def _wait(processes: Sequence[Child], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     for process in processes:
         with suppress(subprocess.TimeoutExpired):

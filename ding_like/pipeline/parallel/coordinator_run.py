@@ -26,8 +26,10 @@ from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
 from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
 from ding_like.types import Json
+from ding_like.utils import fork_server
 from ding_like.utils.checkpoint import save_state
 from ding_like.utils.files import is_full, when_there_is_room
+from ding_like.utils.fork_server import ForkedChild, ForkServer
 from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.processes import describe_status, end_processes, forget_child, last_line, start_child
@@ -253,13 +255,15 @@ def _stats(view: dict[str, Json]) -> dict[str, dict[str, Json]]:
     }
 
 
+_COMMAND, _WORKERS = "ding_like.entry.cli", "ding_like.entry.dist_entry"  # modules that run and make workers
+
 # Take the tasks of a dead process back, given (pid, why); return whether it had done anything.
 Lost = Callable[[int, str], bool]
 
 
 @dataclass
 class _Child:
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedChild
     arguments: Sequence[str]
     fruitless: int = 0  # deaths in a row before anything was done
 
@@ -267,6 +271,7 @@ class _Child:
 class Children:
     """Supervisor of the worker processes of this machine; use it with `with`, so that none is left behind.
 
+    They are forked by a process that has imported what all of them need, where the system can do that (`ForkServer`).
     One that dies is started again, until it has died `max_restarts` + 1 times in a row without having done anything.
     `lost` is called for each. All have ended within `grace_s` of the block's end; they end, too, when this process is
     killed.
@@ -279,16 +284,27 @@ class Children:
         self._grace_s = grace_s
         self._children: dict[str, _Child] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
+        self._environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
+        self._server = self._make_server() if fork_server.IS_POSSIBLE else None
+
+    def _make_server(self) -> ForkServer:
+        output = self._folder / "fork_server.txt"
+        return ForkServer(f"{_COMMAND}:main", imports=[_WORKERS], env=self._environment, output=output)
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
         """Start `ding` with arguments; its output goes to `{name}.txt`."""
         self._children[name] = _Child(self._launch(name, arguments), arguments)
 
-    def _launch(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
-        environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
-        command = [sys.executable, "-m", "ding_like.entry.cli", *arguments]
-        with open(self._folder / f"{name}.txt", "ab") as output:
-            return start_child(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    def _launch(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes] | ForkedChild:
+        output = self._folder / f"{name}.txt"
+        if self._server is None:
+            command = [sys.executable, "-m", _COMMAND, *arguments]
+            with open(output, "ab") as file:
+                return start_child(command, stdout=file, stderr=subprocess.STDOUT, env=self._environment)
+        if not self._server.is_alive:
+            self._server.close()
+            self._server = self._make_server()
+        return self._server.start(name, arguments, output=output)
 
     def check(self) -> list[str]:
         """Restart what has died; return a line for each.
@@ -319,3 +335,5 @@ class Children:
         """Let the workers end by themselves for half of the grace, not at all after an error; then end them."""
         own_s = self._grace_s / 2 if error is None else 0.0
         end_processes([child.process for child in self._children.values()], own_s=own_s, asked_s=self._grace_s - own_s)
+        if self._server is not None:
+            self._server.close()
