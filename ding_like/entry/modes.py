@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 import click
 
 from ding_like.errors import ConfigError, escape_controls
+from ding_like.utils import fork_server
+from ding_like.utils.fork_server import ForkServer
 
 
 class Mode(NamedTuple):
@@ -127,6 +129,8 @@ def run(options: Options) -> None:
         join = load("seed_entry:join_run")
         join(path, options["module"], seed=_seeds(options)[0], overrides=overrides, **where)
         return
+    if mode == "parallel" and fork_server.IS_POSSIBLE and not options["dry_run"]:
+        ForkServer.begin(*fork_server.WORKERS)  # it imports while this process does
     if mode == "seed":  # with any of these the run is over tcp
         given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
         sockets = {"transport": "tcp", **given} if given else {}

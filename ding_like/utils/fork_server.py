@@ -19,14 +19,17 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ding_like.errors import TrainingError
-from ding_like.utils.processes import forget_child, last_line, mark_child, start_child
+from ding_like.utils.processes import forget_child, mark_child, start_child
 
+# What the workers of mode parallel run, and what they import.
+WORKERS = "ding_like.entry.cli:main", ("ding_like.entry.dist_entry",)
 IS_POSSIBLE = sys.platform == "linux"
 _MOST_BYTES = 1 << 16  # of a request
 _START_S = 120.0  # for the server's imports, on a busy machine
@@ -72,17 +75,35 @@ class ForkedChild:
 class ForkServer:
     """Starter of children that run `main`, "module:function", which gets their arguments.
 
-    Its module and those of `imports` are imported at once. What the server prints goes to `output`.
+    Its module and `imports` are imported at once. Children compute in one thread, unless OMP_NUM_THREADS and
+    OPENBLAS_NUM_THREADS say otherwise.
     """
 
-    def __init__(self, main: str, *, imports: Sequence[str] = (), env: Mapping[str, str], output: Path) -> None:
-        self._output = output
+    _early: ForkServer | None = None
+
+    def __init__(self, main: str, imports: Sequence[str] = ()) -> None:
+        self._output = tempfile.TemporaryFile()  # closed by `close`
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "ding_like.utils.fork_server", str(theirs.fileno()), main, *imports]
-        with theirs, open(output, "ab") as file:
+        with theirs:
             self._process = start_child(
-                command, stdout=file, stderr=subprocess.STDOUT, env=dict(env), pass_fds=[theirs.fileno()]
+                command,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                env=one_thread(),
+                pass_fds=[theirs.fileno()],
             )
+
+    @classmethod
+    def begin(cls, main: str, imports: Sequence[str] = ()) -> None:
+        """Start a server, which the next `take` returns: it imports while this process does."""
+        cls._early = cls(main, imports)
+
+    @classmethod
+    def take(cls, main: str, imports: Sequence[str] = ()) -> ForkServer:
+        """Return the server that `begin` started, else a new one."""
+        early, cls._early = cls._early, None
+        return cls(main, imports) if early is None else early
 
     @property
     def is_alive(self) -> bool:
@@ -108,7 +129,8 @@ class ForkServer:
         if not pid:
             os.close(ended)
             os.close(owner_end)
-            words = last_line(self._output) or "it printed nothing"
+            self._output.seek(0)
+            words = ["it printed nothing", *self._output.read().decode(errors="replace").strip().splitlines()][-1]
             raise TrainingError(f"the process that starts workers has started none: {words}")
         return ForkedChild(_NUMBER.unpack(pid)[0], ended, owner_end)
 
@@ -121,6 +143,12 @@ class ForkServer:
             self._process.kill()
             self._process.wait()
         forget_child(self._process)
+        self._output.close()
+
+
+def one_thread() -> dict[str, str]:
+    """Return the environment of a process that computes in one thread, unless this one's says otherwise."""
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
 
 
 # --- in the server

@@ -39,14 +39,16 @@ def main(arguments):
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "forked_module.py").write_text(MODULE)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return "forked_module"
 
 
 @pytest.fixture
-def server(tmp_path: Path, environment: dict[str, str]) -> Iterator[ForkServer]:
-    made = ForkServer("forked_module:main", imports=["numpy"], env=environment, output=tmp_path / "server.txt")
+def server(module: str) -> Iterator[ForkServer]:
+    ForkServer.begin(f"{module}:main", ["numpy"])
+    made = ForkServer.take(f"{module}:main", ["numpy"])
     yield made
     made.close()
     assert not made.is_alive
@@ -111,8 +113,8 @@ def test_children_of_a_server_that_is_killed_are_killed(server: ForkServer, tmp_
     end_processes([child], own_s=0.0)
 
 
-def test_a_server_whose_imports_fail_says_why(tmp_path: Path, environment: dict[str, str]) -> None:
-    server = ForkServer("forked_module:nothing", env=environment, output=tmp_path / "server.txt")
+def test_a_server_whose_imports_fail_says_why(tmp_path: Path, module: str) -> None:
+    server = ForkServer.take(f"{module}:nothing")
     with pytest.raises(TrainingError, match="has no attribute 'nothing'"):
         server.start("one", [], output=tmp_path / "one.txt")
     server.close()

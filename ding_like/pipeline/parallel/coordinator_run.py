@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import subprocess
 import sys
 import time
@@ -255,8 +254,6 @@ def _stats(view: dict[str, Json]) -> dict[str, dict[str, Json]]:
     }
 
 
-_COMMAND, _WORKERS = "ding_like.entry.cli", "ding_like.entry.dist_entry"  # modules that run and make workers
-
 # Take the tasks of a dead process back, given (pid, why); return whether it had done anything.
 Lost = Callable[[int, str], bool]
 
@@ -284,12 +281,7 @@ class Children:
         self._grace_s = grace_s
         self._children: dict[str, _Child] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
-        self._server = self._make_server() if fork_server.IS_POSSIBLE else None
-
-    def _make_server(self) -> ForkServer:
-        output = self._folder / "fork_server.txt"
-        return ForkServer(f"{_COMMAND}:main", imports=[_WORKERS], env=self._environment, output=output)
+        self._server = ForkServer.take(*fork_server.WORKERS) if fork_server.IS_POSSIBLE else None
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
         """Start `ding` with arguments; its output goes to `{name}.txt`."""
@@ -298,12 +290,12 @@ class Children:
     def _launch(self, name: str, arguments: Sequence[str]) -> subprocess.Popen[bytes] | ForkedChild:
         output = self._folder / f"{name}.txt"
         if self._server is None:
-            command = [sys.executable, "-m", _COMMAND, *arguments]
+            command = [sys.executable, "-m", "ding_like.entry.cli", *arguments]
             with open(output, "ab") as file:
-                return start_child(command, stdout=file, stderr=subprocess.STDOUT, env=self._environment)
+                return start_child(command, stdout=file, stderr=subprocess.STDOUT, env=fork_server.one_thread())
         if not self._server.is_alive:
             self._server.close()
-            self._server = self._make_server()
+            self._server = ForkServer(*fork_server.WORKERS)
         return self._server.start(name, arguments, output=output)
 
     def check(self) -> list[str]:
