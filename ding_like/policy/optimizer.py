@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -123,7 +124,7 @@ class FlatOptimizer:
     """Steps of `FlatParams` by a rule, Adam by default, with a norm limit and a finite check that never waits.
 
     The check is a tensor handed to the rule, which then leaves weights and moments as they are; the counts are tensors
-    too, and `check` reads them when the caller has time to.
+    too, and `check` reads them when the caller has time to. On the CPU a step that is finite is not counted.
     """
 
     def __init__(
@@ -149,6 +150,10 @@ class FlatOptimizer:
         self._moments = torch.zeros_like(vector), torch.zeros_like(vector)
         counts = (torch.zeros((), device=vector.device) for _ in range(4))
         self._num_steps, self._nonfinite, self._in_a_row, self._most_in_a_row = counts
+        # To read a number waits for a GPU; on the CPU it costs less than counting with tensors.
+        self._reads = vector.device.type == "cpu"
+        self._is_good = torch.zeros(())  # what `bad` is of a step that is known to be finite
+        self._is_row_open = True  # the last step may have been bad
 
     @classmethod
     def from_config(cls, params: FlatParams, learn: EasyDict, *, learning_rate: float | None = None) -> FlatOptimizer:
@@ -179,16 +184,19 @@ class FlatOptimizer:
         grad = self.params.grad_vector
         norm: Tensor = torch.linalg.vector_norm(grad)
         check = norm + (self.params.loss if loss is None else loss.detach())
+        is_known_good = self._reads and math.isfinite(float(check))
         # 1.0 if not finite: infinity - infinity is NaN too, and NaN is not 0.
-        bad = (check - check).ne_(0.0).float()
+        bad = self._is_good if is_known_good else (check - check).ne_(0.0).float()
         if self._clip is not None:
             # 1e-6 keeps a gradient of zero from dividing; as in torch.nn.utils.clip_grad_norm_.
             grad.mul_((self._clip / (norm + 1e-6)).clamp_(max=1.0))
-        self._num_steps += 1.0 - bad
+        self._num_steps += 1.0 if is_known_good else 1.0 - bad
         self._rule.step(self.params.data_vector, grad, self._moments, self._num_steps, bad, self.learning_rate)
-        self._nonfinite += bad
-        self._in_a_row.add_(1.0).mul_(bad)
-        torch.maximum(self._most_in_a_row, self._in_a_row, out=self._most_in_a_row)
+        if not is_known_good or self._is_row_open:
+            self._nonfinite += bad
+            self._in_a_row.add_(1.0).mul_(bad)
+            torch.maximum(self._most_in_a_row, self._in_a_row, out=self._most_in_a_row)
+            self._is_row_open = not is_known_good
         return norm
 
     def check(self) -> int:
@@ -229,3 +237,4 @@ class FlatOptimizer:
         self._nonfinite.copy_(state["counts"][0])
         self._in_a_row.copy_(state["counts"][1])
         self._most_in_a_row.copy_(self._in_a_row)
+        self._is_row_open = True

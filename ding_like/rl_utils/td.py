@@ -32,6 +32,8 @@ def legal_value(judge: Tensor, values: Tensor, mask: Tensor | Array | None) -> T
     equal to `values` this is Q-learning, with the online network's it is double Q-learning (van Hasselt et al. 2016,
     eq. 4).
     """
+    if mask is None and judge is values:
+        return values.amax(dim=-1)
     action, nothing_legal = best_action(judge, mask)
     chosen = values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
     return chosen if nothing_legal is None else chosen.masked_fill(nothing_legal, 0.0)
