@@ -101,7 +101,7 @@ def _parallel(*args: str) -> Benchmark:
     return Benchmark(
         ("env_steps_wall", "whole_runs"),
         {
-            "ours": Contender("parallel_ours", args),
+            "ours": Contender("parallel_ours", (*args, "--mode", "parallel")),
             "ours_serial": Contender("parallel_ours", (*args, "--mode", "serial")),
         },
         baseline="ours_serial",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
+from benchmarks.contenders.begun import STARTED_S  # isort: skip
 
 from ding_like.config import read_config
 from ding_like.entry import parallel_pipeline, ray_pipeline, serial_pipeline
@@ -49,6 +50,8 @@ def main() -> None:
     parser.add_argument("--env", default="cartpole", help="cartpole, or an env of slow_env such as Busy500us-v0")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--no-evaluation", action="store_true", help="evaluate before and after training only")
+    parser.add_argument("--lanes", type=int, help="envs of a collector (default: the config's)")
+    parser.add_argument("--steps-per-update", type=int, help="env steps for each update (default: the config's)")
     args = parser.parse_args()
     file = read_config(CONFIG)
     main_config: Any = file.main_config
@@ -58,8 +61,14 @@ def main() -> None:
     )
     if args.no_evaluation:
         main_config.policy.eval = dict(evaluator=dict(eval_freq=10**9))
+    policy = main_config.policy
+    if args.lanes is not None:
+        main_config.env.collector_env_num = args.lanes
+    if args.steps_per_update is not None:
+        policy.learn.update_per_collect, policy.random_collect_size = 1, 2 * policy.learn.batch_size
+        policy.collect.n_sample = args.steps_per_update
     configs = main_config, file.create_config
-    started_s = time.perf_counter()
+    begun_s = time.perf_counter()
     if args.mode != "parallel":
         # On Ray the learner is in this process too.
         register_learner_hook("clock", ClockHook)
@@ -68,11 +77,12 @@ def main() -> None:
             ray_pipeline(configs, seed=0, max_env_step=args.steps, workers=args.workers)
         else:
             serial_pipeline(configs, seed=0, max_env_step=args.steps)
-        train_s, startup_s = ClockHook.last_s - ClockHook.first_s, ClockHook.first_s - started_s
+        train_s, startup_s = ClockHook.last_s - ClockHook.first_s, ClockHook.first_s - STARTED_S
     else:
         parallel_pipeline((*configs, dict(num_collectors=args.workers)), seed=0, max_env_step=args.steps)
         found = _result()
-        train_s, startup_s = found["train_s"], found["startup_s"]
+        train_s = found["train_s"]
+        startup_s = found["startup_s"] + begun_s - STARTED_S
     report(_result(), warmup=int(main_config.policy.random_collect_size), train_s=train_s, startup_s=startup_s)
     if args.mode == "serial":
         emit("bound", round(train_s / max(ClockHook.learn_s, train_s / (os.cpu_count() or 1)), 3), "ratio")

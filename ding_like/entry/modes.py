@@ -129,8 +129,6 @@ def run(options: Options) -> None:
         join = load("seed_entry:join_run")
         join(path, options["module"], seed=_seeds(options)[0], overrides=overrides, **where)
         return
-    if mode == "parallel" and fork_server.IS_POSSIBLE and not options["dry_run"]:
-        ForkServer.begin(*fork_server.WORKERS)  # it imports while this process does
     if mode == "seed":  # with any of these the run is over tcp
         given = {name: options[name] for name in ("host", "port", "key_file") if options[name] is not None}
         sockets = {"transport": "tcp", **given} if given else {}
@@ -138,7 +136,12 @@ def run(options: Options) -> None:
     if "load_path" in MODES[mode].passes:
         of_mode["load_path"] = _existing(options["load_path"])
     if not options["dry_run"]:
-        load(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
+        if mode == "parallel" and fork_server.IS_POSSIBLE:
+            ForkServer.begin(*fork_server.WORKERS)  # it imports while this process does
+        try:
+            load(MODES[mode].pipeline)(path, **_run_of(options), overrides=overrides, **of_mode)
+        finally:
+            ForkServer.end_early()
         return
     from ding_like.entry.training import RunArguments
 

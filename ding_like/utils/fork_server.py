@@ -100,6 +100,14 @@ class ForkServer:
         cls._early = cls(main, imports)
 
     @classmethod
+    def end_early(cls) -> None:
+        """End the server that `begin` started, if none has taken it."""
+        early, cls._early = cls._early, None
+        if early is not None:
+            early._process.kill()
+            early.close()
+
+    @classmethod
     def take(cls, main: str, imports: Sequence[str] = ()) -> ForkServer:
         """Return the server that `begin` started, else a new one."""
         early, cls._early = cls._early, None

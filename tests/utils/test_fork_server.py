@@ -118,3 +118,11 @@ def test_a_server_whose_imports_fail_says_why(tmp_path: Path, module: str) -> No
     with pytest.raises(TrainingError, match="has no attribute 'nothing'"):
         server.start("one", [], output=tmp_path / "one.txt")
     server.close()
+
+
+def test_a_server_that_was_begun_and_not_taken_is_ended(module: str) -> None:
+    ForkServer.begin(f"{module}:main")
+    early = ForkServer._early
+    ForkServer.end_early()
+    assert early is not None and not early.is_alive and ForkServer._early is None
+    ForkServer.end_early()

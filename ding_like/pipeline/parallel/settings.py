@@ -73,7 +73,7 @@ class _Given:
     num_collectors: int = 0
     num_learners: Annotated[int, FROM_1] = 1  # that share each batch, on the learner's machine
     segment_rows: int = 0  # rows that a collector sends at once; 0: n_sample, at least 64
-    max_lead_rows: int = 0  # env steps that collecting may be ahead of learning; 0: two segments, or more if it must
+    max_lead_rows: int = 0  # env steps that collecting may be ahead of learning; 0: see `_lead`
     publish_interval_s: float = 0.2  # seconds between two published versions of the weights, at least
     weights: WeightSettings = field(default_factory=WeightSettings)
     num_batches: Annotated[int, FROM_1] = 64  # that the learner asks for at once
@@ -120,7 +120,7 @@ def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, 
             for_an_update = -(-int(cfg.policy.collect.n_episode) // int(cfg.policy.learn.update_per_collect))
             max_lead = num_collectors * segment_episodes + for_an_update
         else:
-            max_lead = _lead(system["max_lead_rows"], segment_rows, cfg.policy)
+            max_lead = _lead(system["max_lead_rows"], segment_rows, num_collectors, cfg.policy)
     if system["num_learners"] > 1:
         check_shares(cfg.policy, system["num_learners"])
         if fault := timeout_fault(cfg.learners.timeout_s):
@@ -243,7 +243,8 @@ def _is_worker(key: str) -> bool:
     return key.startswith(("collector", "learner")) and key not in SYSTEM_TEMPLATE
 
 
-def _lead(given: int, segment_rows: int, policy: FrozenConfig) -> int:
+def _lead(given: int, segment_rows: int, num_collectors: int, policy: FrozenConfig) -> int:
+    """Return how far collecting may be ahead, in env steps: by default each collector may be at work on a segment."""
     per_row = steps_per_row(policy)
     least = least_lead(
         warmup_steps=warmup_steps(policy),
@@ -257,7 +258,7 @@ def _lead(given: int, segment_rows: int, policy: FrozenConfig) -> int:
             f"system.max_lead_rows is {given}, but collectors and learner would wait for each other for ever below "
             f"{least}: a segment has {segment_rows} rows and a batch {policy.learn.batch_size}. Raise it or omit it."
         )
-    return given or max(2 * segment_rows * per_row, least)
+    return given or least + num_collectors * segment_rows * per_row
 
 
 def compile_config_parallel(

@@ -62,14 +62,15 @@ def test_hosts_and_ports_of_the_seeds_configs_need_no_answer(tmp_path: Path) -> 
     assert found.coordinator.port == 7 and found.coordinator.lease_ttl_s == 10.0
 
 
-def test_a_segment_is_what_is_collected_at_once_and_the_lead_two_of_them(tmp_path: Path) -> None:
+def test_a_segment_is_what_is_collected_at_once_and_the_lead_one_of_each_collector(tmp_path: Path) -> None:
     few, many = read(tmp_path), read(tmp_path, n_sample=96)
 
-    assert (few.segment_rows, few.max_lead_rows) == (64, 128) and (many.segment_rows, many.max_lead_rows) == (96, 192)
+    assert (few.segment_rows, few.max_lead_rows) == (64, 3 * 64 + 8) and many.segment_rows == 96
+    assert many.max_lead_rows == 3 * 96 + 96
 
 
 def test_the_lead_reaches_to_the_first_batch_where_there_is_no_warm_up(tmp_path: Path) -> None:
-    assert read(tmp_path, warmup=0, batch=128).max_lead_rows == 128 + 64 + 8
+    assert read(tmp_path, warmup=0, batch=128).max_lead_rows == 128 + 3 * 64 + 8
     assert read(tmp_path, max_lead_rows=72).max_lead_rows == 72
 
 
