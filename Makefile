@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench stale lines mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
+.PHONY: help setup demo test check smoke fix bench gate stale lines mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fix: $(FULL) ## format, and fix what can be fixed
 
 bench: $(FULL) ## measure the package
 	$(BIN)/python -m benchmarks
+
+gate: $(FULL) ## measure the speed beside the last released commit, for two minutes; fails below 0.85 of it
+	$(BIN)/python -m benchmarks.gate
 
 stale: $(FULL) ## list recordings that are old beside what they depend on, and how to make them again
 	$(BIN)/python -m benchmarks.stale

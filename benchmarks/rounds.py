@@ -103,9 +103,16 @@ def _run(
             text=True,
             timeout=timeout_s,
             cwd=folder,
-            # Nothing but this tree: a peer must not see the packages of another environment.
-            env={**os.environ, "PYTHONPATH": str(ROOT), "BENCH_ROUND": str(number), "DING_LIKE_QUIET": "1"},
+            env={**environment_of(ROOT), "BENCH_ROUND": str(number)},
         )
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """Return the environment of a contender of the package at a path.
+
+    It has nothing but this tree: a peer must not see the packages of another environment.
+    """
+    return {**os.environ, "PYTHONPATH": str(tree), "DING_LIKE_QUIET": "1"}
 
 
 def summarise(benchmark: Benchmark, measured: Measured, *, is_short: bool = False) -> list[Row]:
