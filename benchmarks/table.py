@@ -97,15 +97,27 @@ _DI_ENGINE = Given(
 )
 
 
-def _parallel(*args: str) -> Benchmark:
+def _parallel(
+    env: str, *, steps: int, at_least: tuple[float, float] | None = None, evaluates: bool = False
+) -> Benchmark:
+    """Return a benchmark of DQN in mode parallel and on Ray, two collectors each, beside one process.
+
+    `at_least` are bars of the two: of each bound 0.9 and 0.85, or what else is asked of them.
+    """
+    args = ("--env", env, "--steps", str(steps), *(() if evaluates else ("--no-evaluation",)))
+    modes = {"ours": "parallel", "ours_ray": "ray", "ours_serial": "serial"}
+    bars = (
+        ()
+        if at_least is None
+        else (Bar("ours", "ours_serial", at_least[0]), Bar("ours_ray", "ours_serial", at_least[1]))
+    )
     return Benchmark(
         ("env_steps_wall", "whole_runs"),
-        {
-            "ours": Contender("parallel_ours", (*args, "--mode", "parallel")),
-            "ours_serial": Contender("parallel_ours", (*args, "--mode", "serial")),
-        },
+        {name: Contender("parallel_ours", (*args, "--mode", mode)) for name, mode in modes.items()},
+        needs="ray",
         baseline="ours_serial",
         given=(_DI_ENGINE,),
+        bars=bars,
     )
 
 
@@ -174,17 +186,6 @@ def _ray_solve(algorithm: str, *, at_most: float) -> Benchmark:
     }
     bars = Bar("ours", "rllib", at_most=at_most), Bar("ours", "rllib", at_most=0.5, metric="peak_memory")
     return Benchmark(("cpu_to_475", "peak_memory"), contenders, needs="ray", bars=bars)
-
-
-def _ray_serial(env: str, *, steps: int, at_least: float) -> Benchmark:
-    """Return a benchmark of DQN on Ray with two workers beside the same in one process."""
-    args = ("--env", env, "--steps", str(steps), "--no-evaluation")
-    contenders = {
-        "ours": Contender("parallel_ours", (*args, "--mode", "ray")),
-        "ours_serial": Contender("parallel_ours", (*args, "--mode", "serial")),
-    }
-    bars = (Bar("ours", "ours_serial", at_least=at_least),)
-    return Benchmark(("env_steps_wall", "whole_runs"), contenders, needs="ray", baseline="ours_serial", bars=bars)
 
 
 def _seed_inference(
@@ -264,10 +265,11 @@ BENCHMARKS = {
         },
         needs="ale_py",
     ),
-    "parallel_cartpole": _parallel("--env", "cartpole", "--steps", "15000"),
-    "parallel_cartpole_training": _parallel("--env", "cartpole", "--steps", "15000", "--no-evaluation"),
-    "parallel_slow": _parallel("--env", "Busy500us-v0", "--steps", "6000"),
-    "parallel_slow_training": _parallel("--env", "Busy500us-v0", "--steps", "6000", "--no-evaluation"),
+    "parallel_cartpole": _parallel("cartpole", steps=45_000, evaluates=True),
+    "parallel_cartpole_training": _parallel("cartpole", steps=15_000, at_least=(1.0, 0.9)),
+    "parallel_busy_500us": _parallel("Busy500us-v0", steps=10_000, at_least=(1.25, 1.18)),
+    "parallel_busy_2ms": _parallel("Busy2000us-v0", steps=5_000, at_least=(1.7, 1.6)),
+    "parallel_busy_5ms": _parallel("Busy5000us-v0", steps=2_500, at_least=(1.8, 1.7)),
     "learners_ppo": _learners("ppo", steps=8192),
     "learners_ppo_small": _learners("ppo_small", steps=16384),
     "learners_sac": _learners("sac", steps=1600),
@@ -293,8 +295,6 @@ BENCHMARKS = {
     "ray_ppo_work": _ray_work(),
     "ray_ppo_solve": _ray_solve("ppo", at_most=0.2),
     "ray_impala_solve": _ray_solve("impala", at_most=round(1 / 3, 3)),
-    "ray_slow_env": _ray_serial("Busy500us-v0", steps=6000, at_least=1.7),
-    "ray_cartpole": _ray_serial("cartpole", steps=15_000, at_least=0.7),
     "seed_inference_cnn_16x1": _seed_inference("cnn", processes=16, lanes=1, steps=16_000, at_least=1.5),
     "seed_inference_cnn_threads": _seed_inference("cnn", processes=2, threads=8, lanes=1, steps=16_000, at_least=1.5),
     "seed_inference_cnn_2x8": _seed_inference("cnn", processes=2, lanes=8, steps=16_000, at_least=0.8),
