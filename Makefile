@@ -23,7 +23,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(FULL): setup.py constraints.txt | $(BIN)/pip
-	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,docs,test]"
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,profile,docs,test]"
 	@touch $(DEMO) $(FULL)
 
 $(DEMO): setup.py constraints.txt | $(BIN)/pip
@@ -78,7 +78,7 @@ learn-short: $(FULL) ## train DQN and PPO on CartPole for a minute
 
 test-lowest: ## run the suite with the oldest versions that setup.py allows (torch apart), in a .venv-lowest of its own
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,test]"
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,profile,test]"
 	$(LOWEST)/bin/pytest -n 2
 
 test-slow: $(FULL) ## tests over a second; TESTS="tests/policy tests/envs" names those that concern a change (CONTRIBUTING.md)

@@ -29,9 +29,11 @@ EXTRAS = {
     "tune": ["optuna>=4.0", "matplotlib>=3.8"],
     "wandb": ["wandb>=0.19"],
     "mlflow": ["mlflow-skinny>=3"],
+    "profile": ["py-spy>=0.4", "psutil>=6", "matplotlib>=3.8"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",
+        "types-psutil>=6",
         "pytest-xdist>=3.5",
         "pytest-timeout>=2.3",
         "hypothesis>=6.100",

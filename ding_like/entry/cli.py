@@ -35,6 +35,7 @@ Examples:
   ding explain policy.learn.learning_rate
   ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
+  ding profile -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
   ding -m seed -c my_config.py system.seed.actor_processes=4
@@ -228,6 +229,7 @@ def _query(name: str) -> None:
 SUB_COMMANDS = {
     **{name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "export", "serve")},
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
+    "profile": "profile_run:profile_command",
 }
 
 

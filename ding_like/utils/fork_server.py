@@ -227,6 +227,7 @@ def _become_child(name: str, files: Sequence[int], server_pid: int) -> None:
 def _main() -> None:
     link = socket.socket(fileno=int(sys.argv[1]))
     main, *_ = map(pkgutil.resolve_name, sys.argv[2:])
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"ding-fork-server", 0, 0, 0)
     arguments = _serve(link)
     link.close()
     main(arguments)
