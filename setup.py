@@ -33,6 +33,7 @@ EXTRAS = {
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",
+        "setuptools>=64",  # builds the compiled part of the released commit
         "types-psutil>=6",
         "pytest-xdist>=3.5",
         "pytest-timeout>=2.3",

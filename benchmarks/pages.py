@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import first_hour_page, machine_page, ray_page, seed_page, stop_values_page, weights_page
+from benchmarks import first_hour_page, machine_page, parallel_page, ray_page, seed_page, stop_values_page, weights_page
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -178,6 +178,7 @@ def main() -> None:
     for path in sorted((DOCS / "algorithms").glob("*.md")):
         path.write_text(fill_index(fill(path.read_text(), records), records))
     weights_page.write()
+    parallel_page.write()
     ray_page.write()
     seed_page.write()
     stop_values_page.write()

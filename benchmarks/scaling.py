@@ -19,7 +19,7 @@ from benchmarks.rounds import THIS_RUN, ContenderError, Measured, Row, circumsta
 from benchmarks.table import Contender
 
 WORKERS = (1, 4, 8)
-_MEASURED_S = 6.0  # of env steps of each worker
+_MEASURED_S = 4.0  # of env steps of each worker
 _WARMUP = 256
 _TIMEOUT_S = 300.0
 _OURS = ("--no-evaluation", "--lanes", "1", "--steps-per-update", "64")

@@ -48,6 +48,7 @@ def _profile(words: tuple[str, ...], seconds: int) -> None:
     Takes the options of `ding -m MODE`. The run is watched from outside, by py-spy, which costs it some 4 % of its
     speed, and is stopped as by Ctrl-C. Writes profile.json and profile.png into its folder.
     """
+    words = tuple(part for word in words for part in _split(word))
     if "-m" not in words and "--mode" not in words:
         raise ConfigError("say how to run: ding profile -m serial -c CONFIG, and the other options of a run.")
     words, folder = _with_folder(words)
@@ -61,6 +62,11 @@ def _profile(words: tuple[str, ...], seconds: int) -> None:
 
 profile_command = sub_command("profile", epilog=_EPILOG)(_profile)
 profile_command.context_settings.update(_OWN)
+
+
+def _split(word: str) -> list[str]:
+    """Return --option=value as two words; any other word as it is."""
+    return list(word.partition("=")[::2]) if word.startswith("--") and "=" in word else [word]
 
 
 def _with_folder(words: Sequence[str]) -> tuple[tuple[str, ...], Path]:

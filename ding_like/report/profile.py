@@ -140,13 +140,14 @@ class Profile:
         for line in lines:
             text, _, count = line.rstrip("\n").rpartition(" ")
             frames, process, name = text.split(";"), 0, ""
-            while frames and (match := _PROCESS.match(frames[0]) or _THREAD.match(frames[0])):
-                if match.re is _PROCESS:
+            # A command line may hold ";", so that of a process may be several frames.
+            for place, frame in enumerate(text.split(";")):
+                if match := _PROCESS.match(frame):
                     process = int(match[1])
-                else:
+                elif match := _THREAD.match(frame):
                     # Threads of a pool, numbered alike, are one row.
-                    name = re.sub(r"[-_ ]?\d+$", "", match[2] or "thread")
-                del frames[0]
+                    name, frames = re.sub(r"[-_ ]?\d+$", "", match[2] or "thread"), text.split(";")[place + 1 :]
+                    break
             if not frames:  # a thread of a library, without Python
                 continue
             labels.setdefault(process, names.get(process, ""))

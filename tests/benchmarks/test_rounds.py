@@ -130,7 +130,6 @@ def test_our_contender_prints_rates_updates_and_versions() -> None:
         ("end_to_end", 1200),
         ("end_to_end_ppo", 1200),
         ("envs_subprocess_cartpole", 800),
-        ("parallel_cartpole", 1000),
         ("learners_ppo_small", 768),
         ("updates_dqn", 20),
         ("updates_r2d2", 20),
@@ -138,7 +137,7 @@ def test_our_contender_prints_rates_updates_and_versions() -> None:
         ("seed_inference_mlp_2x8", 3000),
         ("seed_parallel", 4000),
         pytest.param("ray_ppo_work", 4096, marks=pytest.mark.ray),
-        pytest.param("ray_slow_env", 1000, marks=pytest.mark.ray),
+        pytest.param("parallel_busy_500us", 1000, marks=pytest.mark.ray),
     ],
 )
 def test_every_kind_of_benchmark_runs(name: str, steps: int, tmp_path: Path) -> None:

@@ -46,6 +46,11 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         watch(["-c", "pass"], seconds=1.0)
 
 
+def test_an_option_may_have_its_value_behind_an_equals_sign() -> None:
+    assert profile_run._split("--exp-name=mine") == ["--exp-name", "mine"]
+    assert profile_run._split("env.stop_value=9") == ["env.stop_value=9"] and profile_run._split("-m") == ["-m"]
+
+
 def test_folders_do_not_meet() -> None:
     Path("profile").mkdir()
     assert profile_run._with_folder(["-m", "serial"])[1] == Path("profile_2")

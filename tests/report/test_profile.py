@@ -85,6 +85,13 @@ def test_shares_are_of_each_thread_and_those_that_only_wait_are_counted() -> Non
     assert "2 more threads, which wait" in text and "learner 9.0" in text
 
 
+def test_a_command_line_with_a_semicolon_is_no_end_of_a_frame() -> None:
+    spawned = 'process 1:"python";process 4:"python -c from multiprocessing.spawn import main; main(32)"'
+    stacks = [f"{spawned};thread (4): {name};{LEARNS} 5" for name in ("MainThread", "other")]
+    found = Profile.of(stacks, cpu_s={}, names={4: "actor"}, wall_s=1.0, cores=2)
+    assert {label for label, _ in found.rows()} == {"actor", "actor other"}
+
+
 def test_what_limits_a_run_is_named() -> None:
     found = profile({2: 9.0})
     assert "learns 90% of the time, collectors act and step envs 40%" in found.verdict()
