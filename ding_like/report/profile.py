@@ -70,7 +70,7 @@ _PROCESS, _THREAD = re.compile(r'^process (\d+):"?(.*?)"?$'), re.compile(r"^thre
 _SERVES = re.compile(r"^(\w+)\.(?:serve|_main_loop) \(ding_like")
 _COLOURS = (
     *("#4c9be8", "#2e5f9e", "#8bc6b4", "#e2803c", "#b07cc6", "#d9b44a", "#c9686f", "#8a8a8a", "#b5b5b5", "#5c5c5c"),
-    *("#f3f3f3", "#ececec", "#e4e4e4", "#dcdcdc", "#d4d4d4", "#cccccc", "#e9e4dc", "#f7f7f7"),
+    *("#fbe3cf", "#fff3b8", "#d7e7f5", "#e6d9ef", "#d3ece4", "#f6d5d8", "#e8e4dc", "#f2f2f2"),
 )
 
 
