@@ -9,6 +9,7 @@ must be at least 0.85.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.processes import Measured
+from benchmarks.provenance import git
 from benchmarks.rounds import ROOT, environment_of, processor
 
 RELEASED = Path(__file__).with_name("released.txt")
@@ -51,11 +53,14 @@ def main() -> None:
     """Print the ratio of each workload; the exit status is 1 if one is below the limit."""
     commit = RELEASED.read_text().split()[0]
     if not _is_there(commit):
-        # A copy without history has nothing to compare with; it is said, and is no failure of the code.
-        print(
-            f"gate: NOT MEASURED: commit {commit} (benchmarks/released.txt) is not in this clone and cannot be fetched"
-        )
-        return
+        if not _is_whole():
+            print(
+                f"gate: NOT MEASURED: commit {commit} (benchmarks/released.txt) is not in this copy and could not be "
+                "fetched: run `git fetch --unshallow origin`"
+            )
+            return
+        sys.exit(f"gate: commit {commit} (benchmarks/released.txt) is not in this clone: correct the hash")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # the folder is removed then too
     with tempfile.TemporaryDirectory(prefix="ding-gate-") as folder:
         try:
             unpack(commit, Path(folder))
@@ -106,7 +111,7 @@ def cpu_s(workload: Workload, tree: Path) -> float:
         output.seek(0)
         printed = output.read()
     if status:
-        raise GateError(f"{workload.script} of {tree} failed:\n{printed[-2000:]}")
+        raise GateError(f"{workload.script} of {tree} failed with status {status}:\n{printed[-2000:]}")
     if workload.is_whole:
         return run.cpu_s
     rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
@@ -145,6 +150,14 @@ def _is_there(commit: str) -> bool:
         if is_done and command is asked:
             return True
     return False
+
+
+def _is_whole() -> bool:
+    """Tell whether this is a clone with its whole history, in which a missing commit is a wrong hash.
+
+    In a copy without git, and a shallow clone that could not fetch the commit, there is nothing to compare with.
+    """
+    return git("rev-parse", "--is-shallow-repository", root=ROOT) == "false"
 
 
 if __name__ == "__main__":
