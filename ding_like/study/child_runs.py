@@ -24,7 +24,7 @@ from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import resume_store
 from ding_like.utils.files import FolderLock, is_held, retry
-from ding_like.utils.processes import describe_status, end_processes, forget_child, start_child
+from ding_like.utils.processes import describe_status, end_processes, forget_child, one_thread, start_child
 from ding_like.utils.trackers import Report, lines_behind
 
 logger = logging.getLogger(__name__)
@@ -168,7 +168,7 @@ class ChildRuns:
                     [sys.executable, "-m", "ding_like.entry.child_run", command],
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ},
+                    env=one_thread(),
                     start_new_session=True,
                 )
             self._watches.submit(self._watch, name, process, time.monotonic())

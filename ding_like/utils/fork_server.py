@@ -26,15 +26,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from ding_like.errors import TrainingError
-from ding_like.utils.processes import forget_child, mark_child, start_child
+from ding_like.utils.processes import forget_child, last_line, mark_child, one_thread, start_child
 
 # What the workers of mode parallel run, and what they import.
 WORKERS = "ding_like.entry.cli:main", ("ding_like.entry.dist_entry",)
 IS_POSSIBLE = sys.platform == "linux"
 _MOST_BYTES = 1 << 16  # of a request
 _START_S = 120.0  # for the server's imports, on a busy machine
+_KILL_S = 5.0  # for a server that was killed to be gone
 _NUMBER = struct.Struct("i")
 _LOST = -signal.SIGKILL  # how a child has ended whose server has
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # linux/prctl.h
 
 
@@ -137,8 +139,7 @@ class ForkServer:
         if not pid:
             os.close(ended)
             os.close(owner_end)
-            self._output.seek(0)
-            words = ["it printed nothing", *self._output.read().decode(errors="replace").strip().splitlines()][-1]
+            words = last_line(Path("/proc/self/fd", str(self._output.fileno()))) or "it printed nothing"
             raise TrainingError(f"the process that starts workers has started none: {words}")
         return ForkedChild(_NUMBER.unpack(pid)[0], ended, owner_end)
 
@@ -149,14 +150,9 @@ class ForkServer:
             self._process.wait(timeout_s)
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            self._process.wait(_KILL_S)
         forget_child(self._process)
         self._output.close()
-
-
-def one_thread() -> dict[str, str]:
-    """Return the environment of a process that computes in one thread, unless this one's says otherwise."""
-    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
 
 
 # --- in the server
@@ -169,7 +165,8 @@ def _serve(link: socket.socket) -> list[str]:
     os.set_blocking(woken, False)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: for the owner
+    # Those of a terminal, or of a whole group of processes, are for the owner and the children: all ends by the link.
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
     gc.freeze()  # so that collecting garbage writes to no page that is shared
     is_open = True
     while is_open or children:
@@ -186,6 +183,8 @@ def _serve(link: socket.socket) -> list[str]:
                 if pid == 0:
                     for descriptor in (*children.values(), wakes, woken):
                         os.close(descriptor)
+                    for number, handler in before.items():
+                        signal.signal(number, handler)
                     _become_child(request["name"], files, server_pid)
                     return list(request["arguments"])
                 os.write(files[2], _NUMBER.pack(pid))
@@ -205,10 +204,9 @@ def _report_ends(children: dict[int, int]) -> None:
 
 
 def _become_child(name: str, files: Sequence[int], server_pid: int) -> None:
-    """Be the process that a fresh interpreter would be: its own files, signals and random numbers."""
+    """Be the process that a fresh interpreter would be: its own files and random numbers, no handlers of a server."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, descriptor in zip((0, 1), files[:2], strict=True):
         os.dup2(descriptor, number)
     os.dup2(1, 2)

@@ -52,6 +52,11 @@ def start_child(arguments: Sequence[str], **settings: Any) -> subprocess.Popen[b
     return subprocess.Popen(arguments, stdin=subprocess.PIPE, env=environment, **settings)
 
 
+def one_thread() -> dict[str, str]:
+    """Return the environment of a process that computes in one thread, unless this one's says otherwise."""
+    return {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", **os.environ}
+
+
 def forget_child(process: Child) -> None:
     """Close this process's end of the pipe to a child that has ended; may be called again."""
     if process.stdin is not None:

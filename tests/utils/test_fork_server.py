@@ -103,6 +103,17 @@ def test_a_child_notices_that_its_owner_lets_go_and_the_server_ends_after_it(
     assert "the parent has ended" in (tmp_path / "stay.txt").read_text() and child.poll() == 3
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_the_server_is_for_its_children_alone(server: ForkServer, tmp_path: Path, number: int) -> None:
+    child = server.start("one", ["stay"], output=tmp_path / "stay.txt")
+    wait_until(lambda: (tmp_path / "stay.txt").read_text() != "")
+    server._process.send_signal(number)
+    other = server.start("two", ["exit", "7"], output=tmp_path / "exit.txt")
+    assert other.wait(10.0) == 7 and server.is_alive and child.poll() is None
+    end_processes([child, other], own_s=0.0)
+    assert child.poll() == -signal.SIGTERM  # which the child does not ignore
+
+
 def test_children_of_a_server_that_is_killed_are_killed(server: ForkServer, tmp_path: Path) -> None:
     child = server.start("one", ["stay"], output=tmp_path / "stay.txt")
     server._process.kill()

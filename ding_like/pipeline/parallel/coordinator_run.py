@@ -31,7 +31,7 @@ from ding_like.utils.files import is_full, when_there_is_room
 from ding_like.utils.fork_server import ForkedChild, ForkServer
 from ding_like.utils.measure import Interval
 from ding_like.utils.metrics import MetricsSink
-from ding_like.utils.processes import describe_status, end_processes, forget_child, last_line, start_child
+from ding_like.utils.processes import describe_status, end_processes, forget_child, last_line, one_thread, start_child
 from ding_like.worker.collector.base import reward_stats
 
 logger = logging.getLogger(__name__)
@@ -292,7 +292,7 @@ class Children:
         if self._server is None:
             command = [sys.executable, "-m", "ding_like.entry.cli", *arguments]
             with open(output, "ab") as file:
-                return start_child(command, stdout=file, stderr=subprocess.STDOUT, env=fork_server.one_thread())
+                return start_child(command, stdout=file, stderr=subprocess.STDOUT, env=one_thread())
         if not self._server.is_alive:
             self._server.close()
             self._server = ForkServer(*fork_server.WORKERS)
