@@ -20,13 +20,14 @@ import click
 
 from ding_like.entry.modes import WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError, TrainingError
+from ding_like.utils.processes import end_processes
 
 if TYPE_CHECKING:
     import psutil
 
     from ding_like.report.profile import Profile
 
-_RATE = 20  # samples a second: 25 or more slow a run of many threads down, 20 cost 4 %
+_RATE = 20  # samples a second; 50 were seen to halve the speed of a run of many threads
 _CPU_EVERY_S = 0.5
 _END_S = 60.0  # for the run to save and end, once it is asked to
 _EPILOG = """\b
@@ -45,8 +46,8 @@ _OWN = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 def _profile(words: tuple[str, ...], seconds: int) -> None:
     """Train for a while, and show what each process and thread does: act, step envs, learn, wait for whom.
 
-    Takes the options of `ding -m MODE`. The run is watched from outside, by py-spy, which costs it some 4 % of its
-    speed, and is stopped as by Ctrl-C. Writes profile.json and profile.png into its folder.
+    Takes the options of `ding -m MODE`. The run is watched from outside, by py-spy, which slows it a little, and
+    is stopped as by Ctrl-C. Writes profile.json and profile.png into its folder.
     """
     words = tuple(part for word in words for part in _split(word))
     if "-m" not in words and "--mode" not in words:
@@ -97,7 +98,10 @@ def watch(arguments: Sequence[str], *, seconds: float) -> Profile:
         options = ["--subprocesses", "--threads", "--idle", "--nonblocking", "--rate", str(_RATE), "--format", "raw"]
         started_s = time.monotonic()
         run = subprocess.Popen([spy, "record", *options, "-o", str(raw), "--", sys.executable, *arguments])
-        samples, names = _follow(psutil.Process(run.pid), run, until_s=started_s + seconds)
+        try:
+            samples, names = _follow(psutil.Process(run.pid), run, until_s=started_s + seconds)
+        finally:
+            end_processes([run], own_s=_END_S)  # at Ctrl-C too, by which the run ends itself
         wall_s = time.monotonic() - started_s
         if not raw.exists():
             raise TrainingError(
@@ -113,7 +117,7 @@ def _follow(
 ) -> tuple[list[tuple[int, float]], dict[int, str]]:
     """Note the CPU seconds and names of the processes below `spy` until it ends; ask the run to end at `until_s`.
 
-    One that has not ended `_END_S` later is killed.
+    A run that has not ended `_END_S` later is killed.
     """
     import psutil
 
@@ -132,6 +136,7 @@ def _follow(
             now_s = time.monotonic()
             if now_s >= until_s + _END_S:
                 _signal(spy.children(recursive=True), signal.SIGKILL)
+                break
             elif now_s >= until_s and not is_asked:
                 is_asked = True
                 _signal(spy.children(), signal.SIGINT)
