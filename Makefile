@@ -55,7 +55,7 @@ fix: $(FULL) ## format, and fix what can be fixed
 bench: $(FULL) ## measure the package
 	$(BIN)/python -m benchmarks
 
-gate: $(FULL) ## measure the speed beside the last released commit, for two minutes; fails below 0.85 of it
+gate: $(FULL) ## measure the speed beside the last released commit, for some minutes; fails below 0.85 of it
 	$(BIN)/python -m benchmarks.gate
 
 stale: $(FULL) ## list recordings that are old beside what they depend on, and how to make them again

@@ -5,7 +5,6 @@ from __future__ import annotations
 from benchmarks.common import emit_versions  # isort: skip  (pins the threads first)
 
 import logging
-from typing import Any
 
 import gymnasium
 import ray
@@ -16,18 +15,11 @@ from ray.tune.registry import register_env
 from benchmarks.contenders import scaling_work as work
 
 
-def make_env(env_id: str) -> Any:  # Any: a gymnasium env
-    """Return an env of a worker, which registers it."""
-    import benchmarks.contenders.slow_env  # noqa: F401
-
-    return gymnasium.make(env_id)
-
-
 def main() -> None:
     """Train once and print the rate."""
     args = work.parse()
     ray.init(num_cpus=args.workers + 1, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    register_env("asleep", lambda context: make_env(args.env))
+    register_env("asleep", lambda context: gymnasium.make(args.env))
     config = (
         DQNConfig()
         .environment("asleep")

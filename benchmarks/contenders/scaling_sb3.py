@@ -13,13 +13,6 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 from benchmarks.contenders import scaling_work as work
 
 
-def make_env(env_id: str) -> gymnasium.Env[object, object]:
-    """Return an env of a worker, which registers it."""
-    import benchmarks.contenders.slow_env  # noqa: F401
-
-    return gymnasium.make(env_id)
-
-
 class Clock(BaseCallback):
     """Note the env steps after each step of the envs."""
 
@@ -36,7 +29,7 @@ def main() -> None:
     """Train once and print the rate."""
     args = work.parse()
     torch.set_num_threads(1)
-    env = SubprocVecEnv([lambda: make_env(args.env)] * args.workers)
+    env = SubprocVecEnv([lambda: gymnasium.make(args.env)] * args.workers)
     model = DQN(
         "MlpPolicy",
         env,

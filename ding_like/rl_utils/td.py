@@ -33,7 +33,7 @@ def legal_value(judge: Tensor, values: Tensor, mask: Tensor | Array | None) -> T
     eq. 4).
     """
     if mask is None and judge is values:
-        return values.amax(dim=-1)
+        return values.amax(dim=-1)  # the same number by one operation
     action, nothing_legal = best_action(judge, mask)
     chosen = values.gather(-1, action.unsqueeze(-1)).squeeze(-1)
     return chosen if nothing_legal is None else chosen.masked_fill(nothing_legal, 0.0)

@@ -73,7 +73,8 @@ class _Given:
     num_collectors: int = 0
     num_learners: Annotated[int, FROM_1] = 1  # that share each batch, on the learner's machine
     segment_rows: int = 0  # rows that a collector sends at once; 0: n_sample, at least 64
-    max_lead_rows: int = 0  # env steps that collecting may be ahead of learning; 0: see `_lead`
+    # Env steps that collecting may be ahead of learning; 0: a segment of each collector, and what an update needs.
+    max_lead_rows: int = 0
     publish_interval_s: float = 0.2  # seconds between two published versions of the weights, at least
     weights: WeightSettings = field(default_factory=WeightSettings)
     num_batches: Annotated[int, FROM_1] = 64  # that the learner asks for at once
