@@ -122,7 +122,7 @@ def summarise(benchmark: Benchmark, measured: Measured, *, is_short: bool = Fals
     this run, or elsewhere, with the page that tells of it. No ratio has one figure from here and one from elsewhere.
     A ratio with a bar says what it must be at least, and whether it is: None in a short run, which is not judged.
     """
-    rows = [_row(one.name, one.metric, one.unit, one.values) for one in measured.series]
+    rows = [row_of(one) for one in measured.series]
     for metric in benchmark.metrics:
         rates = {one.name: one.values for one in measured.series if one.metric == metric}
         ours = [name for name in rates if benchmark.contenders[name].is_ours]
@@ -141,6 +141,11 @@ def ratio(metric: str, ours: str, peer: str, rates: Mapping[str, list[float]]) -
     """Return ours / peer, the median over the rounds of one metric, whose values `rates` holds by contender."""
     ratios = [round(mine / theirs, 3) for mine, theirs in zip(rates[ours], rates[peer], strict=True)]
     return _row(f"{ours} / {peer}", metric, "ratio", ratios)
+
+
+def row_of(one: Series) -> Row:
+    """Return the row of one metric of a contender: median, lo, hi, n."""
+    return _row(*one)
 
 
 def _row(name: str, metric: str, unit: str, values: list[float]) -> Row:

@@ -8,28 +8,39 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.contenders.scaling_work import STEPS_PER_UPDATE, WARMUP
 from benchmarks.contenders.slow_env import ASLEEP_US
 from benchmarks.provenance import OWN, RESULTS, provenance
-from benchmarks.rounds import THIS_RUN, ContenderError, Measured, Row, circumstances, run_once
+from benchmarks.rounds import Measured, Row, circumstances, measure, row_of
 from benchmarks.table import Contender
 
 WORKERS = (1, 4, 8)
+KINDS = ("ours", "ours_ray", "sb3_subproc", "rllib")
 _MEASURED_S = 4.0  # of env steps of each worker
-_WARMUP = 256
 _TIMEOUT_S = 300.0
-_OURS = ("--no-evaluation", "--lanes", "1", "--steps-per-update", "64")
-CONTENDERS = {
+_OURS = ("--no-evaluation", "--lanes", "1", "--steps-per-update", str(STEPS_PER_UPDATE))
+_HOW = {
     "ours": ("parallel_ours", None, ("--mode", "parallel", *_OURS)),
     "ours_ray": ("parallel_ours", None, ("--mode", "ray", *_OURS)),
     "sb3_subproc": ("scaling_sb3", "peers", ()),
     "rllib": ("scaling_rllib", "rllib", ()),
 }
-_MODULE = "benchmarks.contenders.slow_env:"
+
+
+def _contender(kind: str, us: int, workers: int) -> Contender:
+    script, venv, more = _HOW[kind]
+    env = f"Asleep{us}us-v0" if venv is None else f"benchmarks.contenders.slow_env:Asleep{us}us-v0"
+    steps = WARMUP + int(_MEASURED_S * workers * 1e6 / us)
+    return Contender(script, (*more, "--env", env, "--workers", str(workers), "--steps", str(steps)), venv)
+
+
+# By "kind microseconds workers".
+CONTENDERS = {
+    f"{kind} {us} {workers}": _contender(kind, us, workers) for us in ASLEEP_US for workers in WORKERS for kind in KINDS
+}
 
 
 def main() -> None:
@@ -40,16 +51,11 @@ def main() -> None:
     parser.add_argument("--record", action="store_true", help="write into benchmarks/results, which pages of docs show")
     args = parser.parse_args()
     code = provenance(allow_dirty=not args.record)
-    found: dict[tuple[int, str, int], list[float]] = {}
-    measured = Measured([], {}, {})
-    for number in range(args.rounds):
-        for us in ASLEEP_US:
-            for workers in WORKERS:
-                for name, (script, venv, more) in CONTENDERS.items():
-                    if venv is None or args.peers:
-                        rate = _rate(Contender(script, more, venv), us, workers, number, measured, name)
-                        found.setdefault((us, name, workers), []).append(rate)
-    rows = summarise(found)
+    contenders = {key: one for key, one in CONTENDERS.items() if one.is_ours or (args.peers and one.python.exists())}
+    measured = measure(contenders, rounds=args.rounds, timeout_s=_TIMEOUT_S)
+    for name, error in measured.errors.items():
+        print(f"benchmarks.scaling: {name} failed: {error}", file=sys.stderr)
+    rows = summarise(measured)
     folder = RESULTS if args.record else OWN
     folder.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(row) for row in [*rows, circumstances(measured, code)]]
@@ -57,42 +63,22 @@ def main() -> None:
     draw(rows, folder / "scaling.png")
     for row in rows:
         print(f"{row['name']:24} {row['metric']:16} {row['value']:>9,} {row['unit']}  of linear {row['of_linear']}")
+    sys.exit(bool(measured.errors))
 
 
-def _rate(one: Contender, us: int, workers: int, number: int, measured: Measured, name: str) -> float:
-    """Return the env steps a second of one run. Exits where it fails."""
-    env = f"Asleep{us}us-v0"
-    steps = _WARMUP + int(_MEASURED_S * workers * 1e6 / us)
-    extra = [
-        "--env",
-        env if name.startswith("ours") else _MODULE + env,
-        "--workers",
-        str(workers),
-        "--steps",
-        str(steps),
-    ]
-    try:
-        rows = run_once(one, timeout_s=_TIMEOUT_S, extra=extra, number=number)
-    except (ContenderError, subprocess.TimeoutExpired) as error:
-        sys.exit(f"benchmarks.scaling: {name}, {workers} workers, {env}: {error}")
-    measured.versions[name] = next(row["versions"] for row in rows if "versions" in row)
-    rate = next(float(row["value"]) for row in rows if row.get("metric") == "env_steps_wall")
-    print(f"{name} {env} {workers} workers: {rate:,.0f} env steps/s", flush=True)
-    return rate
+def summarise(measured: Measured) -> list[Row]:
+    """Return a row for each contender, with its share of linear growth, None where one worker was not measured.
 
-
-def summarise(found: dict[tuple[int, str, int], list[float]]) -> list[Row]:
-    """Return a row for each (microseconds asleep, contender, workers), with its share of linear growth.
-
-    Linear is the rate of one worker of the same contender times the number of workers.
+    Linear is the rate of one worker of the same kind times the number of workers.
     """
-    rows: list[Row] = []
-    for (us, name, workers), rates in found.items():
-        rate, one = statistics.median(rates), statistics.median(found[us, name, 1])
-        spread = {"n": len(rates), "lo": min(rates), "hi": max(rates), "from": THIS_RUN}
-        of_linear = round(rate / (one * workers), 3)
-        row = {"name": f"{name}_x{workers}", "metric": f"asleep_{us}us", "value": rate, "unit": "steps/s"}
-        rows.append({**row, **spread, "of_linear": of_linear, "workers": workers})
+    found = {one.name: row_of(one) for one in measured.series if one.metric == "env_steps_wall"}
+    rows = []
+    for name, row in found.items():
+        kind, us, workers = name.split()
+        one = found.get(f"{kind} {us} 1")
+        of_linear = None if one is None else round(row["value"] / (one["value"] * int(workers)), 3)
+        about = {"name": f"{kind}_x{workers}", "metric": f"asleep_{us}us", "workers": int(workers)}
+        rows.append({**row, **about, "of_linear": of_linear})
     return rows
 
 
@@ -107,7 +93,7 @@ def draw(rows: list[Row], path: Path) -> None:
     figure, panels = pyplot.subplots(1, len(metrics), figsize=(4.2 * len(metrics), 3.8), squeeze=False)
     for panel, metric in zip(panels[0], metrics, strict=True):
         us = int(metric.removeprefix("asleep_").removesuffix("us"))
-        for name in CONTENDERS:
+        for name in KINDS:
             line = [row for row in rows if row["metric"] == metric and row["name"].rpartition("_x")[0] == name]
             panel.plot([row["workers"] for row in line], [row["value"] for row in line], marker="o", label=name)
         panel.plot(WORKERS, [workers * 1e6 / us for workers in WORKERS], "k:", label="envs alone")
