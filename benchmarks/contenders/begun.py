@@ -1,4 +1,4 @@
-"""When this contender began, before the package was imported, and what the command begins then; imported first."""
+"""Time at which a contender began, and the fork server that the command would start by then; to be imported first."""
 
 from __future__ import annotations
 
