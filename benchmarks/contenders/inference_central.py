@@ -48,7 +48,7 @@ def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iter
     factories = make_factories(network, lanes=lanes)
     policy = factories.actor("cpu")
     with ExitStack() as stack:
-        folder = stack.enter_context(closing(EndpointFolder()))
+        folder = stack.enter_context(EndpointFolder())
         clients, servers = folder.endpoint("clients"), folder.endpoint("servers")
         broadcaster = stack.enter_context(closing(Broadcaster(endpoint=folder.endpoint("weights"))))
         broadcaster.start()

@@ -74,8 +74,10 @@ class Refusal(NamedTuple):
 def inputs_of(obs: Obs, columns: Mapping[str, Array], state: Mapping[str, Array]) -> dict[str, Array]:
     """Return observations, columns and state by the names that they travel under."""
     inputs = obs_to_columns(OBS, obs)
-    for prefix, arrays in ((COLUMNS, columns), (STATE, state)):
-        inputs.update({f"{prefix}/{name}": array for name, array in arrays.items()})
+    for name, array in columns.items():
+        inputs[f"{COLUMNS}/{name}"] = array
+    for name, array in state.items():
+        inputs[f"{STATE}/{name}"] = array
     return inputs
 
 
@@ -213,12 +215,12 @@ class InferenceClient:
     def _receive(self, number: int, *, until_s: float) -> Reply | Refusal | None:
         """Return the next answer to request `number`; None: none came in time."""
         while not self._is_stopped.is_set():
+            left_s = until_s - self._clock()
+            self._poller.wait(left_s)  # first: to look for what is not there yet costs as much as a message
             frames = self._socket.receive()
             if frames is None:
-                left_s = until_s - self._clock()
                 if left_s <= 0:
                     return None
-                self._poller.wait(left_s)
                 continue
             try:
                 answered, answer = decode_answer(frames)

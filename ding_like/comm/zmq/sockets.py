@@ -16,6 +16,7 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from math import ceil, prod
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -30,6 +31,9 @@ from ding_like.types import Array, Json
 from ding_like.utils.processes import is_loopback, make_own_folder
 
 MAX_FRAME_NBYTES = 2**32  # a peer that claims a longer frame is cut off before memory is taken for it
+# ZeroMQ's flags as plain numbers: pyzmq's own, enums, are joined by 3 us of Python in every frame. They are part of
+# ZeroMQ's ABI.
+_NOBLOCK, _NOBLOCK_MORE = 1, 1 | 2
 _MAX_PATH = 107  # bytes of a socket's path: the kernel has room for no more
 _OPTIONS = dict(
     linger=0,
@@ -58,10 +62,11 @@ class Socket:
         It is not taken where the receiver's queue is full, or where a router's first frame names a peer that is not
         connected. Raises CommError if the socket is closed.
         """
-        zmq = self._zmq
+        zmq, send, last = self._zmq, self.raw.send, len(frames) - 1
         try:
-            # Copied: what pyzmq sends without copying it keeps in a thread of its own, and 10 MB cost 2 ms.
-            self.raw.send_multipart(frames, zmq.NOBLOCK)
+            for place, frame in enumerate(frames):
+                # Copied: what pyzmq sends without copying it keeps in a thread of its own, and 10 MB cost 2 ms.
+                send(frame, _NOBLOCK if place == last else _NOBLOCK_MORE)
         except zmq.ZMQError as error:
             if error.errno in (zmq.EAGAIN, zmq.EHOSTUNREACH):
                 return False
@@ -75,9 +80,11 @@ class Socket:
 
     def receive_from(self) -> tuple[list[memoryview], str] | None:
         """Return the frames of the next message and the public key of its sender, "" for a socket without keys."""
-        zmq = self._zmq
+        zmq, receive = self._zmq, self.raw.recv
         try:
-            frames = self.raw.recv_multipart(zmq.NOBLOCK, copy=False)
+            frames = [receive(_NOBLOCK, copy=False)]
+            while frames[-1].more:
+                frames.append(receive(_NOBLOCK, copy=False))
         except zmq.Again:
             return None
         except zmq.ZMQError as error:
@@ -284,6 +291,10 @@ DTYPES = {
 }
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}  # numpy makes `dtype.name` anew at each call
 _JSON = json.JSONEncoder(separators=(",", ":"))
+_parse = json.JSONDecoder().decode
+_ARRAYS = ',"arrays":'
+_MAX_KNOWN = 256  # descriptions of arrays that are kept
+_MAX_KNOWN_NBYTES = 2_000  # of one
 
 
 class Message(NamedTuple):
@@ -305,20 +316,24 @@ def encode(head: Head, arrays: Mapping[str, Array] | None = None) -> list[Frame]
     `head` is plain JSON with "kind". Raises CommError for a head that is no JSON, and for arrays of objects, text or
     dates.
     """
-    described, frames = [], []
-    for name, value in (arrays or {}).items():
-        array = np.asarray(value, order="C")  # not ascontiguousarray, which makes a list of a lone number
-        dtype = _NAMES.get(array.dtype)
-        if dtype is None:
-            raise CommError(
-                f"the array '{name}' has dtype {array.dtype}, which is not sent; expected one of {', '.join(DTYPES)}."
-            )
-        described.append([name, dtype, list(array.shape)])
-        frames.append(array.reshape(-1).view(np.uint8).data if array.size else b"")
+    # Not ascontiguousarray, which makes a list of a lone number.
+    own = {name: np.asarray(value, order="C") for name, value in (arrays or {}).items()}
+    described = _describe(tuple((name, array.dtype, array.shape) for name, array in own.items()))
+    frames = [array.reshape(-1).view(np.uint8).data if array.size else b"" for array in own.values()]
     try:
-        return [_JSON.encode({**head, "arrays": described}).encode(), *frames]
+        return [f"{_JSON.encode(head)[:-1]}{_ARRAYS}{described}}}".encode(), *frames]
     except (TypeError, ValueError, RecursionError) as error:
         raise CommError(f"the head of a message '{head['kind']}' is no JSON: {error}") from error
+
+
+@lru_cache(_MAX_KNOWN)  # a client's requests differ in their numbers, not in their arrays
+def _describe(entries: tuple[tuple[str, np.dtype, tuple[int, ...]], ...]) -> str:
+    for name, dtype, _ in entries:
+        if dtype not in _NAMES:
+            raise CommError(
+                f"the array '{name}' has dtype {dtype}, which is not sent; expected one of {', '.join(DTYPES)}."
+            )
+    return _JSON.encode([[name, _NAMES[dtype], shape] for name, dtype, shape in entries])
 
 
 def decode(frames: Sequence[Frame], *, max_nbytes: int) -> Message:
@@ -328,37 +343,77 @@ def decode(frames: Sequence[Frame], *, max_nbytes: int) -> Message:
     """
     if not frames or len(frames[0]) > MAX_HEAD_NBYTES:
         raise CommError(f"a message has no head of up to {MAX_HEAD_NBYTES:,} bytes.")
+    text = bytes(frames[0])
     try:
-        head = json.loads(bytes(frames[0]))
+        head, entries = _read_head(text)
     except (ValueError, RecursionError) as error:
-        raise CommError(f"{len(frames[0]):,} bytes are no head of a message: {str(error)[:200]}") from error
-    if not isinstance(head, dict) or not isinstance(head.get("kind"), str):
-        raise CommError(f"the head of a message is {short(head)}; expected a JSON object with a 'kind'.")
-    described = head.pop("arrays", None)
-    if not isinstance(described, list) or len(described) != len(frames) - 1:
-        raise CommError(
-            f"a message describes arrays as {short(described)}, and has {len(frames) - 1:,} frames of them."
-        )
+        raise CommError(f"{len(text):,} bytes are no head of a message: {str(error)[:200]}") from error
+    if len(entries) != len(frames) - 1:
+        shown = [[each.name, each.dtype.name, each.shape] for each in entries]
+        raise CommError(f"a message describes arrays as {short(shown)}, and has {len(frames) - 1:,} frames of them.")
     nbytes = sum(map(len, frames[1:]))
     if nbytes > max_nbytes:
         raise CommError(f"the arrays of a message have {nbytes:,} bytes; expected at most {max_nbytes:,}.")
-    return Message(head, dict(map(_array, described, frames[1:])))
+    return Message(head, {each.name: each.array(frame) for each, frame in zip(entries, frames[1:], strict=True)})
 
 
-def _array(entry: Json, frame: Frame) -> tuple[str, Array]:
+class _Entry(NamedTuple):
+    """Array that a message has, as its head claims."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    nbytes: int
+
+    def array(self, frame: Frame) -> Array:
+        """Return the array that a frame holds, read-only."""
+        name, dtype, shape, nbytes = self
+        if nbytes != len(frame):
+            raise CommError(
+                f"the array {short(name)} came with {len(frame):,} bytes; {dtype.name}{short(list(shape))} has others."
+            )
+        if len(shape) > _MAX_DIMS or prod(each or 1 for each in shape) > max(nbytes, _MAX_EMPTY):
+            raise CommError(f"the array {short(name)} has shape {short(list(shape))}, which is too long.")
+        array: Array = np.ndarray(shape, dtype, frame)
+        if not array.flags.aligned:  # messages stand one behind another in what was received
+            array = array.copy()
+        array.setflags(write=False)
+        return array
+
+
+def _read_head(text: bytes) -> tuple[dict[str, Json], Sequence[_Entry]]:
+    """Return a head without "arrays", and what it describes. Raises CommError, ValueError or RecursionError."""
+    # As `encode` writes it, "arrays" comes last: the same arrays as those of a message before are not read again.
+    own, separator, described = text.rpartition(_ARRAYS.encode())
+    if separator and len(described) <= _MAX_KNOWN_NBYTES and described.endswith(b"}"):
+        with suppress(ValueError):
+            return _object(_parse(str(own, "utf-8") + "}")), _known_entries(described[:-1])
+    head = _object(_parse(str(text, "utf-8")))
+    return head, _entries(head.pop("arrays", None))
+
+
+def _object(head: Json) -> dict[str, Json]:
+    if not isinstance(head, dict) or not isinstance(head.get("kind"), str):
+        raise CommError(f"the head of a message is {short(head)}; expected a JSON object with a 'kind'.")
+    return head
+
+
+@lru_cache(_MAX_KNOWN)
+def _known_entries(described: bytes) -> Sequence[_Entry]:
+    return _entries(_parse(str(described, "utf-8")))
+
+
+def _entries(described: Json) -> Sequence[_Entry]:
+    if not isinstance(described, list):
+        raise CommError(f"a message describes arrays as {short(described)}; expected a list.")
+    return tuple(map(_entry, described))
+
+
+def _entry(entry: Json) -> _Entry:
     match entry:
         case [str(name), str(dtype), list(shape)] if dtype in DTYPES and all(map(is_count, shape)):
-            kind = DTYPES[dtype]
+            return _Entry(name, DTYPES[dtype], tuple(shape), prod(shape) * DTYPES[dtype].itemsize)
         case _:
             raise CommError(
                 f"a message describes an array as {short(entry)}; expected [name, dtype, shape] of numbers only."
             )
-    if prod(shape) * kind.itemsize != len(frame):
-        raise CommError(f"the array {short(name)} came with {len(frame):,} bytes; {dtype}{short(shape)} has others.")
-    if len(shape) > _MAX_DIMS or prod(each or 1 for each in shape) > max(len(frame), _MAX_EMPTY):
-        raise CommError(f"the array {short(name)} has shape {short(shape)}, which is too long.")
-    array = np.frombuffer(frame, np.uint8).view(kind).reshape(shape)
-    if not array.flags.aligned:  # messages stand one behind another in what was received
-        array = array.copy()
-    array.flags.writeable = False
-    return name, array

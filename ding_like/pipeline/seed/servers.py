@@ -303,8 +303,10 @@ class Gather:
 
     def wait_s(self, there: Sequence[Waiting], *, now_s: float) -> float:
         """Return how long to wait for others where these requests, the oldest first, are there."""
+        if self._pause or self._took_s < self.LEAST_S:
+            return 0.0
         clients = {each.request.client for each in there}
-        if self._pause or self._took_s < self.LEAST_S or self._expected <= clients:
+        if self._expected <= clients:
             return 0.0
         first_s, last_s = (max(each.came_s, self._answered_s) for each in (there[0], there[-1]))
         left_s = min(last_s + self._took_s, first_s + self.MOST * self._took_s) - now_s
@@ -347,22 +349,22 @@ class Network:
 
         Raises what a network raises that has answered requests of the kind before.
         """
-        answers: dict[int, Reply | Refusal] = {}
         groups: dict[Schema, list[int]] = {}
         for place, request in enumerate(requests):
-            given = {name: column.shape[1:] for name, column in under(STATE, request.inputs).items()}
-            if given == self._state_shapes:
-                schema = tuple((name, array.dtype, array.shape[1:]) for name, array in request.inputs.items())
-                groups.setdefault(schema, []).append(place)
-            else:
-                text = f"a request brings recurrent state of shapes {given}, expected {self._state_shapes}."
-                answers[place] = Refusal(text, is_final=True)
+            schema = tuple((name, array.dtype, array.shape[1:]) for name, array in request.inputs.items())
+            groups.setdefault(schema, []).append(place)
+        answers: dict[int, Reply | Refusal] = {}
         for schema, places in groups.items():
             answers.update(zip(places, self._run(schema, [requests[place] for place in places]), strict=True))
         return [answers[place] for place in range(len(requests))]
 
     def _run(self, schema: Schema, requests: Sequence[Request]) -> Sequence[Reply | Refusal]:
         is_known = schema in self._memory
+        prefix = f"{STATE}/"
+        given = {name.removeprefix(prefix): shape for name, _, shape in schema if name.startswith(prefix)}
+        if given != self._state_shapes:
+            text = f"a request brings recurrent state of shapes {given}, expected {self._state_shapes}."
+            return [Refusal(text, is_final=True)] * len(requests)
         rows = [request.rows for request in requests]
         inputs = self._stack(schema, [request.inputs for request in requests], sum(rows))
         joined = Request("", 0, 0, None, inputs)
