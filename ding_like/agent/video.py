@@ -30,7 +30,7 @@ from ding_like.policy.di_engine_view import RandomActor
 from ding_like.report.curve import plot_run
 from ding_like.report.experiment import read_run
 from ding_like.report.scores import measure
-from ding_like.types import Array, Config, EnvManager, Factory, State
+from ding_like.types import Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write
 from ding_like.utils.registries import pip_line
 from ding_like.utils.seeding import make_rng
@@ -182,9 +182,9 @@ def _no_window() -> Iterator[None]:
 
 
 class Frame(NamedTuple):
-    """Picture of a film."""
+    """Picture of a film, no wider than the film will be: an env's own pixels may take a megabyte each."""
 
-    pixels: Array  # [H, W, 3] uint8
+    image: Image.Image
     caption: str
     is_last: bool  # of its episode
 
@@ -255,8 +255,14 @@ class Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not isinstance(pixels, np.ndarray) or pixels.ndim != 3 or pixels.shape[2] != 3:
             what = f"an array {pixels.shape}" if isinstance(pixels, np.ndarray) else f"{type(pixels).__name__}"
             raise EnvError(f"{self.env} cannot render: render() gave {what}, expected RGB [H, W, 3].")
+        from PIL import Image
+
         number = f"episode {self._episode + 1}   " if self._num_episodes > 1 else ""
-        return Frame(pixels.astype(np.uint8), f"{number}return {measure(self._return)}", is_last)
+        return Frame(
+            _shrunk(Image.fromarray(pixels.astype(np.uint8)), _MAX_WIDTH),
+            f"{number}return {measure(self._return)}",
+            is_last,
+        )
 
     def develop(self) -> bytes:
         """Return the film as a GIF of a few hundred kilobytes, at the env's own frame rate or faster to end soon."""
@@ -279,12 +285,11 @@ def _every_other(frames: list[Frame]) -> list[Frame]:
 def _encode(frames: list[Frame], width: int, frame_s: float) -> bytes:
     from PIL import Image
 
-    images = [_captioned(frame, width) for frame in frames]
     # One palette for all keeps still parts still, which is what makes the file small.
-    sample = np.linspace(0, len(images) - 1, min(len(images), _PALETTE_FRAMES)).astype(int)
-    mosaic = np.concatenate([np.asarray(images[index]) for index in sample])
+    sample = np.linspace(0, len(frames) - 1, min(len(frames), _PALETTE_FRAMES)).astype(int)
+    mosaic = np.concatenate([np.asarray(_captioned(frames[index], width)) for index in sample])
     palette = Image.fromarray(mosaic).quantize(_NUM_COLOURS)
-    first, *rest = [image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images]
+    first, *rest = [_captioned(frame, width).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     # Viewers slow a film down that asks for less than 20 ms a frame.
     frame_ms = max(round(1000 * frame_s), 20)
     duration_ms = [round(1000 * _END_S) if frame.is_last else frame_ms for frame in frames]
@@ -293,13 +298,19 @@ def _encode(frames: list[Frame], width: int, frame_s: float) -> bytes:
     return data.getvalue()
 
 
+def _shrunk(image: Image.Image, width: int) -> Image.Image:
+    from PIL import Image
+
+    if image.width <= width:
+        return image
+    return image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+
+
 def _captioned(frame: Frame, width: int) -> Image.Image:
     """Return a frame of at most `width` pixels under a strip with its caption, which hides nothing of it."""
     from PIL import Image, ImageDraw, ImageFont
 
-    image = Image.fromarray(frame.pixels)
-    if image.width > width:
-        image = image.resize((width, round(image.height * width / image.width)), Image.Resampling.LANCZOS)
+    image = _shrunk(frame.image, width)
     font_px = max(image.width // 24, 9)
     strip = round(1.6 * font_px)
     captioned = Image.new("RGB", (image.width, image.height + strip), "#222222")
