@@ -78,6 +78,10 @@ def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance
     if benchmark.needs is not None and find_spec(benchmark.needs) is None:
         print(f"{name}: left out, it needs {benchmark.needs}")
         return True
+    gpu = _gpu() if benchmark.needs_gpu else None
+    if benchmark.needs_gpu and gpu is None:
+        print(f"{name}: left out, it needs a GPU")
+        return True
     wanted = {key: one for key, one in benchmark.contenders.items() if one.is_ours or args.peers}
     chosen = {key: one for key, one in wanted.items() if one.python.exists()}
     measured = measure(chosen, rounds=args.rounds, timeout_s=args.timeout, extra=extra)
@@ -88,11 +92,18 @@ def _run(name: str, args: argparse.Namespace, extra: list[str], code: Provenance
     for key, error in measured.errors.items():
         print(f"{name}: {key} failed: {error}", file=sys.stderr)
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(row) for row in [*rows, circumstances(measured, code)]]
+    lines = [json.dumps(row) for row in [*rows, circumstances(measured, code, gpu=gpu)]]
     path = args.out / f"{name}.jsonl"
     path.write_text("\n".join(lines) + "\n")
     print(f"{name}: wrote {path}")
     return not measured.errors
+
+
+def _gpu() -> str | None:
+    """Return the name of this machine's first GPU."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
 def _show(name: str, rows: list[Row]) -> None:

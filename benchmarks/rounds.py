@@ -171,8 +171,11 @@ def _given_row(given: Given) -> Row:
     }
 
 
-def circumstances(measured: Measured, code: Provenance | None = None) -> Row:
-    """Return what the figures depend on: machine, date, commit, versions; `code` is the tree before the run."""
+def circumstances(measured: Measured, code: Provenance | None = None, *, gpu: str | None = None) -> Row:
+    """Return what the figures depend on: machine, date, commit, versions.
+
+    `code` is the tree before the run; `gpu` is the name of one that was used.
+    """
     code = provenance(allow_dirty=True) if code is None else code
     return {
         "name": "circumstances",
@@ -181,6 +184,7 @@ def circumstances(measured: Measured, code: Provenance | None = None) -> Row:
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
         "cpus": os.cpu_count(),
+        **({"gpu": gpu} if gpu else {}),
         "load_1min": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "maths_settings": {name: os.environ[name] for name in _MATHS_SETTINGS if name in os.environ},
         "versions": measured.versions,

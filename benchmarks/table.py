@@ -66,6 +66,7 @@ class Benchmark(NamedTuple):
     metrics: tuple[str, ...]
     contenders: dict[str, Contender]
     needs: str | None = None  # a module without which nothing can be measured
+    needs_gpu: bool = False
     baseline: str | None = None  # a contender of ours that the others of ours are compared with
     given: tuple[Given, ...] = ()  # figures that were measured elsewhere, for comparison
     bars: tuple[Bar, ...] = ()
@@ -189,24 +190,34 @@ def _ray_solve(algorithm: str, *, at_most: float) -> Benchmark:
 
 
 def _seed_inference(
-    network: str, *, processes: int, threads: int = 1, lanes: int, steps: int, at_least: float | None = None
+    network: str,
+    *,
+    processes: int,
+    threads: int = 1,
+    lanes: int,
+    steps: int,
+    at_least: float | None = None,
+    device: str = "cpu",
 ) -> Benchmark:
-    """Return a benchmark of acting by central inference beside the same actors with a network each.
+    """Return a benchmark of acting by central inference beside the same actors with a network each, on the CPU.
 
-    `waiting` is central inference that waits for all actors, for a time: batches of a whole step.
+    `device` is that of the server. `waiting` is central inference that waits for all actors, for a time: batches of
+    a whole step.
     """
     args: tuple[str, ...] = ("--network", network, "--processes", str(processes), "--threads", str(threads))
     args += ("--lanes", str(lanes), "--steps", str(steps))
+    at = ("--inference", "central", "--device", device, *args)
     waiting = ("--batchsize", str(processes * threads), "--delay-s", "0.005")
     contenders = {
-        "ours_central": Contender("inference_ours", ("--inference", "central", *args)),
-        "ours_central_waiting": Contender("inference_ours", ("--inference", "central", *waiting, *args)),
+        "ours_central": Contender("inference_ours", at),
+        "ours_central_waiting": Contender("inference_ours", (*at, *waiting)),
         "ours_local": Contender("inference_ours", ("--inference", "local", *args)),
     }
     central = () if at_least is None else ("ours_central", "ours_central_waiting")
     bars = tuple(Bar(each, "ours_local", at_least=at_least) for each in central)
     metrics = ("observations_cpu", "observations_wall")
-    return Benchmark(metrics, contenders, needs="zmq", baseline="ours_local", bars=bars)
+    needs_gpu = device != "cpu"
+    return Benchmark(metrics, contenders, needs="zmq", baseline="ours_local", bars=bars, needs_gpu=needs_gpu)
 
 
 def _seed_parallel(*, steps: int, at_least: float) -> Benchmark:
@@ -300,5 +311,9 @@ BENCHMARKS = {
     "seed_inference_cnn_2x8": _seed_inference("cnn", processes=2, lanes=8, steps=16_000, at_least=0.8),
     "seed_inference_mlp_16x1": _seed_inference("mlp", processes=16, lanes=1, steps=60_000),
     "seed_inference_mlp_2x8": _seed_inference("mlp", processes=2, lanes=8, steps=120_000),
+    "seed_inference_gpu_16": _seed_inference("cnn", processes=16, lanes=1, steps=64_000, at_least=1.5, device="cuda"),
+    "seed_inference_gpu_64": _seed_inference(
+        "cnn", processes=16, threads=4, lanes=1, steps=64_000, at_least=1.5, device="cuda"
+    ),
     "seed_parallel": _seed_parallel(steps=12_000, at_least=0.9),
 }

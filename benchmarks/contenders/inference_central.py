@@ -43,7 +43,7 @@ class Central:
 
 
 @contextmanager
-def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iterator[Central]:
+def central(network: str, *, lanes: int, batchsize: int, delay_s: float, device: str) -> Iterator[Central]:
     """Yield a proxy and a server while they run."""
     factories = make_factories(network, lanes=lanes)
     policy = factories.actor("cpu")
@@ -59,7 +59,9 @@ def central(network: str, *, lanes: int, batchsize: int, delay_s: float) -> Iter
         rows.start()
         proxy = stack.enter_context(InferenceProxy(clients, servers))  # a thread of this process
         proxy.start()
-        settings = ServerSettings(factories, rows.endpoint, name=_NAME, batchsize=batchsize, delay_s=delay_s)
+        settings = ServerSettings(
+            factories, rows.endpoint, name=_NAME, batchsize=batchsize, delay_s=delay_s, device=device
+        )
         server = stack.enter_context(_started_server(settings))
         yield Central(partial(reach_server, clients), rows, {"proxy": os.getpid(), "server": _pid(server)})
 

@@ -38,7 +38,13 @@ def run_inside(args: argparse.Namespace) -> None:
             from benchmarks.contenders.inference_central import central
 
             server = stack.enter_context(
-                central(args.network, lanes=args.lanes, batchsize=args.batchsize, delay_s=args.delay_s)
+                central(
+                    args.network,
+                    lanes=args.lanes,
+                    batchsize=args.batchsize,
+                    delay_s=args.delay_s,
+                    device=args.device,
+                )
             )
         reach: Reach = own_network if server is None else server.reach
         actors = stack.enter_context(
@@ -92,6 +98,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, required=True, help="envs of each")
     parser.add_argument("--batchsize", type=int, default=0, help="inference_batchsize of the server")
     parser.add_argument("--delay-s", type=float, default=0.0, help="inference_delay of the server")
+    parser.add_argument("--device", default="cpu", help="inference_device of the server (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=16_000, help="observations between the marks")
     parser.add_argument("--timeout-s", type=float, default=280.0, help="seconds after which a run is killed")
     args = parser.parse_args()
@@ -101,7 +108,7 @@ def main() -> None:
     given = ["--inference", args.inference, "--network", args.network, "--processes", str(args.processes)]
     given += ["--threads", str(args.threads)]
     given += ["--lanes", str(args.lanes), "--steps", str(args.steps)]
-    given += ["--batchsize", str(args.batchsize), "--delay-s", str(args.delay_s)]
+    given += ["--device", args.device, "--batchsize", str(args.batchsize), "--delay-s", str(args.delay_s)]
     report(work.run_measured(work.inside(MODULE, given), timeout_s=args.timeout_s))
     emit_versions("torch", "numpy", "gymnasium", "pyzmq")
 
