@@ -103,7 +103,11 @@ def _run(
             text=True,
             timeout=timeout_s,
             cwd=folder,
-            env={**environment_of(ROOT), "BENCH_ROUND": str(number)},
+            env={
+                **environment_of(ROOT),
+                "BENCH_ROUND": str(number),
+                **({"BENCH_GPU": "1"} if contender.sees_gpu else {}),
+            },
         )
 
 

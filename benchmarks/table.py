@@ -16,6 +16,7 @@ class Contender(NamedTuple):
     script: str
     args: tuple[str, ...] = ()
     venv: str | None = None  # a name that setup.sh makes; None: the interpreter that runs the benchmarks
+    sees_gpu: bool = False
 
     @property
     def is_ours(self) -> bool:
@@ -208,15 +209,15 @@ def _seed_inference(
     args += ("--lanes", str(lanes), "--steps", str(steps))
     at = ("--inference", "central", "--device", device, *args)
     waiting = ("--batchsize", str(processes * threads), "--delay-s", "0.005")
+    needs_gpu = device != "cpu"
     contenders = {
-        "ours_central": Contender("inference_ours", at),
-        "ours_central_waiting": Contender("inference_ours", (*at, *waiting)),
+        "ours_central": Contender("inference_ours", at, sees_gpu=needs_gpu),
+        "ours_central_waiting": Contender("inference_ours", (*at, *waiting), sees_gpu=needs_gpu),
         "ours_local": Contender("inference_ours", ("--inference", "local", *args)),
     }
     central = () if at_least is None else ("ours_central", "ours_central_waiting")
     bars = tuple(Bar(each, "ours_local", at_least=at_least) for each in central)
     metrics = ("observations_cpu", "observations_wall")
-    needs_gpu = device != "cpu"
     return Benchmark(metrics, contenders, needs="zmq", baseline="ours_local", bars=bars, needs_gpu=needs_gpu)
 
 
