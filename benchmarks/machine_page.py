@@ -30,7 +30,8 @@ def machine_of(names: Iterable[str], *, results: Path = RESULTS) -> str:
 
 def _machine(circumstances: dict[str, object]) -> str:
     processor = str(circumstances.get("processor") or "") or "a processor that was not noted"
-    return f"{processor} with {circumstances['cpus']} cores, {circumstances['system']}"
+    gpu = f" and {circumstances['gpu']}" if "gpu" in circumstances else ""
+    return f"{processor} with {circumstances['cpus']} cores{gpu}, {circumstances['system']}"
 
 
 def fill(page: str, *, results: Path = RESULTS) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
@@ -34,12 +33,12 @@ class Provenance(NamedTuple):
 def provenance(*, allow_dirty: bool = False, root: Path = ROOT) -> Provenance:
     """Return the commit and what differs from it; call it before measuring, as results change the tree too.
 
-    Of a copy without git it is what BENCH_COMMIT says. Raises DirtyTreeError if files differ, new ones included, unless
-    `allow_dirty` is given. Earlier recordings count for nothing here: no figure depends on them.
+    Raises DirtyTreeError if files differ, new ones included, unless `allow_dirty` is given. Earlier recordings count
+    for nothing here: no figure depends on them.
     """
     commit = git("rev-parse", f"--short={_HASH_LENGTH}", "HEAD", root=root)
     if commit is None:
-        return Provenance(os.environ.get("BENCH_COMMIT"), ())
+        return Provenance(None, ())
     but = [f":(exclude){folder}" for folder in _RECORDINGS]
     status = git("status", "--porcelain", "--untracked-files=all", "--", ".", *but, root=root) or ""
     changed = tuple(line[3:] for line in status.splitlines())

@@ -12,6 +12,8 @@ PAGE = ROOT / "docs" / "seed.md"
 INFERENCE = {
     "seed_inference_cnn_16x1": "CNN, 16 actors of 1 env, a process each",
     "seed_inference_cnn_threads": "CNN, 16 actors of 1 env, threads of 2 processes",
+    "seed_inference_gpu_16": "CNN, 16 actors of 1 env, a process each, the server on a GPU",
+    "seed_inference_gpu_64": "CNN, 64 actors of 1 env, threads of 16 processes, the server on a GPU",
     "seed_inference_cnn_2x8": "CNN, 2 actors of 8 envs",
     "seed_inference_mlp_16x1": "MLP 128-128-64, 16 actors of 1 env",
     "seed_inference_mlp_2x8": "MLP 128-128-64, 2 actors of 8 envs",

@@ -247,8 +247,8 @@ class ActionLayout:
         return taken
 
     def split(self, actions: Array) -> list[EnvAction]:
-        """Return one action per lane of what `for_envs` made: ints where the space is discrete, else array rows."""
-        return list(actions) if self.shape else actions.tolist()
+        """Return one action per lane of what `for_envs` made: a numpy number where the space is discrete, else a row."""
+        return list(actions)
 
     def sample(self, rng: np.random.Generator, rows: int) -> Array:
         """Return random actions [rows, A...] for callers to pass on: uniform, or normal where a Box has no bounds."""

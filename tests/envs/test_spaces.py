@@ -118,7 +118,7 @@ def test_discrete_actions_count_from_zero_whatever_their_start() -> None:
 
     taken = layout.split(layout.for_envs(np.array([0, 1, 2]), 3))
 
-    assert taken == [-1, 0, 1] and all(type(action) is int for action in taken)
+    assert taken == [-1, 0, 1] and all(type(action) is np.int64 for action in taken)
     assert layout.space == spaces.Discrete(3)
     several = ActionLayout(spaces.MultiDiscrete([2, 3], start=[5, 10]))
     assert several.for_envs(np.array([[0, 0], [1, 2]]), 2).tolist() == [[5, 10], [6, 12]]

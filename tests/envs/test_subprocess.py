@@ -273,7 +273,7 @@ def test_infos_arrive_as_they_were_said_and_otherwise_as_their_repr(make: Make) 
     info = manager.step(np.arange(3), np.ones(3, np.int64)).info
     first, second, third = (info[lane] for lane in range(3))  # by number: they come as the processes answer
 
-    assert first["action"] == 1 and type(first["action"]) is int
+    assert first["action"] == 1 and type(first["action"]) is np.int64
     assert first["asked"]["a"].dtype == np.int64 and first["asked"]["a"].tolist() == [0, 1, 2]
     assert first["asked"]["b"] == (1, None) and first["asked"]["c"] == [float("inf"), "x"]
     assert first["asked"]["d"] == {4: 2.5} and first["asked"]["e"] == b"\0"

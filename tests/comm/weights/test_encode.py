@@ -161,7 +161,13 @@ def test_a_changed_byte_of_the_header_is_refused_or_makes_other_weights(at: int,
         pass
 
 
+@pytest.fixture(scope="module")
+def gpu() -> None:
+    torch.cuda.init()  # the driver's own socket stays open: before the test, which must leave none
+
+
 @pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("dtype", ["exact", "bfloat16"])
 def test_weights_of_a_gpu_are_those_of_the_host(dtype: Any) -> None:
     on_gpu = {name: tensor.cuda() for name, tensor in state().items()}
