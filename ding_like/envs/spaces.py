@@ -247,7 +247,7 @@ class ActionLayout:
         return taken
 
     def split(self, actions: Array) -> list[EnvAction]:
-        """Return one action per lane of what `for_envs` made: a numpy number where the space is discrete, else a row."""
+        """Return one action per lane of what `for_envs` made: a numpy number of a discrete space, else a row."""
         return list(actions)
 
     def sample(self, rng: np.random.Generator, rows: int) -> Array:
