@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ def run_solve(config: Path, *, workers: int, overrides: list[str], seed: int, li
 
 
 def run_inside(args: argparse.Namespace) -> None:
-    """Do the work in a cluster of one's own, as `ding -m ray` does."""
+    """Do the work in a cluster of one's own, as `ding -m ray` does.
+
+    The extra `ray` brings nothing to draw with, so runs have no pictures; RLlib makes none either.
+    """
+    sys.modules.update(matplotlib=None, PIL=None)  # type: ignore[arg-type]  # None: cannot be imported
     work.be_measured()
     overrides: list[str] = []
     if args.solve is None:
