@@ -19,7 +19,7 @@ from benchmarks.table import Contender
 
 WORKERS = (1, 4, 8)
 KINDS = ("ours", "ours_ray", "sb3_subproc", "rllib")
-_MEASURED_S = 4.0  # of env steps of each worker
+_MEASURED_S = 6.0  # of env steps of each worker
 _TIMEOUT_S = 300.0
 _OURS = ("--no-evaluation", "--lanes", "1", "--steps-per-update", str(STEPS_PER_UPDATE))
 _HOW = {

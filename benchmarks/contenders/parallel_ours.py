@@ -14,10 +14,12 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.common import emit, emit_versions  # isort: skip  (pins the threads first)
 from benchmarks.contenders.begun import STARTED_S  # isort: skip
+
+import numpy as np
 
 from ding_like.config import read_config
 from ding_like.entry import parallel_pipeline, ray_pipeline, serial_pipeline
@@ -31,6 +33,7 @@ class ClockHook(LearnerHook):
     """Note when the first and the last update ended, and sum what the updates between take."""
 
     first_s = last_s = begun_s = learn_s = 0.0
+    counts: ClassVar[dict[float, int]] = {}  # of env steps, by the seconds at which an update ended
 
     def __call__(self, engine: BaseLearner) -> None:
         now_s = time.perf_counter()
@@ -40,6 +43,7 @@ class ClockHook(LearnerHook):
         ClockHook.learn_s += now_s - ClockHook.begun_s if ClockHook.first_s else 0.0
         ClockHook.last_s = now_s
         ClockHook.first_s = ClockHook.first_s or now_s
+        ClockHook.counts[now_s] = engine.collector_envstep
 
 
 def main() -> None:
@@ -83,10 +87,29 @@ def main() -> None:
         found = _result()
         train_s = found["train_s"]
         startup_s = found["startup_s"] + begun_s - STARTED_S
-    report(_result(), warmup=int(main_config.policy.random_collect_size), train_s=train_s, startup_s=startup_s)
+    warmup = int(main_config.policy.random_collect_size)
+    if args.steps_per_update is not None:  # a short run, in which what collectors were ahead would count for much
+        emit("env_steps_wall", round(_collected_rate(is_here=args.mode != "parallel"), 1), "steps/s")
+    else:
+        report(_result(), warmup=warmup, train_s=train_s, startup_s=startup_s)
     if args.mode == "serial":
         emit("bound", round(train_s / max(ClockHook.learn_s, train_s / (os.cpu_count() or 1)), 3), "ratio")
     emit_versions("torch", "numpy", "gymnasium")
+
+
+def _collected_rate(*, is_here: bool) -> float:
+    """Return the env steps a second since the first update, without those that collectors were ahead by then.
+
+    It is the slope of a line through the counts of env steps from the first update to the last but one that differ; a
+    learner that is elsewhere has left the coordinator's of every second.
+    """
+    counts: dict[float, int] = ClockHook.counts
+    if not is_here:
+        lines = [json.loads(line) for line in Path("bench/metrics.jsonl").read_text().splitlines()]
+        counts = {line["time_s"]: line["env_step"] for line in lines if line["train_iter"] > 0}
+    final = max(counts.values())
+    time_s, steps = np.array([(time_s, step) for time_s, step in counts.items() if step < final]).T
+    return float(np.polyfit(time_s - time_s[0], steps, 1)[0])
 
 
 def report(result: dict[str, Any], *, warmup: int, train_s: float, startup_s: float) -> None:
