@@ -13,6 +13,7 @@ EXTRAS = {
     "box2d": ["Box2D>=2.3.10", "pygame-ce>=2.5"],  # 2.3.10: wheels, so that no swig is needed
     # dm_control reads fields of mujoco's structs that version 4 has no more.
     "dmc": ["dm_control>=1.0.50", "mujoco>=3.17,<4", "shimmy>=2.0", "imageio>=2.34"],
+    "minatar": ["MinAtar>=1.0.15"],
     "minigrid": ["minigrid>=3.1"],  # 3.1: on pygame-ce, as the rest; two pygames overwrite each other
     "mujoco": ["mujoco>=3.17", "imageio>=2.34"],
     "robotics": ["gymnasium-robotics>=1.4", "mujoco>=3.17,<4"],  # asks for gymnasium>=1.2
@@ -50,6 +51,7 @@ EXTRAS = {
         "mpe2>=1.0",
         "gunicorn>=23",
         "Box2D>=2.3.10",
+        "MinAtar>=1.0.15",
         "minigrid>=3.1",
         "dm_control>=1.0.50",
         "mujoco>=3.17,<4",

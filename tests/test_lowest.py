@@ -70,7 +70,7 @@ def test_the_suite_installs_what_the_env_suites_need() -> None:
 
     missing = {
         extra: sorted(set(found[extra]) - set(found["test"]))
-        for extra in ("atari", "box2d", "dmc", "minigrid", "mpe", "pettingzoo")
+        for extra in ("atari", "box2d", "dmc", "minatar", "minigrid", "mpe", "pettingzoo")
     }
     # `make setup` asks for the extra `classic`, and gymnasium's suites for the same pygame.
     assert {extra: left for extra, left in missing.items() if left} == {

@@ -253,7 +253,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
+    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -354,7 +354,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("r2d2", "ppo_recurrent"): ("gtrxl_discrete",),
     ("ppo", "qmix"): ("happo",),
     ("qmix", "dqn"): ("madqn",),
-    ("dqn", "discrete_sac"): ("mdqn", "sql"),
     ("r2d2", "rainbow"): ("ngu",),
     ("ppg",): ("ppg_offpolicy",),
     ("ppo", "pg"): ("ppo_pg",),

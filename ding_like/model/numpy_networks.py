@@ -191,6 +191,39 @@ class _Tanh:
         return grad
 
 
+class _LayerNorm:
+    """y = w n + b of n = (x - mean) / sigma of each row, so dn = w g and dx = (dn - mean(dn) - n mean(dn n)) / sigma.
+
+    Source: Ba et al. 2016.
+    """
+
+    def __init__(self, layer: nn.LayerNorm, grads: Grads | None = None) -> None:
+        self._weight, self._bias = layer.weight.detach().numpy(), layer.bias.detach().numpy()
+        self._size, self._eps = len(self._weight), layer.eps
+        if grads is not None:
+            self._weight_grad, self._bias_grad = grads[id(layer.weight)], grads[id(layer.bias)]
+
+    def forward(self, x: Array) -> Array:
+        centred = x - self._mean(x)
+        self._scale: Array = 1.0 / np.sqrt(self._mean(centred * centred) + np.float32(self._eps))
+        self._normal: Array = centred * self._scale
+        y: Array = self._normal * self._weight
+        y += self._bias
+        return y
+
+    def backward(self, grad: Array) -> Array:
+        np.add.reduce(grad * self._normal, axis=0, out=self._weight_grad)
+        np.add.reduce(grad, axis=0, out=self._bias_grad)
+        of_normal = grad * self._weight
+        back: Array = of_normal - self._mean(of_normal)
+        back -= self._normal * self._mean(of_normal * self._normal)
+        back *= self._scale
+        return back
+
+    def _mean(self, x: Array) -> Array:
+        return cast(Array, np.add.reduce(x, axis=1, keepdims=True) / np.float32(self._size))
+
+
 class _Reshape:
     """Each row in another shape: a vector, or N numbers for each action [A, N]; `obs_shape` is checked if given."""
 
@@ -280,6 +313,12 @@ def _flatten(module: nn.Flatten, network: Network) -> list[Layer]:
     return [_Reshape(-1)]
 
 
+def _layer_norm(module: nn.LayerNorm, network: Network) -> list[Layer]:
+    if len(module.normalized_shape) != 1 or module.weight is None or module.bias is None:
+        raise UnknownLayerError("LayerNorm of several axes, or without weights")
+    return [_LayerNorm(module, network.grads)]
+
+
 def _head(head: DiscreteHead, network: Network) -> list[Layer]:
     points = [] if head.num_points is None else [_Reshape(-1, head.num_points)]
     return [*network.of(head.main), *points]
@@ -309,6 +348,7 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     nn.ReLU: lambda module, network: [_Relu()],
     nn.Tanh: lambda module, network: [_Tanh()],
     nn.Flatten: _flatten,
+    nn.LayerNorm: _layer_norm,
     nn.Linear: lambda module, network: [Linear(module, network.grads)],
     NoisyLinear: lambda module, network: [_Noisy(module, network)],
     FCEncoder: lambda module, network: [_Reshape(-1, obs_shape=module.obs_shape), *network.of(module.main)],

@@ -59,7 +59,8 @@ class ParallelMLP(nn.Module):
 class Critic(nn.Module):
     """`num` networks of values: of one action that goes in (`action_size`), or of each of `num_actions`.
 
-    Vectors and the action enter together; images are encoded first, once for all `num`, also one among other parts.
+    With `num_quantiles` the value of an action that goes in is so many quantiles of its return. Vectors and the action
+    enter together; images are encoded first, once for all `num`, also one among other parts.
     """
 
     def __init__(
@@ -69,23 +70,26 @@ class Critic(nn.Module):
         num: int,
         action_size: int = 0,
         num_actions: int = 1,
+        num_quantiles: int | None = None,
         hidden_sizes: Sequence[int],
         image_sizes: Sequence[int] | None,
         activation: Activation,
     ) -> None:
         super().__init__()
         self.encoder = lay_out(obs_shape, image_sizes, activation=activation)
-        sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_actions]
+        self.num_quantiles = num_quantiles
+        sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_quantiles or num_actions]
         self.q = ParallelMLP(num, sizes, activation=activation)
 
     def forward(self, obs: ObsTensor, action: Tensor | None = None) -> Tensor:
         """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
 
-        Without actions, values of all of them [N, B, A]. Raises SchemaError for observations of another shape.
+        Of quantiles they are [N, B, M]; without actions, values of all of them [N, B, A]. Raises SchemaError for
+        observations of another shape.
         """
         features = self.encoder(obs).to(self.q.weights[0].dtype)
         values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1))
-        return values if action is None else values.squeeze(2)
+        return values if action is None or self.num_quantiles else values.squeeze(2)
 
 
 class QAC(nn.Module):
@@ -101,7 +105,9 @@ class QAC(nn.Module):
 
 @MODEL_REGISTRY.register("continuous_qac")
 class ContinuousQAC(QAC):
-    """Actor, `actor(obs)`, and one critic or two, `critic(obs, action) -> [N, B]`, without shared weights.
+    """Actor, `actor(obs)`, and critics, `critic(obs, action) -> [N, B]`, without shared weights.
+
+    There is one critic, or two (`twin_critic`), or `num_critics`; with `num_quantiles` each gives so many [N, B, M].
 
     The actor gives an action in [-1, 1] by a tanh ('regression', [B, A]), or mean and log standard deviation of a
     Gaussian ('reparameterization', [B, 2 A]). Both have 1 + `..._head_layer_num` hidden layers of
@@ -121,10 +127,15 @@ class ContinuousQAC(QAC):
         actor_head_layer_num: int = 1,
         critic_head_hidden_size: int = 64,
         critic_head_layer_num: int = 1,
+        num_critics: int | None = None,
+        num_quantiles: int | None = None,
         encoder_hidden_size_list: Sequence[int] | None = None,
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
+        for name, number in (("num_critics", num_critics), ("num_quantiles", num_quantiles)):
+            if number is not None:
+                as_sizes(name, number)
         actions = as_sizes("action_shape", action_shape)
         if len(actions) != 1:
             raise ConfigError(f"action_shape is {actions}, but the 'continuous_qac' model needs one length of a vector")
@@ -143,7 +154,8 @@ class ContinuousQAC(QAC):
         self.actor = _actor(obs_shape, first, actions[0] if is_direct else 2 * actions[0], **head)
         self.critic = Critic(
             obs_shape,
-            num=2 if twin_critic else 1,
+            num=num_critics or (2 if twin_critic else 1),
+            num_quantiles=num_quantiles,
             action_size=actions[0],
             hidden_sizes=as_sizes("critic_head_hidden_size", critic_head_hidden_size)
             * (critic_head_layer_num + (not is_image)),

@@ -25,8 +25,22 @@ from ding_like.data.batch import map_obs, split_mask
 from ding_like.data.rows import CollectMode
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy.rows import RowMaker
-from ding_like.rl_utils.distributions import MAX_LOG_SIGMA, MIN_LOG_SIGMA, ActionFamily, allowed_logits, mask_logits
-from ding_like.rl_utils.exploration import ActionRange, epsilon_greedy, factorised_noise, gaussian_noise, greedy_action
+from ding_like.rl_utils.distributions import (
+    MAX_LOG_SIGMA,
+    MIN_LOG_SIGMA,
+    ActionFamily,
+    Categorical,
+    allowed_logits,
+    mask_logits,
+)
+from ding_like.rl_utils.exploration import (
+    ActionRange,
+    check_some_legal,
+    epsilon_greedy,
+    factorised_noise,
+    gaussian_noise,
+    greedy_action,
+)
 from ding_like.types import Array, Forward, Obs, PolicyLike, Setting, State
 
 if TYPE_CHECKING:
@@ -61,6 +75,26 @@ class EpsilonGreedy:
         legal = None if mask is None else mask.reshape(-1, num_actions)
         chosen = epsilon_greedy(greedy.ravel(), each, num_actions=num_actions, rng=rng, action_mask=legal)
         return {"action": chosen.reshape(greedy.shape)}
+
+    def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
+        return _best_of(output, mask)
+
+
+@dataclass(frozen=True)
+class SoftmaxOfValues:
+    """Choice of an action with probability softmax(values / alpha), or with `eps` of the setting of any legal one."""
+
+    alpha: float
+
+    def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
+        """Return `action` int64 [R] of values [R, A]."""
+        logits = output / np.float32(self.alpha)
+        if mask is not None:
+            check_some_legal(mask)
+            logits = mask_logits(logits, mask)
+        drawn = Categorical().sample(logits, rng)["action"]
+        eps, num_actions = setting.get("eps", 0.0), output.shape[-1]
+        return {"action": epsilon_greedy(drawn, eps, num_actions=num_actions, rng=rng, action_mask=mask)}
 
     def best(self, output: Tensor, mask: Tensor | None) -> Tensor:
         return _best_of(output, mask)

@@ -38,28 +38,13 @@ class Progress(NamedTuple):
     begun: float = 0.0  # `rows` before the train call under way, by which its schedules stand
 
 
-class OnPolicyActorCritic(Policy):
-    """Actor and critic that learn from the rows that they have just made, with generalised advantages.
+class OnPolicy(Policy):
+    """Policy that learns from the rows that it has just made, in minibatches, by their lambda-returns."""
 
-    The model is a 'vac', or any with its methods `actor`, `critic` and `actor_critic`. Of a dict observation, the entry
-    `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.
-    """
-
-    model_methods: tuple[ModelMethod, ...] = (
-        ModelMethod("actor", gives=("B P",)),
-        ModelMethod("critic", gives=("B",)),
-        ModelMethod("actor_critic", gives=("B P", "B")),
-    )
     config: dict[str, Any] = dict(
         on_policy=True,
         discount_factor=0.99,
-        # How continuous actions are kept within the env's bounds: "clip", or "tanh" of what was drawn.
-        action_bound="clip",
         learn=dict(
-            # Weight of the value loss.
-            value_weight=0.5,
-            # Weight of the entropy bonus in the loss.
-            entropy_weight=0.0,
             # How the gradient is clipped: "clip_norm" is the only way. DI-engine's key.
             grad_clip_type="clip_norm",
             # Largest norm of the gradient, DI-engine's name for learn.grad_clip_norm; None: no limit.
@@ -77,37 +62,28 @@ class OnPolicyActorCritic(Policy):
             n_sample=1024,
             # DI-engine's place for policy.discount_factor; None: the value there.
             discount_factor=None,
-            # Lambda of generalised advantage estimation: 1 is Monte Carlo returns, 0 one-step differences.
-            gae_lambda=0.95,
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
-        "learn.value_weight": FROM_0,
-        "learn.entropy_weight": FINITE,
         "learn.grad_clip_value": ABOVE_0,
         "learn.adam_eps": ABOVE_0,
         "learn.schedule.env_steps": FROM_1,
         "learn.schedule.lr_end": FROM_0,
         "collect.discount_factor": SHARE,
-        "collect.gae_lambda": SHARE,
     }
-    config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
     config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
         "learn.grad_clip_type": ("clip_norm", "there is no other way"),
-        "nstep": (1, "it has no use with generalised advantages; set collect.gae_lambda"),
         "priority": (False, "it has no use here: rows are used as they come"),
     }
     config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
         "learn.schedule.env_steps": (None, ("learn.schedule.lr_end",)),
         "learn.optimizer.type": ("rmsprop", ("learn.adam_eps",)),
-        "action_space": ("discrete", ("action_low", "action_high", "action_bound")),
     }
     config_alternatives = (
         *Policy.config_alternatives,
         ("learn.grad_clip_norm", "learn.grad_clip_value"),
         ("learn.adam_eps", "learn.optimizer.eps"),
     )
-    action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
@@ -120,54 +96,11 @@ class OnPolicyActorCritic(Policy):
             )
         if collect["discount_factor"] is not None and collect["discount_factor"] != cfg["discount_factor"]:
             yield from cls._no_effect(cfg, ("discount_factor",), "collect.discount_factor is set too")
-        if cfg["random_collect_size"]:
-            yield NoEffect(
-                "random_collect_size",
-                f"must be 0, got {cfg['random_collect_size']}: random actions have no log probability of the policy's, "
-                "and it learns from its own actions alone; leave the key out",
-            )
 
     def __init__(self, cfg: Config, model: nn.Module | None = None, enable_field: Sequence[str] | None = None) -> None:
         super().__init__(cfg, model, enable_field)
         own = self._cfg.learn.get("discount_factor", self._cfg.collect.discount_factor)
         self._gamma = float(self._cfg.discount_factor if own is None else own)
-
-    model_name = "vac"
-
-    def _build_model(self) -> nn.Module:
-        model, default = self._cfg.model, self.default_model()[0]
-        if model.get("type", default) == default:
-            model.setdefault("action_space", self._cfg.action_space or "discrete")
-        return super()._build_model()
-
-    @cached_property
-    def _family(self) -> ActionFamily:
-        cfg = self._cfg
-        shape = cfg.model.get("action_shape")
-        if shape is None:
-            raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
-        if cfg.action_space not in ("continuous", "hybrid"):
-            # The config was checked before the env said what its actions are.
-            for path, message in self._no_effect(
-                cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
-            ):
-                one_time_warning(f"policy.{path} {message}.")
-        bounds: dict[str, Any] = dict(low=cfg.action_low, high=cfg.action_high, squash=cfg.action_bound == "tanh")
-        if cfg.action_space == "hybrid":
-            return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), **bounds)
-        return build_family(cfg.action_space or "discrete", shape, **bounds)
-
-    def _model_sizes(self) -> dict[str, int]:
-        shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"
-        if shape is None:
-            return {}
-        return {**super()._model_sizes(), "P": num_outputs(shape, action_space=kind)}
-
-    def _forward(self, which: str) -> NetworkForward:
-        """Return what computes the model's 'actor' or 'critic'."""
-        towers = getattr(self._model, "towers", None)
-        stack = None if towers is None else towers()[("actor", "critic").index(which)]
-        return NetworkForward(getattr(self._model, which), stack, self._device)
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
@@ -176,13 +109,6 @@ class OnPolicyActorCritic(Policy):
         self._learning_rate = self._schedule(learn.learning_rate, learn.schedule.lr_end)
         self._progress = Pending(Progress(), Progress._asdict, lambda state: Progress(**state))
         self._grad_weight = 1.0
-
-    @cached_property
-    def _critic(self) -> Callable[[Obs], Array]:
-        return self._forward("critic").array
-
-    def _make_actor(self, *, explores: bool) -> ForwardActor:
-        return ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=not explores))
 
     def _schedule(self, start: float, end: float | None) -> Schedule:
         num_steps = self._cfg.learn.schedule.env_steps
@@ -221,7 +147,7 @@ class OnPolicyActorCritic(Policy):
         advantage[lanes.row[lanes.valid]] = gae(
             *(column[lanes.row] for column in (columns["reward"], value, next_value, terminated, ended)),
             gamma=self._gamma,
-            lam=self._cfg.collect.gae_lambda,
+            lam=self._lambda,
             valid=lanes.valid,
         )[lanes.valid]
         return {"value": value, "advantage": advantage, "return_": advantage + value}
@@ -236,9 +162,14 @@ class OnPolicyActorCritic(Policy):
         values = self._values(joined)
         return values[: len(values) - len(edge)], values[len(values) - len(edge) :]
 
+    @property
+    def _lambda(self) -> float:
+        """Lambda of the returns: 1 is Monte Carlo returns, 0 one-step ones."""
+        raise NotImplementedError
+
     def _values(self, obs: Obs) -> Array:
-        """Return the critic's values [N] float32, in units of reward."""
-        return self._critic(split_mask(obs)[0]).reshape(-1).astype(np.float32, copy=False)
+        """Return the values [N] float32 of observations, in units of reward."""
+        raise NotImplementedError
 
     # ---- learning
 
@@ -277,18 +208,16 @@ class OnPolicyActorCritic(Policy):
         """Return (the rows of one share of a minibatch, what their mean counts in that of all rows)."""
         return minibatch[share.of(len(minibatch))], share.weight(len(minibatch))
 
-    def _advantage(self, rows: TransitionBatch) -> Any:
-        """Return the advantages [B], of mean 0 and deviation 1 in the whole minibatch with learn.adv_norm=True."""
-        if self._cfg.learn.adv_norm is not True:
-            return rows["advantage"]
-        of_whole = rows.columns.get("normalised_advantage")
-        return normalise(rows["advantage"]) if of_whole is None else of_whole
-
     def grad_weight(self) -> float:
         return self._grad_weight
 
     # What losses take of rows, beside observation and action.
-    _loss_columns: tuple[str, ...] = ("log_prob", "value", "advantage", "return_")
+    _loss_columns: tuple[str, ...] = ("return_",)
+
+    @property
+    def _action_column(self) -> str:
+        """Name of the column that the loss takes of an action."""
+        return "action"
 
     def _shuffled(self, batch: TransitionBatch, batch_size: int, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the rows once, in random order, in minibatches of about `batch_size` that differ by at most one row.
@@ -296,7 +225,7 @@ class OnPolicyActorCritic(Policy):
         There are `len(batch) / batch_size`, rounded, so that no row is left out and no minibatch is much smaller than
         the others.
         """
-        wanted = {self._family.column, *self._loss_columns}
+        wanted = {self._action_column, *self._loss_columns}
         names = [name for name in batch.columns if name in wanted or name == "obs" or name.startswith("obs/")]
         # One gather for the epoch; its minibatches are slices of it.
         rows = batch.select(names).take(rng.permutation(len(batch)))
@@ -306,14 +235,6 @@ class OnPolicyActorCritic(Policy):
         ends = [len(batch) * part // parts for part in range(parts + 1)]
         for start, stop in itertools.pairwise(ends):
             yield self._own_rows(rows[start:stop])
-
-    def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (log probability of each row's action, entropy, value), all [B] and with gradients."""
-        self._params.follow()
-        obs, mask = split_mask(self._obs(rows))
-        output, value = self._model.actor_critic(obs)
-        log_prob, entropy = self._family.log_prob_and_entropy(allowed_logits(output, mask), rows[self._family.column])
-        return log_prob, entropy, value
 
     def apply(self) -> None:
         """Take one Adam step, at the learning rate that the schedule says, and count the rows of a batch begun."""
@@ -329,10 +250,136 @@ class OnPolicyActorCritic(Policy):
     def _optimizers(self) -> Iterable[FlatOptimizer]:
         return (self._optimizer,)
 
-    monitored: tuple[str, ...] = ("cur_lr", "total_loss", "policy_loss", "value_loss", "entropy")
-
     def _moving(self) -> dict[str, Moving]:
         return {"progress": self._progress}
 
     def _saved(self) -> dict[str, Any]:
         return {"optimizer": self._optimizer}
+
+
+class OnPolicyActorCritic(OnPolicy):
+    """Actor and critic that learn from the rows that they have just made, with generalised advantages.
+
+    The model is a 'vac', or any with its methods `actor`, `critic` and `actor_critic`. Of a dict observation, the entry
+    `action_mask` [R, A] says which discrete actions are legal, and the network sees the rest.
+    """
+
+    model_methods: tuple[ModelMethod, ...] = (
+        ModelMethod("actor", gives=("B P",)),
+        ModelMethod("critic", gives=("B",)),
+        ModelMethod("actor_critic", gives=("B P", "B")),
+    )
+    config: dict[str, Any] = dict(
+        # How continuous actions are kept within the env's bounds: "clip", or "tanh" of what was drawn.
+        action_bound="clip",
+        learn=dict(
+            # Weight of the value loss.
+            value_weight=0.5,
+            # Weight of the entropy bonus in the loss.
+            entropy_weight=0.0,
+        ),
+        collect=dict(
+            # Lambda of generalised advantage estimation: 1 is Monte Carlo returns, 0 one-step differences.
+            gae_lambda=0.95,
+        ),
+    )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "learn.value_weight": FROM_0,
+        "learn.entropy_weight": FINITE,
+        "collect.gae_lambda": SHARE,
+    }
+    config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"action_bound": ("clip", "tanh")}
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "nstep": (1, "it has no use with generalised advantages; set collect.gae_lambda"),
+    }
+    config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
+        "action_space": ("discrete", ("action_low", "action_high", "action_bound")),
+    }
+    action_spaces: tuple[str, ...] | None = ("Discrete", "MultiDiscrete", "MultiBinary", "Box")
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        if cfg["random_collect_size"]:
+            yield NoEffect(
+                "random_collect_size",
+                f"must be 0, got {cfg['random_collect_size']}: random actions have no log probability of the policy's, "
+                "and it learns from its own actions alone; leave the key out",
+            )
+
+    model_name = "vac"
+
+    def _build_model(self) -> nn.Module:
+        model, default = self._cfg.model, self.default_model()[0]
+        if model.get("type", default) == default:
+            model.setdefault("action_space", self._cfg.action_space or "discrete")
+        return super()._build_model()
+
+    @cached_property
+    def _family(self) -> ActionFamily:
+        cfg = self._cfg
+        shape = cfg.model.get("action_shape")
+        if shape is None:
+            raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
+        if cfg.action_space not in ("continuous", "hybrid"):
+            # The config was checked before the env said what its actions are.
+            for path, message in self._no_effect(
+                cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
+            ):
+                one_time_warning(f"policy.{path} {message}.")
+        bounds: dict[str, Any] = dict(low=cfg.action_low, high=cfg.action_high, squash=cfg.action_bound == "tanh")
+        if cfg.action_space == "hybrid":
+            return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), **bounds)
+        return build_family(cfg.action_space or "discrete", shape, **bounds)
+
+    def _model_sizes(self) -> dict[str, int]:
+        shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"
+        if shape is None:
+            return {}
+        return {**super()._model_sizes(), "P": num_outputs(shape, action_space=kind)}
+
+    def _forward(self, which: str) -> NetworkForward:
+        """Return what computes the model's 'actor' or 'critic'."""
+        towers = getattr(self._model, "towers", None)
+        stack = None if towers is None else towers()[("actor", "critic").index(which)]
+        return NetworkForward(getattr(self._model, which), stack, self._device)
+
+    @cached_property
+    def _critic(self) -> Callable[[Obs], Array]:
+        return self._forward("critic").array
+
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
+        return ForwardActor(self._forward("actor"), OfFamily(self._family, is_greedy=not explores))
+
+    @property
+    def _lambda(self) -> float:
+        return float(self._cfg.collect.gae_lambda)
+
+    @property
+    def _action_column(self) -> str:
+        return self._family.column
+
+    def _values(self, obs: Obs) -> Array:
+        """Return the critic's values [N] float32, in units of reward."""
+        return self._critic(split_mask(obs)[0]).reshape(-1).astype(np.float32, copy=False)
+
+    # What losses take of rows, beside observation and action.
+    _loss_columns: tuple[str, ...] = ("log_prob", "value", "advantage", "return_")
+
+    def _advantage(self, rows: TransitionBatch) -> Any:
+        """Return the advantages [B], of mean 0 and deviation 1 in the whole minibatch with learn.adv_norm=True."""
+        if self._cfg.learn.adv_norm is not True:
+            return rows["advantage"]
+        of_whole = rows.columns.get("normalised_advantage")
+        return normalise(rows["advantage"]) if of_whole is None else of_whole
+
+    def _evaluate(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (log probability of each row's action, entropy, value), all [B] and with gradients."""
+        self._params.follow()
+        obs, mask = split_mask(self._obs(rows))
+        output, value = self._model.actor_critic(obs)
+        log_prob, entropy = self._family.log_prob_and_entropy(allowed_logits(output, mask), rows[self._family.column])
+        return log_prob, entropy, value
+
+    monitored: tuple[str, ...] = ("cur_lr", "total_loss", "policy_loss", "value_loss", "entropy")

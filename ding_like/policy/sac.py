@@ -98,9 +98,23 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Return the soft values [B] of next observations, by the critics' targets."""
         raise NotImplementedError
 
+    def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
+        """Return the targets [B] of the critics, without a gradient."""
+        next_value = self._next_value(rows.next_obs, alpha)
+        return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+
     def _chosen(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """Return (values [N, B] of rows' actions, the values [N, B, A] of all actions where the critic gives them)."""
         raise NotImplementedError
+
+    def _compare(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (the loss, the TD error) of each critic and row, both [N, B], of what `_chosen` and `_target` give."""
+        error = prediction - target
+        return 0.5 * error.square(), error
+
+    def _means(self, prediction: Tensor) -> Tensor:
+        """Return the values to log of what critics or targets say."""
+        return prediction
 
     def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """Fill the actor's gradient; return (its loss, -log of probability or entropy [B], the default target of it).
@@ -114,18 +128,17 @@ class SoftActorCritic(OffPolicyActorCritic):
         rows = self._rows(batch)
         alpha = self._temperature.network.log_alpha.detach().exp()
         with torch.no_grad():
-            next_value = self._next_value(rows.next_obs, alpha)
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+            target = self._target(rows, alpha)
         q, values = self._chosen(rows)
-        error = q - target
-        critic_loss = self._critic.backward(0.5 * (rows.weight * error.square()).mean(dim=1).sum())
+        each, error = self._compare(q, target)
+        critic_loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
         actor_loss, entropy, default_target = self._improve(rows, values, alpha)
         info = {
             "total_loss": critic_loss + actor_loss,
             "critic_loss": critic_loss,
             "actor_loss": actor_loss,
-            "q_value": q.detach(),
-            "target_q_value": target,
+            "q_value": self._means(q.detach()),
+            "target_q_value": self._means(target),
             "entropy": entropy,
             "alpha": alpha,
         }
@@ -197,9 +210,13 @@ class SACPolicy(SoftActorCritic):
 
     def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
         action, log_prob = self._draw(rows.obs)
-        value = self._critic.network(rows.obs, action).amin(dim=0)
+        value = self._value(self._critic.network(rows.obs, action))
         loss = self._actor.backward((alpha * log_prob - value).mean())
         return loss, -log_prob.detach(), -action.shape[1]
+
+    def _value(self, prediction: Tensor) -> Tensor:
+        """Return the value [B] that the actor maximises, of what the critics [N, B] give."""
+        return prediction.amin(dim=0)
 
     def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
         """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""

@@ -29,7 +29,7 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import ObsTensor, factor_noise
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import Policy
-from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
+from ding_like.policy.forward import Choose, EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import GradNoise, Moving
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
@@ -178,7 +178,11 @@ class ValueBasedPolicy(EpsilonPolicy):
         then = None if twin is None else family.expected_by_hand
         noise_size = getattr(self._model, "noise_size", 0) if explores else 0
         values = NetworkForward(expected, twin, self._device, then=then)
-        return ForwardActor(values, EpsilonGreedy(), noise_size=noise_size)
+        return ForwardActor(values, self._choice(explores=explores), noise_size=noise_size)
+
+    def _choice(self, *, explores: bool) -> Choose:
+        """Return how an action is chosen among its values."""
+        return EpsilonGreedy()
 
     def _numpy_twin(self, model: nn.Module) -> nn.Module | None:
         """Return the model if what its family predicts is what the model gives, which numpy may compute then."""

@@ -44,6 +44,7 @@ EXTRA_OF = {
     "gymnasium_robotics": "robotics",
     "lz4": "ray",
     "matplotlib": "viz",
+    "minatar": "minatar",
     "minigrid": "minigrid",
     "mlflow": "mlflow",
     "mpe2": "mpe",

@@ -78,7 +78,7 @@ MISSING = {
     "framework.task": "serial_pipeline",
     "framework.middleware.OffPolicyLearner": "serial_pipeline",
     "model.create_model": "MODEL_REGISTRY",
-    "policy.SQLPolicy": "DiscreteSACPolicy",
+    "policy.SQNPolicy": "DiscreteSACPolicy",
     "rl_utils.q_1step_td_error": "q_nstep_td_error",
     "torch_utils.fc_block": "build_mlp",
     "utils.lists_to_dicts": "TransitionBatch",

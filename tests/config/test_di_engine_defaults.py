@@ -167,7 +167,9 @@ def test_an_evaluation_plays_an_episode_in_each_env_if_nobody_counts_them() -> N
     assert cfg.env.n_evaluator_episode == 7
 
 
-@pytest.mark.parametrize(("name", "closest"), [("acer", "'impala' and 'ppo_offpolicy'"), ("mdqn_command", "'dqn'")])
+@pytest.mark.parametrize(
+    ("name", "closest"), [("acer", "'impala' and 'ppo_offpolicy'"), ("sqn_command", "'discrete_sac'")]
+)
 def test_a_policy_that_is_not_here_is_one_error_with_the_closest(name: str, closest: str) -> None:
     create: dict[str, Any] = {"env": {"type": "cart_pole_too", "import_names": [DIZOO]}, "policy": {"type": name}}
 

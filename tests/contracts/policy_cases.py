@@ -162,6 +162,11 @@ CASES: dict[str, Case] = {
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "sql": Case("sql", _DISCRETE, dict(model=_DQN_MODEL)),
+    "pqn": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL)),
+    "pqn autograd": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
+    "mdqn": Case("mdqn", _DISCRETE, dict(model=_DQN_MODEL)),
+    "tqc": Case("tqc", _VECTOR, dict(model=dict(**_QAC, num_quantiles=5), **_BOX)),
     "pdqn": Case("pdqn", _HYBRID, _PDQN),
     "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
     "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
@@ -253,7 +258,7 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, actor: Any = None) -> Rollout:
     """Return a rollout of the policy's own actions, or of an actor's, in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    explores = ("pdqn", "dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
+    explores = ("pdqn", "dqn", "mdqn", "sql", "pqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
     for step in range(STEPS):
@@ -360,6 +365,7 @@ GRAD_CASES: dict[str, Case] = {
         "ppo hybrid", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, entropy_weight=0.1)
     ),
     "sac prioritised": _with("sac", **_PER),
+    "tqc prioritised": _with("tqc", **_PER, nstep=3, learn=dict(num_dropped=0)),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),

@@ -1,4 +1,4 @@
-"""Env suites under DI-engine's types and keys: MuJoCo, Atari, MiniGrid, the DeepMind Control Suite, simple_spread."""
+"""Env suites under DI-engine's types and keys: MuJoCo, Atari, MinAtar, MiniGrid, DeepMind Control, simple_spread."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from ding_like.utils import log
 MODULES = {
     "mujoco": "dizoo.mujoco.envs.mujoco_env",
     "atari": "dizoo.atari.envs.atari_env",
+    "minatar": "dizoo.minatar.envs.minatar_env",
     "minigrid": "dizoo.minigrid.envs.minigrid_env",
     "dmc2gym": "dizoo.dmc2gym.envs.dmc2gym_env",
     "petting_zoo": "dizoo.petting_zoo.envs.petting_zoo_simple_spread_env",
@@ -211,6 +212,48 @@ def test_di_engines_name_of_the_manager_of_envpool_is_known() -> None:
     from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
     assert ENV_MANAGER_REGISTRY.get("env_pool") is EnvPoolManager
+
+
+# --- MinAtar
+
+
+@needs("minatar")
+@pytest.mark.parametrize("game", ["Asterix", "Breakout", "Freeway", "Seaquest", "SpaceInvaders"])
+def test_a_small_game_is_that_of_minatar_seen_channel_by_channel(game: str) -> None:
+    from minatar import Environment
+
+    env = make("minatar", env_id=f"MinAtar/{game}-v1", kwargs=dict(sticky_action_prob=0.5))
+    theirs = Environment({"SpaceInvaders": "space_invaders"}.get(game, game.lower()), sticky_action_prob=0.5)
+    theirs.seed(7)
+    theirs.reset()
+    obs, _ = env.reset(seed=7)
+    actions = theirs.minimal_action_set()
+
+    assert env.observation_space.contains(obs) and env.action_space.n == len(actions)
+    for step in range(300):
+        assert (obs == theirs.state().transpose(2, 0, 1)).all()
+        chosen = step % len(actions)
+        reward, is_over = theirs.act(actions[chosen])
+        obs, own_reward, terminated, truncated, _ = env.step(np.int64(chosen))
+        assert (own_reward, terminated, truncated) == (reward, is_over, False)
+        if terminated:
+            break
+    env.close()
+
+
+@needs("minatar")
+def test_a_small_game_shows_each_kind_of_object_in_a_colour_of_its_own() -> None:
+    env = gymnasium.make("MinAtar/Breakout-v1", render_mode="rgb_array")
+    obs, _ = env.reset(seed=0)
+    picture: Any = env.render()
+
+    assert picture.shape == (160, 160, 3) and picture.dtype == np.uint8
+    cells = picture[::16, ::16]
+    seen = obs.any(axis=0)
+    assert (cells[~seen] == 0).all() and len(
+        np.unique(cells[seen], axis=0)
+    ) == 2  # paddle and bricks, one of which the ball begins on
+    env.close()
 
 
 # --- MiniGrid

@@ -210,9 +210,9 @@ def with_hook():
 
 
 UNKNOWN = {
-    "layer norm": lambda: DQN(3, 2, [4], norm_type="LN"),
+    "layer norm of two axes": lambda: nn.Sequential(nn.Unflatten(1, (2, 2)), nn.LayerNorm((2, 2))),
     "gelu": lambda: DQN(3, 2, [4], activation="gelu"),
-    "rainbow's layer norm": lambda: RainbowDQN(3, 2, [4], norm_type="LN"),
+    "rainbow's gelu": lambda: RainbowDQN(3, 2, [4], activation="gelu"),
     "images": lambda: DQN((1, 4, 4), 2, [4], encoder_kernel_size=[2], encoder_stride=[2]),
     "convolutions": lambda: ConvEncoder((1, 4, 4), [4], kernel_size=[2], stride=[2]),
     "own q": lambda: Doubled(3, 2, [4]),
@@ -264,7 +264,7 @@ def test_what_it_cannot_do_is_left_to_autograd():
     unknown = {
         "gelu": nn.Sequential(nn.Linear(2, 2), nn.GELU()),
         "rainbow's gelu": RainbowDQN(3, 2, [4], activation="gelu", noise=False),
-        "layer norm": nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)),
+        "layer norm without weights": nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2, elementwise_affine=False)),
         "double": nn.Linear(2, 2).double(),
         "frozen": nn.Linear(2, 2).requires_grad_(False),
         "convolution": nn.Conv2d(1, 1, 1),

@@ -441,7 +441,7 @@ def test_by_hand_follows_copies_and_moves() -> None:
 
 def test_what_numpy_does_not_know_is_left_to_autograd() -> None:
     assert is_plain_iqn(make_iqn())
-    assert not is_plain_iqn(make_iqn(norm_type="LN"))
+    assert not is_plain_iqn(make_iqn(activation="gelu"))
     assert not is_plain_iqn(make_iqn().double())
     hooked = make_iqn()
     hooked.embedding.register_forward_hook(lambda *_: None)

@@ -1,4 +1,4 @@
-"""Every shipped config of MuJoCo, Atari, MiniGrid, the DeepMind Control Suite and simple_spread trains."""
+"""Every shipped config of MuJoCo, Atari, MinAtar, MiniGrid, the DeepMind Control Suite and simple_spread trains."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from tests.pipeline.test_shipped_runs import is_on_policy, small
 
 ROOT = Path(__file__).parents[2] / "dizoo"
 _NEEDS = dict(
-    mujoco="mujoco", atari="ale_py", minigrid="minigrid", dmc2gym="shimmy", petting_zoo="mpe2", multi_agent="mpe2"
+    mujoco="mujoco",
+    atari="ale_py",
+    minatar="minatar",
+    minigrid="minigrid",
+    dmc2gym="shimmy",
+    petting_zoo="mpe2",
+    multi_agent="mpe2",
 )
 # pong_rainbow is one of the type 'gymnasium', with lanes of the manager 'base', and tictactoe of self-play.
 _PATTERNS = (
     "*_config.py",
     "pong_[dp]*_config.py",
+    "*_config.py",
     "*_config.py",
     "*_config.py",
     "ptz_*_config.py",
@@ -28,6 +35,7 @@ _PATTERNS = (
 _SHORT: dict[str, dict[str, Any]] = dict(
     mujoco=dict(max_episode_steps=12),
     atari=dict(kwargs=dict(max_num_frames_per_episode=200), noop_max=0),
+    minatar=dict(max_episode_steps=12),
     minigrid=dict(max_step=12),
     dmc2gym=dict(max_episode_steps=12),
     petting_zoo=dict(max_cycles=10),

@@ -1,4 +1,4 @@
-"""DDPG, TD3, SAC and discrete SAC: an update equals a slow walk over rows, targets follow, training finds the way.
+"""DDPG, TD3, SAC, TQC and discrete SAC: an update equals a slow walk over rows, targets follow, training finds the way.
 
 DDPG and TD3: acting, checkpoints, and whose turn an update is. SAC: temperature, and masks where actions are discrete.
 """
@@ -82,6 +82,28 @@ def sac_row(x: Any, networks: dict[str, Any], noise: list[Tensor]) -> Any:
     return lambda target: 0.5 * ((q[0] - target) ** 2 + (q[1] - target) ** 2), next_value.item(), actor_loss
 
 
+def tqc_row(x: Any, networks: dict[str, Any], noise: list[Tensor]) -> Any:
+    """Go as Kuznetsov et al. 2020, section 3: 2 critics of 5 quantiles, of which the 2 largest of all are left out."""
+    next_action, next_log_prob = draw(networks["actor"], x.next_obs, noise[0])
+    quantiles = sorted(networks["target_critic"](x.next_obs, next_action).flatten().tolist())[:-2]
+    next_value = np.array(quantiles) - ALPHA * next_log_prob.item()
+    q = networks["critic"](x.obs, x.action)[:, 0]
+
+    def of_critics(target: Any) -> Tensor:
+        loss = torch.zeros(1, dtype=torch.float64)
+        for own in q:
+            for number, theta in enumerate(own):
+                for y in np.broadcast_to(target, len(quantiles)).tolist():
+                    u = y - theta
+                    huber = u**2 / 2 if abs(u) <= 1 else abs(u) - 0.5
+                    loss = loss + abs((number + 0.5) / 5 - float(u < 0)) * huber / (5 * len(quantiles))
+        return loss
+
+    action, log_prob = draw(networks["actor"], x.obs, noise[1])
+    actor_loss = ALPHA * log_prob - networks["critic"](x.obs, action).mean()
+    return of_critics, next_value, actor_loss
+
+
 @dataclass
 class Algorithm:
     """One algorithm: its slow loss of a row, how many rows of noise it draws for each row, settings."""
@@ -89,6 +111,7 @@ class Algorithm:
     row: Callable[..., Any]
     draws: int = 0
     learn: dict[str, Any] | None = None
+    model: dict[str, Any] | None = None
 
 
 # Every update is one of TD3's actor, and a narrow range cuts much of the noise.
@@ -96,12 +119,14 @@ ALGORITHMS = {
     "ddpg": Algorithm(ddpg_row),
     "td3": Algorithm(td3_row, 1, dict(actor_update_freq=1, noise_range=dict(min=-0.2, max=0.3))),
     "sac": Algorithm(sac_row, 2),
+    "tqc": Algorithm(tqc_row, 2, dict(num_dropped=1), dict(num_quantiles=5)),
 }
 
 
 def make(name: str, **changes: Any) -> Any:
     learn = {**(ALGORITHMS[name].learn or {}), **changes.pop("learn", {})}
-    return make_policy(name, learn=learn, **changes)
+    model = {**(ALGORITHMS[name].model or {}), **changes.pop("model", {})}
+    return make_policy(name, learn=learn, model=model, **changes)
 
 
 def slow_losses(name: str, policy: Any, batch: Any, *, ignore_done: bool = False) -> tuple[dict[str, Tensor], Any]:
@@ -141,7 +166,7 @@ def test_an_update_equals_a_slow_walk_over_rows(name: str, case: str) -> None:
         gradient = torch.autograd.grad(loss, list(networks[network].parameters()), retain_graph=True)
         found = policy._networks()[network].params.grad_vector.double()
         torch.testing.assert_close(found, torch.cat([grad.flatten() for grad in gradient]), rtol=1e-4, atol=1e-6)
-    if name == "sac":
+    if name in ("sac", "tqc"):
         # Two action dimensions: the entropy aims at -2.
         expected = math.log(ALPHA) * (float(info["entropy"].mean()) + 2)
         assert float(info["alpha_loss"]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
@@ -166,7 +191,7 @@ def test_targets_follow_the_stepped_networks_by_momentum(name: str) -> None:
 
     train(policy, [batch])
 
-    assert set(before) == ({"critic"} if "sac" in name else {"critic", "actor"})
+    assert set(before) == ({"critic"} if "sac" in name or name == "tqc" else {"critic", "actor"})
     for key, network in targets_of(policy).items():
         expected = before[key].lerp(network.params.data_vector, 0.25)
         torch.testing.assert_close(network.target_params.data_vector, expected)

@@ -23,8 +23,8 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
-    *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
-    *("ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac"),
+    *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
+    *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "tqc"),
     *("ppo_recurrent", "impala"),
     "image_classification",
     *("discrete_sac", "pg", "ppg"),
@@ -38,6 +38,11 @@ NOT_HERE = (
 )
 # key: (another value, what must be set beside it)
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "entropy_tau": (0.5, {}),
+    "m_alpha": (0.3, {}),
+    "m_clip": (-0.001, {}),
+    "learn.num_dropped": (0, {}),
+    "collect.q_lambda": (0.2, {}),
     "on_policy": ("flip", {}),
     "cuda": (True, {}),
     "priority": ("flip", {}),
@@ -344,7 +349,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
-        box = name in ("ddpg", "td3", "sac")
+        box = name in ("ddpg", "td3", "sac", "tqc")
         env, chosen = (
             dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
             dict(type="gymnasium"),

@@ -1,0 +1,1 @@
+"""MinAtar: five small games after Atari's; they need the extra `minatar`."""
