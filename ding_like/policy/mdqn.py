@@ -53,8 +53,8 @@ class MDQNPolicy(DQNPolicy):
         obs, mask = split_mask(self._obs(rows))
         log_pi = self._log_pi(self._target.tensor(obs, self._weight_noise()), mask)
         bonus = (cfg.entropy_tau * self._family.of_action(log_pi, rows["action"])).clamp(cfg.m_clip, 0.0)
-        target: Tensor = super()._td_target(rows)
-        return target + cfg.m_alpha * bonus
+        target: Tensor = super()._td_target(rows) + cfg.m_alpha * bonus
+        return target
 
     # Any: tensors, in a dict or not.
     def _next_value(self, next_obs: Any, mask: Any) -> Tensor:

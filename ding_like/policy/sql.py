@@ -45,7 +45,7 @@ class SQLPolicy(DQNPolicy):
         """Return the soft values [B] of next observations; 0 where a mask allows nothing, as nothing can follow."""
         alpha = self._cfg.learn.alpha
         scaled = self._target.tensor(next_obs, self._weight_noise()) / alpha
-        soft = alpha * allowed_logits(scaled, mask).logsumexp(dim=1)
+        soft: Tensor = alpha * allowed_logits(scaled, mask).logsumexp(dim=1)
         if mask is None:
             return soft
         return soft.masked_fill((torch.as_tensor(mask) == 0).reshape(scaled.shape).all(dim=1), 0.0)

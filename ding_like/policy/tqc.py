@@ -16,7 +16,7 @@ where d is `learn.num_dropped`, and rho_m is the quantile Huber loss at tau_m = 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -95,4 +95,4 @@ class TQCPolicy(SACPolicy):
 
     def _value(self, prediction: Tensor) -> Tensor:
         """Return the value [B] that the actor maximises: the mean of all quantiles [N, B, M]."""
-        return cast(Tensor, prediction.mean(dim=(0, 2)))
+        return prediction.mean(dim=(0, 2))

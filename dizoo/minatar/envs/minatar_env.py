@@ -47,7 +47,7 @@ class MinAtarGame(gymnasium.Env[Array, int]):
         self._actions: list[int] = self._game.minimal_action_set()
         height, width, channels = self._game.state_shape()
         self.observation_space = spaces.Box(0, 1, (channels, height, width), np.bool_)
-        self.action_space: spaces.Discrete = spaces.Discrete(len(self._actions))
+        self.action_space: Any = spaces.Discrete(len(self._actions))  # Any: gymnasium's Space[int], of numpy ints
         colours = [colorsys.hsv_to_rgb(channel / channels, 0.8, 1.0) for channel in range(channels)]
         self._colours = (255 * np.array([(0, 0, 0), *colours])).astype(np.uint8)
 
