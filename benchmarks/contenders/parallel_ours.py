@@ -100,8 +100,8 @@ def main() -> None:
 def _collected_rate(*, is_here: bool) -> float:
     """Return the env steps a second since the first update, without those that collectors were ahead by then.
 
-    It is the slope of a line through the counts of env steps from the first update to the last but one that differ; a
-    learner that is elsewhere has left the coordinator's of every second.
+    It is the slope of a line through the counts of env steps between the first update and the end of collecting. Of a
+    learner in another process they are the coordinator's, one a second.
     """
     counts: dict[float, int] = ClockHook.counts
     if not is_here:

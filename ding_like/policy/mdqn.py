@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.policy.dqn import DQNPolicy
-from ding_like.rl_utils.td import log_softmax, soft_value
+from ding_like.rl_utils.td import log_softmax, soft_value, where_some_legal
 from ding_like.utils.bounds import ABOVE_0, SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -61,9 +60,7 @@ class MDQNPolicy(DQNPolicy):
         """Return the soft values [B] of next observations; 0 where a mask allows nothing, as nothing can follow."""
         values = self._target.tensor(next_obs, self._weight_noise())
         soft = soft_value(self._log_pi(values, mask), values, alpha=self._cfg.entropy_tau)
-        return (
-            soft if mask is None else soft.masked_fill((torch.as_tensor(mask) == 0).reshape(values.shape).all(1), 0.0)
-        )
+        return where_some_legal(soft, mask)
 
     def _log_pi(self, values: Tensor, mask: Any) -> Tensor:
         return log_softmax(values / self._cfg.entropy_tau, mask)

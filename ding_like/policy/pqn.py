@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicy
 from ding_like.policy.value_based import EpsilonPolicy
+from ding_like.rl_utils.td import legal_value
 from ding_like.rl_utils.value_family import ScalarValue
 from ding_like.types import Array, Info, Obs
 from ding_like.utils.bounds import SHARE, Bounds
@@ -70,13 +71,14 @@ class PQNPolicy(OnPolicy, EpsilonPolicy):
     }
     action_spaces = ("Discrete",)
     model_name = "dqn"
+    _family = ScalarValue("mse")
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         return ForwardActor(self._values_of_actions(), EpsilonGreedy())
 
     def _values_of_actions(self) -> NetworkForward:
         # Partial and not lambda: a deep copy must run the copied network.
-        return NetworkForward(partial(_q, self._model), self._model, self._device)
+        return NetworkForward(partial(self._family.predict, self._model), self._model, self._device)
 
     def _init_learn(self) -> None:
         super()._init_learn()
@@ -84,7 +86,6 @@ class PQNPolicy(OnPolicy, EpsilonPolicy):
         by_hand = self._cfg.learn.backend == "auto" and can_differentiate(self._model)
         self._by_hand = NumpyGrad(self._model, self._params) if by_hand else None
         self._learns_by_hand = by_hand
-        self._family = ScalarValue("mse")
 
     # ---- rows
 
@@ -95,12 +96,8 @@ class PQNPolicy(OnPolicy, EpsilonPolicy):
     def _values(self, obs: Obs) -> Array:
         """Return the values [N] of the best legal actions; 0 where a mask allows none, as nothing can follow."""
         obs, mask = split_mask(obs)
-        values = self._q.array(obs)
-        if mask is not None:
-            legal = mask.reshape(values.shape) != 0
-            values = np.where(legal, values, -np.inf)
-            values[~legal.any(axis=-1)] = 0.0
-        return cast(Array, values.max(axis=-1).astype(np.float32, copy=False))
+        values = torch.from_numpy(self._q.array(obs))
+        return legal_value(values, values, mask).float().numpy()
 
     def _targets(self, rollout: Rollout) -> dict[str, Array]:
         return {"return_": super()._targets(rollout)["return_"]}
@@ -129,7 +126,3 @@ class PQNPolicy(OnPolicy, EpsilonPolicy):
         return {"cur_lr": self._now(self._learning_rate), "total_loss": loss, "q_value": values}, None
 
     monitored: tuple[str, ...] = ("cur_lr", "total_loss", "q_value")
-
-
-def _q(model: Any, obs: Any) -> Any:  # Any: a model of the user's own; a tensor or a dict of them
-    return model.q(obs)

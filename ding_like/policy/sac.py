@@ -39,7 +39,7 @@ from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows, TrainedNetwork
 from ding_like.rl_utils.distributions import Categorical, squashed_gaussian
-from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value
+from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value, where_some_legal
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -263,8 +263,7 @@ class DiscreteSACPolicy(SoftActorCritic):
         """Return the soft values [B] of next observations; 0 where a mask allows nothing, as nothing can follow."""
         obs, mask = split_mask(next_obs)
         log_pi = log_softmax(self._actor.network(obs), mask)
-        value = soft_value(log_pi, self._critic.target(obs).amin(dim=0), alpha=alpha)
-        return value if mask is None else value.masked_fill((mask == 0).reshape(log_pi.shape).all(dim=1), 0.0)
+        return where_some_legal(soft_value(log_pi, self._critic.target(obs).amin(dim=0), alpha=alpha), mask)
 
     def _inside(self, action: Tensor) -> Tensor:
         return action.long()

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.forward import Choose, EpsilonGreedy, SoftmaxOfValues
 from ding_like.rl_utils.distributions import allowed_logits
+from ding_like.rl_utils.td import where_some_legal
 from ding_like.utils.bounds import ABOVE_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -46,6 +46,4 @@ class SQLPolicy(DQNPolicy):
         alpha = self._cfg.learn.alpha
         scaled = self._target.tensor(next_obs, self._weight_noise()) / alpha
         soft: Tensor = alpha * allowed_logits(scaled, mask).logsumexp(dim=1)
-        if mask is None:
-            return soft
-        return soft.masked_fill((torch.as_tensor(mask) == 0).reshape(scaled.shape).all(dim=1), 0.0)
+        return where_some_legal(soft, mask)

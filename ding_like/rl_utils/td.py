@@ -110,6 +110,11 @@ def soft_value(log_pi: Tensor, q: Tensor, *, alpha: Tensor | float) -> Tensor:
     return (pi * (q.masked_fill(pi == 0, 0.0) - alpha * log_pi)).sum(dim=1)
 
 
+def where_some_legal(value: Tensor, mask: Tensor | None) -> Tensor:
+    """Return values [B] of observations; 0 where `mask` [B, A] allows no action: nothing can follow."""
+    return value if mask is None else value.masked_fill((mask == 0).reshape(len(value), -1).all(dim=1), 0.0)
+
+
 def entropy_of(log_pi: Tensor) -> Tensor:
     """Return the entropy [B] of log probabilities [B, A]."""
     return soft_value(log_pi, torch.zeros_like(log_pi), alpha=1.0)
