@@ -18,7 +18,7 @@ from ding_like.model.encoder import FCEncoder, FlatPart, check_obs_shape
 from ding_like.model.flat_params import FlatParams, parameter_slots
 from ding_like.model.layers import DiscreteHead, DuelingHead, LinearStack, NoisyLinear, check_noise
 from ding_like.model.q_networks import C51DQN, DQN, FQF, IQN, QRDQN, CosineEmbedding, RainbowDQN
-from ding_like.model.qac import PDQN
+from ding_like.model.qac import PDQN, Critic, FirstCritic, ParallelMLP
 from ding_like.model.vac import LOG_SIGMA_RANGE, PPG, VAC, GaussianHead, HybridHead
 from ding_like.types import Array
 
@@ -74,8 +74,21 @@ class Network:
         return run(self.layers, x)
 
     def backward(self, grad: Array) -> Array:
-        """Overwrite the gradients of all parameters, given that of the loss by the output; return that by the input."""
+        """Overwrite the gradients of all parameters, given that of the loss by the output; return that by the input.
+
+        Without `grads` there are none to overwrite.
+        """
         return run_back(self.layers, grad)
+
+    def write_gradients(self, grad: Array) -> None:
+        """Do what `backward` does, without the gradient of the input."""
+        first = next((n for n, layer in enumerate(self.layers) if not isinstance(layer, _Reshape)), 0)
+        grad = run_back(self.layers[first + 1 :], grad)
+        layer = self.layers[first]
+        if isinstance(layer, (Linear, _Parallel)):
+            layer.write_gradients(grad)
+        else:
+            layer.backward(grad)
 
 
 def run(layers: Iterable[Layer], x: Array) -> Array:
@@ -99,6 +112,7 @@ class Linear:
         self._weight = layer.weight.detach().numpy()
         self._transposed = self._weight.T
         self._bias = None if layer.bias is None else layer.bias.detach().numpy()
+        self._has_grads = grads is not None
         if grads is not None:
             self._weight_grad = grads[id(layer.weight)]
             self._bias_grad = None if layer.bias is None else grads[id(layer.bias)]
@@ -117,8 +131,53 @@ class Linear:
             np.add.reduce(grad, axis=0, out=self._bias_grad)
 
     def backward(self, grad: Array) -> Array:
-        self.write_gradients(grad)
+        if self._has_grads:
+            self.write_gradients(grad)
         return cast(Array, grad.dot(self._weight))
+
+
+class _Parallel:
+    """`ParallelMLP`: linear layers [N, I, O] with a ReLU between two of them; the output is [N, B, O]."""
+
+    def __init__(self, mlp: ParallelMLP, grads: Grads | None = None, *, num: int | None = None) -> None:
+        """Run the first `num` of the networks; None: all of them."""
+        if type(mlp.activation) is not nn.ReLU:
+            raise UnknownLayerError("parallel networks with another activation than ReLU")
+        self._weights = [each.detach().numpy()[:num] for each in mlp.weights]
+        self._biases = [each.detach().numpy()[:num] for each in mlp.biases]
+        self._grads = None
+        if grads is not None:
+            self._grads = [(grads[id(w)], grads[id(b)]) for w, b in zip(mlp.weights, mlp.biases, strict=True)]
+
+    def forward(self, x: Array) -> Array:
+        self._inputs = []
+        for number, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            if number > 0:
+                np.maximum(x, 0.0, out=x)
+            self._inputs.append(x)
+            x = np.matmul(x, weight)
+            x += bias
+        return x
+
+    def write_gradients(self, grad: Array) -> Array:
+        """Write the parameters' gradients, if there are; return that of the output of the first product [N, B, H]."""
+        for number in reversed(range(len(self._weights))):
+            x, weight = self._inputs[number], self._weights[number]
+            if self._grads is not None:
+                weight_grad, bias_grad = self._grads[number]
+                np.matmul(x.swapaxes(-1, -2), grad, out=weight_grad)
+                np.add.reduce(grad, axis=1, keepdims=True, out=bias_grad)
+            if number > 0:
+                back = weight.swapaxes(1, 2)
+                # Of one output the product is an outer one, for which BLAS takes five times as long.
+                grad = grad * back if weight.shape[2] == 1 else np.matmul(grad, back)
+                grad *= x > 0
+        return grad
+
+    def backward(self, grad: Array) -> Array:
+        return cast(
+            Array, np.add.reduce(np.matmul(self.write_gradients(grad), self._weights[0].swapaxes(1, 2)), axis=0)
+        )
 
 
 class _Noisy:
@@ -338,6 +397,18 @@ def _actor_critic(model: VAC, network: Network) -> list[Layer]:
     return [_SideBySide([*encoders[0], *actor], -1, [*encoders[1], *critic])]
 
 
+def _critics(critic: Critic, network: Network) -> list[Layer]:
+    """Return what gives values [N, B, 1], or quantiles [N, B, M], of observations and actions [B, O + A]."""
+    if type(critic.encoder) is not FlatPart:
+        raise UnknownLayerError("an observation that is no vector")
+    return [_Parallel(critic.q, network.grads)]
+
+
+def _first_critic(first: FirstCritic, network: Network) -> list[Layer]:
+    _critics(first.critic, network)  # raises for one that numpy cannot run
+    return [_Parallel(first.critic.q, num=1)]
+
+
 def _chain(modules: Iterable[nn.Module], network: Network) -> list[Layer]:
     return [layer for module in modules for layer in network.of(module)]
 
@@ -356,6 +427,8 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     DuelingHead: lambda module, network: [_Dueling(module, network)],
     GaussianHead: lambda module, network: [*network.of(module.main), _Gaussian(module, network)],
     HybridHead: _hybrid,
+    Critic: _critics,
+    FirstCritic: _first_critic,
     **dict.fromkeys((nn.Sequential, LinearStack), lambda module, network: _chain(module.children(), network)),
     **dict.fromkeys((VAC, PPG), _actor_critic),
     **dict.fromkeys(
@@ -399,6 +472,11 @@ class NumpyForward:
         output = self._run(np.asarray(x, dtype=self._dtype), noise)
         return output if self._then is None else self._then(output)
 
+    def back(self, grad: Array) -> Array:
+        """Return the gradient of a loss by what went in last, given that by the output; parameters get none."""
+        with np.errstate(all="ignore"):
+            return self._network.backward(grad)
+
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy, deep or in another process, makes its own views.
         return type(self), (self._module, self._then)
@@ -411,7 +489,9 @@ class NumpyForward:
         try:
             if not can_read(self._module, torch.float32, torch.float64):
                 raise UnknownLayerError("parameters elsewhere, or hooks")
-            self._run = Network(self._module).forward if special is None else special(self._module)
+            if special is None:
+                self._network = Network(self._module)
+            self._run = self._network.forward if special is None else special(self._module)
         except UnknownLayerError as error:
             raise SchemaError(
                 "numpy_forward cannot follow its module any longer: parameters left the CPU, changed to a dtype other "
@@ -547,7 +627,7 @@ class NumpyGrad:
     def backward(self, grad: Array) -> None:
         """Overwrite the gradients of all parameters, given that of the loss by the output [B, ...]."""
         with np.errstate(all="ignore"):
-            self._network.backward(grad)
+            self._network.write_gradients(grad)
 
 
 def can_differentiate(module: nn.Module) -> bool:

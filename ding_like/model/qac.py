@@ -45,12 +45,12 @@ class ParallelMLP(nn.Module):
             self.biases.append(nn.Parameter(torch.empty(num, 1, fan_out).uniform_(-bound, bound)))
         self.activation = build_activation(activation)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return [N, B, output] of [B, input]."""
-        x = x.expand(self.num, *x.shape)
+    def forward(self, x: Tensor, num: int | None = None) -> Tensor:
+        """Return [N, B, output] of [B, input]; with `num`, of the first so many networks."""
+        x = x.expand(self.num if num is None else num, *x.shape)
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias, x, weight)
+            x = torch.baddbmm(bias[:num], x, weight[:num])
             if layer < last:
                 x = self.activation(x)
         return x
@@ -81,15 +81,27 @@ class Critic(nn.Module):
         sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_quantiles or num_actions]
         self.q = ParallelMLP(num, sizes, activation=activation)
 
-    def forward(self, obs: ObsTensor, action: Tensor | None = None) -> Tensor:
+    def forward(self, obs: ObsTensor, action: Tensor | None = None, num: int | None = None) -> Tensor:
         """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
 
-        Of quantiles they are [N, B, M]; without actions, values of all of them [N, B, A]. Raises SchemaError for
-        observations of another shape.
+        Of quantiles they are [N, B, M]; without actions, values of all of them [N, B, A]. With `num` they are those of
+        the first so many networks. Raises SchemaError for observations of another shape.
         """
         features = self.encoder(obs).to(self.q.weights[0].dtype)
-        values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1))
+        values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1), num)
         return values if action is None or self.num_quantiles else values.squeeze(2)
+
+
+class FirstCritic(nn.Module):
+    """First of the networks of a critic, on the weights that it has there."""
+
+    def __init__(self, critic: Critic) -> None:
+        super().__init__()
+        self.critic = critic
+
+    def forward(self, obs: ObsTensor, action: Tensor) -> Tensor:
+        """Return values [1, B]; see `Critic`."""
+        return cast(Tensor, self.critic(obs, action, 1))
 
 
 class QAC(nn.Module):

@@ -30,9 +30,11 @@ import torch
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.model.qac import FirstCritic
 from ding_like.policy.forward import ForwardActor, GaussianNoise
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
+from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows
+from ding_like.policy.trained_network import TrainedNetwork
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, Bounds
@@ -103,6 +105,8 @@ class DDPGPolicy(OffPolicyActorCritic):
         super()._init_learn()
         self._actor = self._trained(self._model.actor, "learning_rate_actor")
         self._critic = self._trained(self._model.critic, "learning_rate_critic")
+        self._first_critic = FirstCritic(self._critic.network)
+        self._by_hand = self._in_numpy(self._actor, self._critic)
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         sigma = self._cfg.collect.noise_sigma if explores else 0.0
@@ -111,19 +115,46 @@ class DDPGPolicy(OffPolicyActorCritic):
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradients of the critic and, in its turn, of the actor; priorities are absolute TD errors [B]."""
         rows = self._rows(batch)
-        with torch.no_grad():
-            next_action = self._smoothed(self._actor.target(rows.next_obs))
-            next_value = self._critic.target(rows.next_obs, next_action).amin(dim=0)
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
-        q = self._critic.network(rows.obs, rows.action)
-        error = q - target
-        critic_loss = self._critic.backward((rows.weight * error.square()).mean(dim=1).sum())
-        info = {"critic_loss": critic_loss, "q_value": q.detach(), "target_q_value": target}
+        info, error = self._learn_values(rows)
         if self._is_turn_of(self._cfg.learn.actor_update_freq):
-            value = self._critic.network(rows.obs, self._actor.network(rows.obs))[0]
-            info["actor_loss"] = self._actor.backward(-value.mean())
-            info["total_loss"] = critic_loss + info["actor_loss"]
+            info["actor_loss"] = self._improve(rows)
+            info["total_loss"] = info["critic_loss"] + info["actor_loss"]
         return info, self._priority(error)
+
+    def _learn_values(self, rows: Rows) -> tuple[dict[str, Any], Tensor]:
+        """Fill the critics' gradient; return (what to log, the TD errors [N, B])."""
+        hand = self._by_hand
+        with torch.no_grad():
+            if hand is None:
+                next_action = self._smoothed(self._actor.target(rows.next_obs))
+                next_values = self._critic.target(rows.next_obs, next_action)
+            else:
+                next_action = self._smoothed(torch.from_numpy(hand.act_of_target(rows.next_obs)))
+                next_values = hand.next_values(rows.next_obs, next_action.numpy())
+            next_value = next_values.amin(dim=0)
+            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+        if hand is None:
+            q = self._critic.network(rows.obs, rows.action)
+        else:
+            q = hand.predict(rows.obs, rows.action.numpy())
+        error = q - target
+        weighted = rows.weight * error
+        loss = (weighted * error).mean(dim=1).sum()
+        if hand is None:
+            loss = self._critic.backward(loss)
+        else:
+            loss = hand.learn_values(loss, weighted * (2.0 / len(target)))
+        return {"critic_loss": loss, "q_value": q.detach(), "target_q_value": target}, error
+
+    def _improve(self, rows: Rows) -> Tensor:
+        """Fill the actor's gradient; return its loss."""
+        hand = self._by_hand
+        if hand is None:
+            return self._actor.backward(-self._first_critic(rows.obs, self._actor.network(rows.obs)).mean())
+        action = hand.act(rows.obs)
+        value = hand.judge(rows.obs, action, by_first=True)
+        slope = torch.full_like(value, -1.0 / len(action))
+        return hand.improve(-value.mean(), hand.slope_by_action(slope, action.shape[1]))
 
     def _smoothed(self, action: Tensor) -> Tensor:
         """Return actions [B, A]; with `learn.noise` each has clipped noise on it, and stays within [-1, 1]."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
-from ding_like.model.flat_params import FlatParams
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, ForwardActor, NetworkForward
 from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.policy.qac_by_hand import NumpyQAC
 from ding_like.policy.sharing import GradNoise, Moving, Pending
+from ding_like.policy.trained_network import TrainedNetwork
 from ding_like.rl_utils.exploration import ActionRange
 from ding_like.types import Array, Config, State
 from ding_like.utils.bounds import SHARE_ABOVE_0, Bounds
@@ -30,39 +30,6 @@ class Rows(NamedTuple):
     discount: Tensor | float  # [B], what multiplies the value of next_obs
     terminated: Tensor  # [B] bool; all False with learn.ignore_done
     weight: Tensor | float  # [B], importance weights
-
-
-class TrainedNetwork:
-    """Network with its flat parameters, its target network, if it has one, and its optimizer."""
-
-    def __init__(self, network: Any, learn: Config, *, learning_rate: float, has_target: bool = True) -> None:
-        self.network = network
-        # Any: a target that is there is called like the network.
-        self.target: Any = copy.deepcopy(network) if has_target else None
-        self.params = FlatParams(network)
-        self.target_params = None if self.target is None else FlatParams(self.target)
-        self.optimizer = FlatOptimizer.from_config(self.params, learn, learning_rate=learning_rate)
-
-    def backward(self, loss: Tensor) -> Tensor:
-        """Fill the gradients of this network; see `FlatParams.backward`."""
-        return self.params.backward(loss)
-
-    def move_target(self, theta: float) -> None:
-        """Move the target a share `theta` of the way to the network."""
-        assert self.target_params is not None, "this network was made without a target"
-        self.target_params.lerp_from(self.params, theta)
-
-    def state_dict(self) -> State:
-        """Return optimizer and target; the network itself is saved with the policy's model."""
-        own = {"optimizer": self.optimizer.state_dict()}
-        return own if self.target is None else {**own, "target": self.target.state_dict()}
-
-    def load_state_dict(self, state: State | None) -> None:
-        """Take over what `state_dict` returned; None (weights alone) makes the target equal, with a fresh optimizer."""
-        if self.target is not None:
-            self.target.load_state_dict(self.network.state_dict() if state is None else state["target"])
-        if state is not None:
-            self.optimizer.load_state_dict(state["optimizer"])
 
 
 class OffPolicyActorCritic(Policy):
@@ -82,11 +49,14 @@ class OffPolicyActorCritic(Policy):
             learning_rate=None,
             # Share of the networks that is mixed into their target networks with every step.
             target_theta=0.005,
+            # How gradients are computed: "autograd", or "auto": by hand in numpy where the networks are small MLPs.
+            backend="auto",
         ),
         collect=dict(n_sample=8),
         other=dict(replay_buffer=dict(replay_buffer_size=100000)),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.target_theta": SHARE_ABOVE_0}
+    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.backend": ("auto", "autograd")}
     action_spaces = ("Box",)
 
     @classmethod
@@ -115,6 +85,10 @@ class OffPolicyActorCritic(Policy):
         learn = self._cfg.learn
         learning_rate = learn[rate] if learn.learning_rate is None else learn.learning_rate
         return TrainedNetwork(network, learn, learning_rate=learning_rate, has_target=has_target)
+
+    def _in_numpy(self, actor: TrainedNetwork, critic: TrainedNetwork) -> NumpyQAC | None:
+        """Return what computes gradients by hand; None: autograd does."""
+        return NumpyQAC.of(actor, critic) if self._cfg.learn.backend == "auto" else None
 
     def _actor_that(self, choose: Choose) -> ForwardActor:
         """Return what acts by the model's actor and a choice."""
@@ -147,7 +121,7 @@ class OffPolicyActorCritic(Policy):
         """Return actions of rows as the critics take them: continuous ones [B, A] scaled to [-1, 1]."""
         return (action.float() - self._centre) / self._half
 
-    def _normal_like(self, action: Tensor) -> Tensor:
+    def _normal_like(self, action: Tensor | Array) -> Tensor:
         """Return standard normal noise in the shape of actions [B, A]; of several learners', each takes its rows."""
         return self._noise.normal(*action.shape, share=self._share)
 

@@ -25,7 +25,8 @@ from ding_like.data.spaces import hybrid_sizes
 from ding_like.errors import ConfigError
 from ding_like.policy.forward import ForwardActor, HybridEpsilonGreedy, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
+from ding_like.policy.offpolicy import OffPolicyActorCritic
+from ding_like.policy.trained_network import TrainedNetwork
 from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info

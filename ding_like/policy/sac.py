@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +37,23 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows, TrainedNetwork
-from ding_like.rl_utils.distributions import Categorical, squashed_gaussian
+from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows
+from ding_like.policy.trained_network import TrainedNetwork
+from ding_like.rl_utils.distributions import Categorical, SquashedByHand, squashed_gaussian, squashed_gaussian_by_hand
 from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value, where_some_legal
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
+
+
+class Learned(NamedTuple):
+    """Result of filling the critics' gradient."""
+
+    loss: Tensor  # 0-dim
+    prediction: Tensor  # [N, B], or quantiles [N, B, M]
+    target: Tensor  # [B], or [B, K]
+    error: Tensor  # [N, B]
+    every: Tensor | None  # [N, B, A], the values of all actions where the critic gives them
 
 
 class SoftActorCritic(OffPolicyActorCritic):
@@ -92,16 +103,11 @@ class SoftActorCritic(OffPolicyActorCritic):
         temperature = nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
         self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
 
-    # ---- what the kinds of action differ in. Any: observations, a tensor or a dict of them
-
-    def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:
-        """Return the soft values [B] of next observations, by the critics' targets."""
-        raise NotImplementedError
+    # ---- what the kinds of action differ in
 
     def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
         """Return the targets [B] of the critics, without a gradient."""
-        next_value = self._next_value(rows.next_obs, alpha)
-        return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+        raise NotImplementedError
 
     def _chosen(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """Return (values [N, B] of rows' actions, the values [N, B, A] of all actions where the critic gives them)."""
@@ -116,10 +122,19 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Return the values to log of what critics or targets say."""
         return prediction
 
+    def _learn_values(self, rows: Rows, alpha: Tensor) -> Learned:
+        """Fill the critics' gradient."""
+        with torch.no_grad():
+            target = self._target(rows, alpha)
+        prediction, every = self._chosen(rows)
+        each, error = self._compare(prediction, target)
+        loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
+        return Learned(loss, prediction.detach(), target, error, every)
+
     def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
         """Fill the actor's gradient; return (its loss, -log of probability or entropy [B], the default target of it).
 
-        `values` are what `_chosen` gave.
+        `values` are those of all actions in `Learned`.
         """
         raise NotImplementedError
 
@@ -127,24 +142,20 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Fill the gradients of critics, actor and temperature; priorities are absolute TD errors [B]."""
         rows = self._rows(batch)
         alpha = self._temperature.network.log_alpha.detach().exp()
-        with torch.no_grad():
-            target = self._target(rows, alpha)
-        q, values = self._chosen(rows)
-        each, error = self._compare(q, target)
-        critic_loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
-        actor_loss, entropy, default_target = self._improve(rows, values, alpha)
+        learned = self._learn_values(rows, alpha)
+        actor_loss, entropy, default_target = self._improve(rows, learned.every, alpha)
         info = {
-            "total_loss": critic_loss + actor_loss,
-            "critic_loss": critic_loss,
+            "total_loss": learned.loss + actor_loss,
+            "critic_loss": learned.loss,
             "actor_loss": actor_loss,
-            "q_value": self._means(q.detach()),
-            "target_q_value": self._means(target),
+            "q_value": self._means(learned.prediction),
+            "target_q_value": self._means(learned.target),
             "entropy": entropy,
             "alpha": alpha,
         }
         if self._cfg.learn.auto_alpha:
             info["alpha_loss"] = self._temperature.backward(self._alpha_loss(-entropy, default_target))
-        return info, self._priority(error)
+        return info, self._priority(learned.error)
 
     def _alpha_loss(self, log_prob: Tensor, default_target: Tensor | float) -> Tensor:
         """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target.
@@ -200,28 +211,69 @@ class SACPolicy(SoftActorCritic):
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         return self._actor_that(SquashedGaussian(self._action_range(), is_random=explores))
 
-    # Any: observations, a tensor or a dict of them.
-    def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:
-        action, log_prob = self._draw(next_obs)
-        return cast(Tensor, self._critic.target(next_obs, action).amin(dim=0) - alpha * log_prob)
+    def _init_learn(self) -> None:
+        super()._init_learn()
+        self._by_hand = self._in_numpy(self._actor, self._critic)
+
+    def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
+        action, log_prob = self._draw(rows.next_obs)
+        return self._backup(rows, self._critic.target(rows.next_obs, action), alpha * log_prob)
+
+    def _backup(self, rows: Rows, next_values: Tensor, cost: Tensor) -> Tensor:
+        """Return the targets of the critics, given what follows: values [N, B] and alpha * log pi [B]."""
+        next_value = next_values.amin(dim=0) - cost
+        return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
 
     def _chosen(self, rows: Rows) -> tuple[Tensor, None]:
         return self._critic.network(rows.obs, rows.action), None
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
-        action, log_prob = self._draw(rows.obs)
-        value = self._value(self._critic.network(rows.obs, action))
-        loss = self._actor.backward((alpha * log_prob - value).mean())
-        return loss, -log_prob.detach(), -action.shape[1]
+    def _learn_values(self, rows: Rows, alpha: Tensor) -> Learned:
+        hand = self._by_hand
+        if hand is None:
+            return super()._learn_values(rows, alpha)
+        drawn = self._draw_by_hand(hand.act(rows.next_obs))
+        next_values = hand.next_values(rows.next_obs, drawn.action)
+        target = self._backup(rows, next_values, alpha * torch.from_numpy(drawn.log_prob))
+        prediction = hand.predict(rows.obs, rows.action.numpy())
+        each, error, slope = self._compare_by_hand(prediction, target)
+        weight = rows.weight / len(target)
+        by_value = slope * (weight[:, None] if isinstance(weight, Tensor) and slope.dim() > 2 else weight)
+        loss = hand.learn_values((weight * each).sum(), by_value)
+        return Learned(loss, prediction, target, error, None)
 
-    def _value(self, prediction: Tensor) -> Tensor:
-        """Return the value [B] that the actor maximises, of what the critics [N, B] give."""
-        return prediction.amin(dim=0)
+    def _compare_by_hand(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `_compare` does, and the slope [N, B] of each loss by the prediction."""
+        each, error = self._compare(prediction, target)
+        return each, error, error
+
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
+        hand = self._by_hand
+        if hand is None:
+            action, log_prob = self._draw(rows.obs)
+            value, _ = self._value(self._critic.network(rows.obs, action))
+            loss = self._actor.backward((alpha * log_prob - value).mean())
+            return loss, -log_prob.detach(), -action.shape[1]
+        drawn = self._draw_by_hand(hand.act(rows.obs))
+        batch, num_actions = drawn.action.shape
+        log_prob = torch.from_numpy(drawn.log_prob)
+        value, slope = self._value(hand.judge(rows.obs, drawn.action))
+        by_action = hand.slope_by_action(slope / -batch, num_actions)
+        loss = (alpha * log_prob - value).mean()
+        return hand.improve(loss, drawn.backward(by_action, float(alpha) / batch)), -log_prob, -num_actions
+
+    def _value(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (the value [B] that the actor maximises, of what critics [N, B] give; its slope by that [N, B])."""
+        value, least = prediction.min(dim=0)
+        return value, torch.zeros_like(prediction).scatter_(0, least[None], 1.0)
 
     def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
         """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""
         mean, log_sigma = self._actor.network(obs).chunk(2, dim=1)
         return squashed_gaussian(mean, log_sigma, self._normal_like(mean))
+
+    def _draw_by_hand(self, output: Array) -> SquashedByHand:
+        """Do what `_draw` does, in numpy, given what the actor gives."""
+        return squashed_gaussian_by_hand(output, self._normal_like(output[:, : output.shape[1] // 2]).numpy())
 
 
 # Christodoulou 2019, appendix: the share of the largest possible entropy that the temperature aims at.
@@ -239,6 +291,7 @@ class DiscreteSACPolicy(SoftActorCritic):
         "model.agent_obs_shape": "the model is that of a single agent: model.obs_shape",
         "model.global_obs_shape": "the critic sees what the actor sees",
     }
+    config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "the gradient of discrete actions is autograd's"}
     action_spaces = ("Discrete",)
 
     model_name = "discrete_qac"
@@ -258,12 +311,12 @@ class DiscreteSACPolicy(SoftActorCritic):
         loss = self._actor.backward(-soft_value(log_pi, values.detach().amin(dim=0), alpha=alpha).mean())
         return loss, entropy_of(log_pi.detach()), _target_entropy(log_pi, mask)
 
-    # Any: a tensor or a dict of them.
-    def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:
-        """Return the soft values [B] of next observations; 0 where a mask allows nothing, as nothing can follow."""
-        obs, mask = split_mask(next_obs)
+    def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
+        """Return the targets [B]; where a mask allows nothing, nothing can follow, and what follows counts 0."""
+        obs, mask = split_mask(rows.next_obs)
         log_pi = log_softmax(self._actor.network(obs), mask)
-        return where_some_legal(soft_value(log_pi, self._critic.target(obs).amin(dim=0), alpha=alpha), mask)
+        next_value = where_some_legal(soft_value(log_pi, self._critic.target(obs).amin(dim=0), alpha=alpha), mask)
+        return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
 
     def _inside(self, action: Tensor) -> Tensor:
         return action.long()

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,7 @@ from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import Rows
 from ding_like.policy.sac import SACPolicy
 from ding_like.rl_utils.td import nstep_td_target
-from ding_like.rl_utils.value_family import asymmetric_huber
+from ding_like.rl_utils.value_family import asymmetric_huber, quantile_huber
 from ding_like.types import Config
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -67,17 +68,15 @@ class TQCPolicy(SACPolicy):
         if quantiles is not None and dropped >= quantiles:
             yield "learn.num_dropped", f"is {dropped} of {quantiles} quantiles (model.num_quantiles): leave 1 or more"
 
-    def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
-        """Return the target quantiles [B, K] in ascending order, K of them."""
-        action, log_prob = self._draw(rows.next_obs)
-        quantiles = self._critic.target(rows.next_obs, action)
-        num_critics, batch, num_quantiles = quantiles.shape
+    def _backup(self, rows: Rows, next_values: Tensor, cost: Tensor) -> Tensor:
+        """Return the target quantiles [B, K] in ascending order, K of them, given those that follow [N, B, M]."""
+        num_critics, batch, num_quantiles = next_values.shape
         kept = num_critics * (num_quantiles - self._cfg.learn.num_dropped)
-        ordered = quantiles.transpose(0, 1).reshape(batch, -1).sort(dim=1).values[:, :kept]
+        ordered = next_values.transpose(0, 1).reshape(batch, -1).sort(dim=1).values[:, :kept]
         discount = rows.discount.unsqueeze(1) if isinstance(rows.discount, Tensor) else rows.discount
         return nstep_td_target(
             rows.reward.unsqueeze(1),
-            ordered - (alpha * log_prob).unsqueeze(1),
+            ordered - cost.unsqueeze(1),
             discount=discount,
             terminated=rows.terminated.unsqueeze(1),
         )
@@ -88,11 +87,23 @@ class TQCPolicy(SACPolicy):
         tau = (torch.arange(num_quantiles, dtype=prediction.dtype, device=prediction.device) + 0.5) / num_quantiles
         difference = target[:, None] - prediction.unsqueeze(3)  # [N, B, M, K]
         each = asymmetric_huber(difference, tau[:, None], kappa=1.0).mean(dim=(2, 3))
-        return each, self._means(prediction.detach()) - self._means(target)
+        return each, self._error(prediction.detach(), target)
+
+    def _compare_by_hand(self, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        num_quantiles = prediction.shape[2]
+        tau = (np.arange(num_quantiles) + 0.5) / num_quantiles
+        found = [quantile_huber(one, target.numpy(), tau=tau, kappa=1.0) for one in prediction.numpy()]
+        # That is a sum over the quantiles, and the loss is a mean.
+        each, slope = (torch.from_numpy(np.stack(part) / num_quantiles).float() for part in zip(*found, strict=True))
+        return each, self._error(prediction, target), slope
+
+    def _error(self, prediction: Tensor, target: Tensor) -> Tensor:
+        return self._means(prediction) - self._means(target)
 
     def _means(self, prediction: Tensor) -> Tensor:
         return prediction.mean(dim=-1)
 
-    def _value(self, prediction: Tensor) -> Tensor:
-        """Return the value [B] that the actor maximises: the mean of all quantiles [N, B, M]."""
-        return prediction.mean(dim=(0, 2))
+    def _value(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
+        """Return (the mean [B] of all quantiles [N, B, M], which the actor maximises; its slope by them [N, B, M])."""
+        num_critics, _, num_quantiles = prediction.shape
+        return prediction.mean(dim=(0, 2)), torch.full_like(prediction, 1.0 / (num_critics * num_quantiles))

@@ -486,3 +486,34 @@ def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[T
     log_density = -0.5 * noise * noise - log_sigma - _HALF_LOG_TWO_PI
     log_slope = _log_slope_of(u)
     return u.tanh(), (log_density - log_slope).sum(dim=1)
+
+
+class SquashedByHand(NamedTuple):
+    """What `squashed_gaussian` returns, in numpy, and its gradient."""
+
+    action: Array  # [B, A]
+    log_prob: Array  # [B]
+    backward: Callable[[Array, float], Array]
+    """(gradient by actions [B, A], by each log probability) -> that by means and log sigmas side by side, [B, 2 A]"""
+
+
+def squashed_gaussian_by_hand(output: Array, noise: Array) -> SquashedByHand:
+    """Do what `squashed_gaussian` does, in numpy, of mean and log sigma side by side [B, 2 A].
+
+    Of `u = mean + exp(log_sigma) * noise` and `a = tanh(u)`, da/du = 1 - a^2 and d(log density)/du = 2 a.
+    """
+    mean, free = output[:, : noise.shape[1]], output[:, noise.shape[1] :]
+    log_sigma = np.minimum(np.maximum(free, MIN_LOG_SIGMA), MAX_LOG_SIGMA)
+    spread = np.exp(log_sigma) * noise
+    raw = mean + spread
+    action = np.tanh(raw)
+    each = -0.5 * noise * noise - log_sigma - _HALF_LOG_TWO_PI - _log_slope(raw)
+
+    def backward(by_action: Array, by_log_prob: float) -> Array:
+        back = np.empty_like(output)
+        by_raw = by_action * (1.0 - action * action) + (2.0 * by_log_prob) * action
+        back[:, : noise.shape[1]] = by_raw
+        back[:, noise.shape[1] :] = (by_raw * spread - by_log_prob) * (log_sigma == free)
+        return back
+
+    return SquashedByHand(action, np.add.reduce(each, axis=1), backward)

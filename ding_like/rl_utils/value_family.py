@@ -415,12 +415,13 @@ def asymmetric_huber(error: Tensor, tau: Tensor, *, kappa: float) -> Tensor:
 def quantile_huber(theta: Array, target: Array, *, tau: Array, kappa: float) -> tuple[Array, Array]:
     """Return (`sum_i mean_j rho_i(target_j - theta_i)` [B], its slope by theta [B, N]) in float64.
 
-    Both are [B, N], and `rho_i` is that of `QuantileValue`. It does not compare each with each, N^2 numbers a row:
-    either side of Huber's loss is the difference of two squares, `L(u) = (max(u, 0)^2 - max(u - kappa, 0)^2) / 2` for
-    u above 0, so that sums over j follow from sums of targets, and of their squares, above a place, which is found in
-    the sorted targets. At N = 32 that takes half of the time, at 200 an eighth.
+    `theta` is [B, N], targets [B, K], and `rho_i` is that of `QuantileValue`. Not each is compared with each: either
+    side of Huber's loss is the difference of two squares, `L(u) = (max(u, 0)^2 - max(u - kappa, 0)^2) / 2` for u above
+    0, so that sums over j follow from sums of targets, and of their squares, above a place, which is found in the
+    sorted targets. At N = K = 32 that takes half of the time, at 200 an eighth.
     """
     batch, num = target.shape
+    size = theta.shape[1]
     ordered = np.sort(target, axis=1).astype(np.float64)
     # Squares of numbers around 0 keep their digits when they are taken from each other.
     middle = ordered[:, num // 2, None].copy()
@@ -428,11 +429,11 @@ def quantile_huber(theta: Array, target: Array, *, tau: Array, kappa: float) -> 
     theta = theta - middle
     # A search for places in ascending order takes half of the time, as a processor foresees its branches.
     order = np.argsort(theta, axis=1)
-    tau, flat = tau.take(order), order + np.arange(0, batch * num, num)[:, None]
+    tau, flat = tau.take(order), order + np.arange(0, batch * size, size)[:, None]
     theta = theta.ravel().take(flat)
     above, below = _beyond(ordered, np.concatenate([theta - kappa, theta, theta + kappa], axis=1))
     # Of |u| first and of u^2 second, between theta and where the loss becomes a straight line.
-    above, below = above[:, :, num : 2 * num] - above[:, :, 2 * num :], below[:, :, num : 2 * num] - below[:, :, :num]
+    above, below = above[:, :, size:-size] - above[:, :, -size:], below[:, :, size:-size] - below[:, :, :size]
     each = np.add.reduce(tau * above[1] + (1.0 - tau) * below[1], axis=1) * (0.5 / num)
     slope = np.empty(theta.shape)
     slope.ravel()[flat] = ((1.0 - tau) * below[0] - tau * above[0]) / num

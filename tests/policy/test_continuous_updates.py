@@ -151,11 +151,13 @@ def slow_losses(name: str, policy: Any, batch: Any, *, ignore_done: bool = False
     return {"critic": torch.stack(critic_losses).mean(), "actor": torch.stack(actor_losses).mean()}, networks
 
 
+@pytest.mark.parametrize("backend", ["auto", "autograd"])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_an_update_equals_a_slow_walk_over_rows(name: str, case: str) -> None:
+def test_an_update_equals_a_slow_walk_over_rows(name: str, case: str, backend: str) -> None:
     columns, changes = CASES[case]
-    policy, batch = make(name, **changes), make_batch(**columns)
+    policy, batch = make(name, **deep_merge(changes, dict(learn=dict(backend=backend)))), make_batch(**columns)
+    assert (policy._by_hand is None) == (backend == "autograd")
     losses, networks = slow_losses(name, policy, batch, ignore_done=case == "ignore_done")
 
     info, priority = policy.grad(batch)

@@ -21,6 +21,7 @@ from ding_like.rl_utils.distributions import (
     build_family,
     mask_logits,
     squashed_gaussian,
+    squashed_gaussian_by_hand,
 )
 
 SEEDS = st.integers(0, 2**31)
@@ -278,6 +279,21 @@ def test_density_equals_torchs_transformed_distribution():
     u = mean + log_sigma.exp() * noise
     torch.testing.assert_close(action, torch.tanh(u))
     torch.testing.assert_close(log_prob, squashed.log_prob(squashed.transforms[0](u)).sum(dim=1))
+
+
+def test_squashed_gaussian_by_hand_equals_autograd():
+    rng = np.random.default_rng(0)
+    output, noise, weight = (3.0 * rng.normal(size=(50, size)) for size in (8, 4, 4))
+    output[:5, 4:] = 30.0  # log sigmas beyond the limit, which have no gradient
+    leaf = torch.from_numpy(output.copy()).requires_grad_()
+    action, log_prob = squashed_gaussian(*leaf.chunk(2, dim=1), torch.from_numpy(noise))
+    ((torch.from_numpy(weight) * action).sum() + 0.3 * log_prob.sum()).backward()
+
+    found = squashed_gaussian_by_hand(output, noise)
+
+    np.testing.assert_allclose(found.action, action.detach().numpy(), atol=1e-12)
+    np.testing.assert_allclose(found.log_prob, log_prob.detach().numpy(), atol=1e-9)
+    np.testing.assert_allclose(found.backward(weight, 0.3), leaf.grad.numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize("mean", [-60.0, 60.0])

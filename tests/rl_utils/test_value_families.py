@@ -25,6 +25,7 @@ from ding_like.rl_utils.value_family import (
     QuantileValue,
     RescaledValue,
     ScalarValue,
+    asymmetric_huber,
     fraction_gradient,
     fraction_loss,
     quantile_huber,
@@ -275,6 +276,21 @@ def test_sums_over_sorted_targets_are_sums_over_pairs(num: int, kappa: float) ->
 
     np.testing.assert_allclose(each, expected.detach().numpy(), atol=1e-9)
     np.testing.assert_allclose(slope, leaf.grad.numpy(), atol=1e-9)
+
+
+def test_each_row_may_have_another_number_of_targets_than_of_quantiles() -> None:
+    rng = np.random.default_rng(0)
+    theta, target = rng.normal(size=(ROWS, 3)), 2.0 * rng.normal(size=(ROWS, 5))
+    leaf, tau = torch.from_numpy(theta.copy()).requires_grad_(), (torch.arange(3) + 0.5) / 3
+    pairs = asymmetric_huber(torch.from_numpy(target)[:, None] - leaf[:, :, None], tau[:, None], kappa=1.0)
+    expected = pairs.mean(dim=2).sum(dim=1)
+    expected.sum().backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+    assert leaf.grad is not None
+
+    each, slope = quantile_huber(theta, target, tau=tau.numpy(), kappa=1.0)
+
+    np.testing.assert_allclose(each, expected.detach().numpy(), atol=1e-6)
+    np.testing.assert_allclose(slope, leaf.grad.numpy(), atol=1e-6)
 
 
 def test_rescaled_values_are_those_of_the_paper_and_targets_are_backed_up_on_the_scale_of_returns() -> None:
