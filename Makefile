@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench gate stale lines mutate simulate learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
+.PHONY: help setup demo test check smoke fix bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ mutate: $(FULL) ## mutate a file and run tests on each mutant: make mutate FILE=
 
 learn-short: $(FULL) ## train DQN and PPO on CartPole for a minute
 	$(BIN)/pytest -n 2 -m learning_short --timeout 900
+
+learn: $(FULL) ## train what docs/results.md shows and is not recorded yet, for hours; ONLY="hopper_*" names what
+	$(BIN)/python -m tests.learning.learn $(ONLY)
 
 test-lowest: ## run the suite with the oldest versions that setup.py allows (torch apart), in a .venv-lowest of its own
 	$(PYTHON) -m venv $(LOWEST)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"
 OWN = Path(__file__).parent / "own"
 # What a recording itself changes: the next one of the same session is not refused for it.
-_RECORDINGS = ("benchmarks/results", "docs/learning", "docs/reports", "docs/algorithms")
+_RECORDINGS = ("benchmarks/results", "docs/learning", "docs/results", "docs/reports", "docs/algorithms")
 _HASH_LENGTH = 12
 
 

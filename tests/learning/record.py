@@ -19,6 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
@@ -41,9 +42,10 @@ def record(
     """Return a row per seed: `eval_value` is the mean of `episodes` fresh episodes of the last model."""
     rows = []
     for seed in range(first_seed, first_seed + seeds):
-        started = time.perf_counter()
-        PIPELINES[mode](str(config), seed=seed, exp_name=f"seed{seed}", max_env_step=env_step, overrides=overrides)
-        wall_s = time.perf_counter() - started
+        started, cpu_started = time.perf_counter(), cpu_seconds()
+        with patch("ding_like.entry.training.write_pictures"):  # what a picture takes is no training
+            PIPELINES[mode](str(config), seed=seed, exp_name=f"seed{seed}", max_env_step=env_step, overrides=overrides)
+        wall_s, cpu_s = time.perf_counter() - started, cpu_seconds() - cpu_started
         result = json.loads(Path(f"seed{seed}/result.json").read_text())
         newest = Path(f"seed{seed}/ckpt/iteration_{result.get('last_iter', result['train_iter'])}.pth.tar")
         # Another seed than training's: these episodes no evaluation of the run has seen.
@@ -61,11 +63,19 @@ def record(
                 train_iter=result["train_iter"],
                 stop=result["stop"],
                 wall_s=round(wall_s, 2),
+                cpu_s=round(cpu_s, 2),
+                version=result["versions"]["ding_like"],
                 history=evaluations(Path(f"seed{seed}/metrics.jsonl")),
             )
         )
         sys.stdout.write(f"{ {name: value for name, value in rows[-1].items() if name != 'history'} }\n")
     return rows
+
+
+def cpu_seconds() -> float:
+    """Return the processor time that this process and its children that have ended took so far."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def evaluations(path: Path) -> list[list[float]]:
@@ -156,10 +166,10 @@ def main() -> None:
 
 def _write(path: Path, summary: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_text(summary))
+    path.write_text(as_text(summary))
 
 
-def _text(summary: dict[str, Any]) -> str:
+def as_text(summary: dict[str, Any]) -> str:
     """Return JSON with one line a run, so that a change shows."""
     head = json.dumps({name: value for name, value in summary.items() if name != "runs"}, indent=1)
     runs = ",\n  ".join(json.dumps(run) for run in summary["runs"])
