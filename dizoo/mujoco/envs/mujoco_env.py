@@ -66,13 +66,13 @@ class MujocoEnv(DiEngineGymEnv):
     @classmethod
     def build(cls, cfg: Mapping[str, Any]) -> AnyEnv:
         """Return the env of a whole section; what MuJoCo says of its own models goes to the log's details."""
-        _keep_quiet()
+        keep_quiet()
         if cfg["render_mode"] is not None or cfg["replay_path"] is not None:
             draw_without_display()
         return super().build(cfg)
 
 
-def _keep_quiet() -> None:
+def keep_quiet() -> None:
     """Send MuJoCo's warnings to the log: by itself it writes a file MUJOCO_LOG.TXT into the folder that it runs in."""
     try:
         import mujoco
