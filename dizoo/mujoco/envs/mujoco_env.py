@@ -45,7 +45,11 @@ class MujocoEnv(DiEngineGymEnv):
         """Yield (path, what is wrong) for every contradiction."""
         yield from super().check_config(cfg)
         if cfg["multi_agent"]:
-            yield "multi_agent", "is True, but no env here splits a MuJoCo body between agents; set it to False"
+            yield (
+                "multi_agent",
+                "is True; a body that several agents move is create_config.env=dict(type='mujoco_multi', "
+                "import_names=['dizoo.multiagent_mujoco.envs.multi_mujoco_env'])",
+            )
         if cfg["delay_reward_step"] < 0:
             yield "delay_reward_step", f"is {cfg['delay_reward_step']}; expected 0 or more"
 
