@@ -79,7 +79,9 @@ class MultiMujocoEnv(JointEnv):
         super().__init__({"env_id": _MODULE, "kwargs": {**own, **merged["kwargs"]}})
         self._ids = np.eye(self._agents, dtype=np.float32) if merged["add_agent_id"] else None
         if self._ids is not None:
-            shape = (self._agents, self.observation_space["agents"].shape[1] + self._agents)
+            assert isinstance(self.observation_space, spaces.Dict), "a team's observation is one"
+            agents, size = self.observation_space["agents"].shape or ()
+            shape = (agents, size + agents)
             parts = {**self.observation_space.spaces, "agents": spaces.Box(-np.inf, np.inf, shape, np.float32)}
             self.observation_space = spaces.Dict(parts)
 
