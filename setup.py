@@ -19,6 +19,7 @@ EXTRAS = {
     "robotics": ["gymnasium-robotics>=1.4", "mujoco>=3.17,<4"],  # asks for gymnasium>=1.2
     "envpool": ["envpool>=1.2"],
     "pettingzoo": ["pettingzoo>=1.27", "pygame-ce>=2.5"],  # its classic games import pygame
+    "butterfly": ["pettingzoo>=1.27", "pygame-ce>=2.5", "pymunk>=6.2"],
     "imageclassification": ["scikit-learn>=1.5"],  # CVE-2024-5206
     "league": ["openskill>=6"],
     "server": ["gunicorn>=23"],  # CVE-2024-6827

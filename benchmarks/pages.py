@@ -32,6 +32,9 @@ BARS = {
     "bipedalwalker": 280.0,
     "bitflip": 0.95,
     "fetchreach": -4.0,
+    "cliffwalking": -13.0,
+    "frozen_lake": 1.0,
+    "taxi": 7.0,
     "gym_hybrid": 1.53,  # 80 % of docs/reports/gym_hybrid_moving_optimum.json
 }
 

@@ -134,6 +134,16 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
 }
 
+# DI-engine's path -> the argument of the model that it stands for; a model takes what its constructor takes.
+MODEL_KEYS: dict[str, str] = {
+    "policy.noisy_net": "policy.model.noise",
+    "policy.learn.noisy_net": "policy.model.noise",
+    "policy.model.noisy_net": "policy.model.noise",
+    "policy.model_type": "policy.model.type",
+    "policy.learn.model_type": "policy.model.type",
+    "policy.model.model_type": "policy.model.type",
+}
+
 # Sections of DI-engine that are whole methods of learning: the message, in place of "unknown key".
 NOT_HERE: dict[str, str] = {
     "*reward_model": (
@@ -470,6 +480,7 @@ _SCHEDULE = "policy.learn.schedule"
 
 def translate(main: Tree, defaults: Tree, knows: Callable[[str], bool]) -> None:
     """Change a main_config to our keys, in place; what has another form than DI-engine's stays as it is."""
+    _name_model_keys(main, knows)
     each = get_path(main, _PER_ENV)
     envs = get_path(main, "env.evaluator_env_num", get_path(defaults, "env.evaluator_env_num"))
     if type(each) is type(envs) is int and get_path(main, _TOTAL) is None and not knows(_PER_ENV):
@@ -479,6 +490,24 @@ def translate(main: Tree, defaults: Tree, knows: Callable[[str], bool]) -> None:
     has_schedule = knows(f"{_SCHEDULE}.env_steps") and not knows(_SCHEDULER)
     if has_schedule and isinstance(learn, dict) and "lr_scheduler" in learn:
         _read_schedule(main, learn, defaults)
+
+
+def _name_model_keys(main: Tree, knows: Callable[[str], bool]) -> None:
+    """Put what DI-engine says of the model at several places where the model's arguments are.
+
+    None and False, which change nothing, are left out; a second value that differs stays, and is an unknown key. So do
+    the arguments of a model that the config names: it may have such a one itself.
+    """
+    has_own = get_path(main, "policy.model.type") is not None
+    for path, target in MODEL_KEYS.items():
+        value, given = get_path(main, path, _NOT_SET), get_path(main, target, _NOT_SET)
+        is_own = knows(path) or (has_own and path.startswith("policy.model."))
+        if value is _NOT_SET or is_own or (value and given not in (_NOT_SET, value)):
+            continue
+        section, _, key = path.rpartition(".")
+        del get_path(main, section)[key]
+        if value:
+            set_path(main, target, value)
 
 
 def _read_schedule(main: Tree, learn: Tree, defaults: Tree) -> None:

@@ -185,7 +185,7 @@ def _keys(node: ast.expr) -> list[str]:
 
 # ---- envs that are not here
 
-_CUTOFF = 0.75  # of difflib: how alike a name and an id must be; "frozen_lake" and "FrozenLake-v1" are the same
+_CUTOFF = 0.75  # of difflib: how alike a name and an id must be; "mountain_car" and "MountainCar-v0" are the same
 
 
 def suggest_gymnasium(name: object, modules: Iterable[str], main: Config) -> str:

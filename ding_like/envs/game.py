@@ -130,7 +130,9 @@ def as_game(env: EnvLike) -> Game:
 
 # An id of PettingZoo's registry, or a module of a package of such envs; nothing else is imported.
 _REGISTERED = re.compile(r"[a-z0-9_]+/[A-Za-z0-9_]+-v\d+")
-_MODULE = re.compile(r"(pettingzoo|mpe2)(\.[A-Za-z0-9_]+)+")
+# Part of an id -> the extra that installs the package of the env.
+_EXTRAS = {"mpe2.": "mpe", "butterfly": "butterfly", "gymnasium_robotics.": "robotics"}
+_MODULE = re.compile(r"(pettingzoo|mpe2|gymnasium_robotics)(\.[A-Za-z0-9_]+)+")
 
 
 class SoloEnv(AnyEnv):
@@ -338,9 +340,12 @@ class JointEnv(Configurable, AnyEnv):
     """Team of one policy: a PettingZoo env whose agents act at once, such as 'mpe2.simple_spread_v3', as one lane.
 
     The observation has `agents` [N, O] and `state` [S] (the env's own, else all observations in a row), the action is
-    one of A for each of N agents, the reward the mean of theirs. An episode ends when it does for all agents. Raises
-    ConfigError for an id that cannot be made, EnvError for agents that appear and leave, or whose spaces differ.
+    one of A for each of N agents, or the continuous actions of all in a row, [N * A]. The reward is the mean of theirs.
+    An episode ends when it does for all agents. Raises ConfigError for an id that cannot be made, EnvError for agents
+    that appear and leave, or whose spaces differ.
     """
+
+    game_class: ClassVar[type[PettingZooGame]] = PettingZooGame
 
     config = {
         # Id of a PettingZoo env of the parallel API, such as mpe/simple_spread_v3.
@@ -358,24 +363,27 @@ class JointEnv(Configurable, AnyEnv):
 
     def __init__(self, cfg: Config | None = None) -> None:
         merged = {**self.config, **(cfg or {})}
-        game = PettingZooGame(
+        game = self.game_class(
             {"env_id": merged["env_id"], "kwargs": merged["kwargs"], "api": "parallel", "flatten": True}
         )
-        if not isinstance(game.action_space, spaces.Discrete) or not isinstance(game.observation_space, spaces.Box):
+        actions = game.action_space
+        if not isinstance(actions, (spaces.Discrete, spaces.Box)) or not isinstance(game.observation_space, spaces.Box):
             game.close()
             raise ConfigError(
-                f"env.env_id '{merged['env_id']}' has actions {game.action_space} and observations "
-                f"{game.observation_space}; a team needs discrete actions (kwargs=dict(continuous_actions=False)) and "
-                "vectors."
+                f"env.env_id '{merged['env_id']}' has actions {actions} and observations {game.observation_space}; a "
+                "team needs Discrete or Box actions, and vectors without a mask."
             )
         self._game, self._agents = game, game.num_players
         (size,) = game.observation_space.shape
-        own = getattr(game.env, "state_space", None)
-        self._state_size = int(np.prod(own.shape)) if isinstance(own, spaces.Box) else 0  # 0: it has none of its own
+        self._state_size = self._own_state_size()  # 0: it has none of its own
         shapes = {"agents": (self._agents, size), "state": (self._state_size or self._agents * size,)}
         boxes = [(name, spaces.Box(-np.inf, np.inf, shape, np.float32)) for name, shape in shapes.items()]
         self.observation_space = spaces.Dict(boxes)
-        self.action_space = spaces.MultiDiscrete([int(game.action_space.n)] * self._agents)
+        self.action_space: Any = _joint_actions(actions, self._agents)  # Any: of either kind
+
+    def _own_state_size(self) -> int:
+        own = getattr(self._game.env, "state_space", None)
+        return int(np.prod(own.shape)) if isinstance(own, spaces.Box) else 0
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
@@ -383,7 +391,10 @@ class JointEnv(Configurable, AnyEnv):
         return self._joint(obs), {}
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
-        step = self._game.step(dict(enumerate(np.asarray(action).tolist())))
+        each = np.asarray(action).reshape(self._agents, -1)  # [N, A], or [N, 1] of one discrete action each
+        if isinstance(self.action_space, spaces.MultiDiscrete):
+            each = each[:, 0]
+        step = self._game.step(dict(enumerate(each)))
         ended = [over or cut for over, cut in zip(step.terminated, step.truncated, strict=True)]
         if any(ended) and not all(ended):
             raise EnvError("an agent of a team has ended before the others: one lane cannot go on without it.")
@@ -397,6 +408,14 @@ class JointEnv(Configurable, AnyEnv):
         agents = np.stack(obs).astype(np.float32)
         state = np.asarray(self._game.env.state(), np.float32).reshape(-1) if self._state_size else agents.reshape(-1)
         return {"agents": agents, "state": state}
+
+
+def _joint_actions(one: spaces.Discrete[Any] | spaces.Box, num_agents: int) -> Space[Any]:
+    """Return the actions of all agents side by side."""
+    if isinstance(one, spaces.Discrete):
+        return spaces.MultiDiscrete([int(one.n)] * num_agents)
+    low, high = (np.tile(side.reshape(-1), num_agents) for side in (one.low, one.high))
+    return spaces.Box(low, high, dtype=one.dtype.type)
 
 
 def _flat(value: Any) -> Array:
@@ -416,7 +435,7 @@ def _make(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:
             return pettingzoo.make(api, env_id, **kwargs)
         return ENV_REGISTRY.get(f"{env_id}:{'env' if api == 'aec' else 'parallel_env'}")(**kwargs)
     except Exception as error:  # PettingZoo's own errors have no common class
-        extra = "mpe" if env_id.startswith("mpe2.") else "pettingzoo"
+        extra = next((name for family, name in _EXTRAS.items() if family in env_id), "pettingzoo")
         raise ConfigError(
             f"env.env_id '{env_id}' cannot be made: {error}. Its package is installed with: {pip_line(extra)}"
         ) from error

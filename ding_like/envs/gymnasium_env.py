@@ -214,6 +214,13 @@ def env_spec(env_id: str) -> EnvSpec:
         raise ConfigError(_bad_id(env_id, error)) from error
 
 
+def newest_id(name: str) -> str:
+    """Return the id of the newest version of one of gymnasium's own envs, such as 'Taxi-v4' for 'Taxi'."""
+    known = gymnasium.registry.values()
+    versions = [spec.version for spec in known if spec.name == name and not spec.namespace and spec.version is not None]
+    return f"{name}-v{max(versions)}"
+
+
 def _register(package: str, extra: str, env_id: str) -> None:
     try:
         with warnings.catch_warnings():

@@ -94,6 +94,15 @@ class QNetwork(nn.Module):
         """Return the head's output, [B, A] or [B, A, N], of observations [B, O...], a tensor or a dict of them."""
         return cast(Tensor, self.head(self.encoder(x)))
 
+    def noisy_points(self, x: ObsTensor, noise: Tensor | None = None) -> Tensor:
+        """Do what `points` does under noise, one for all rows [P] or one for each [B, P]; None: by the means.
+
+        Raises SchemaError for noise of another size than the head's `noise_size`.
+        """
+        features = self.encoder(x)
+        check_noise(noise, features.shape[0], self.head.noise_size)
+        return cast(Tensor, self.head(features, noise if self.head.noise_size else None))
+
 
 def one_action(action_shape: int | Sequence[int], *, model: str) -> int:
     """Return the number of discrete actions; ConfigError if there are several actions at a time."""
@@ -106,11 +115,34 @@ def one_action(action_shape: int | Sequence[int], *, model: str) -> int:
     return actions[0]
 
 
+@dataclass(frozen=True)
+class UnderNoise:
+    """Network with its noise: what takes observations alone can run it."""
+
+    model: DQN | RainbowDQN
+    noise: Tensor | None
+
+    def q(self, x: ObsTensor) -> Tensor:
+        return self.model.q(x, self.noise)
+
+    def logits(self, x: ObsTensor) -> Tensor:
+        return cast(RainbowDQN, self.model).logits(x, self.noise)
+
+
 @MODEL_REGISTRY.register("dqn")
 class DQN(QNetwork):
-    """Network of DQN: the value of every action."""
+    """Network of DQN: the value of every action; with `noise` the head's layers are noisy (Fortunato et al. 2018)."""
 
-    q = QNetwork.points  # [B, A]
+    def __init__(self, *args: Any, noise: bool = False, **settings: Any) -> None:
+        self.linear = NoisyLinear if noise else nn.Linear
+        super().__init__(*args, **settings)
+        self.noise_size = self.head.noise_size
+
+    q = QNetwork.noisy_points  # [B, A]
+
+    def under(self, noise: Tensor | None) -> UnderNoise:
+        """Return this network with its noise, one for all rows [P] or one for each [B, P]; None: its means."""
+        return UnderNoise(self, noise)
 
     def forward(self, x: ObsTensor) -> dict[str, Tensor]:
         """Return {'logit': action values [B, A]}."""
@@ -172,20 +204,6 @@ class QRDQN(QNetwork):
         return {"logit": quantiles.mean(-1), "q": quantiles, "tau": self.tau}
 
 
-@dataclass(frozen=True)
-class UnderNoise:
-    """Network with its noise: what takes observations alone can run it."""
-
-    model: RainbowDQN
-    noise: Tensor | None
-
-    def q(self, x: ObsTensor) -> Tensor:
-        return self.model.q(x, self.noise)
-
-    def logits(self, x: ObsTensor) -> Tensor:
-        return self.model.logits(x, self.noise)
-
-
 @MODEL_REGISTRY.register("rainbowdqn")
 class RainbowDQN(C51DQN):
     """Network of Rainbow (Hessel et al. 2018): that of C51 with a dueling head of noisy layers.
@@ -206,15 +224,7 @@ class RainbowDQN(C51DQN):
         """Return this network with its noise, one for all rows [P] or one for each [B, P]; None: its means."""
         return UnderNoise(self, noise)
 
-    def logits(self, x: ObsTensor, noise: Tensor | None = None) -> Tensor:
-        """Return the logits [B, A, N] of the returns of observations [B, O...], a tensor or a dict of them.
-
-        Without `distributional` it is the action values [B, A]. Raises SchemaError for noise of another size than
-        `noise_size`.
-        """
-        features = self.encoder(x)
-        check_noise(noise, features.shape[0], self.noise_size)
-        return cast(Tensor, self.head(features, noise if self.noise_size else None))
+    logits = QNetwork.noisy_points  # [B, A, N], or without `distributional` the action values [B, A]
 
     def q(self, x: ObsTensor, noise: Tensor | None = None) -> Tensor:
         """Return the action values [B, A] of observations [B, O...], a tensor or a dict of them."""

@@ -5,6 +5,9 @@ far from the one that acted. With r = exp(log_prob - log_prob when acting), adva
 2016), values V and R = A + V when acting:
 
     loss = mean(-min(r A, clip(r, 1 - c, 1 + c) A)) + value_weight * mean((V - R)^2) - entropy_weight * mean(entropy)
+           + kl_beta * mean(r - 1 - log r)
+
+The last term, off by default, estimates KL(policy when acting, policy): section 4 of the paper, with a fixed weight.
 
 `PPOOffPolicy` learns from rows of a replay buffer: the policy that acted may be some updates old. Rows keep the log
 probabilities, values and advantages of that time, so the loss holds as it is; the clip bounds what old rows can do. A
@@ -59,6 +62,8 @@ class PPOPolicy(OnPolicyActorCritic):
             clip_ratio=0.2,
             # Ratio at which a bad action stops counting more (dual clip, Ye et al. 2020); None: never.
             dual_clip=None,
+            # Weight of the KL divergence of the policy from the one that acted, as a penalty beside the clip.
+            kl_beta=0.0,
             # How far a value may move from the old one, in units of reward; None: no limit.
             value_clip=None,
             # Normalise advantages to mean 0 and deviation 1: True in each mini-batch, "batch" once for all, False not.
@@ -81,6 +86,7 @@ class PPOPolicy(OnPolicyActorCritic):
         "learn.epoch_per_collect": PER_COLLECT,
         "learn.clip_ratio": ABOVE_0,
         "learn.dual_clip": Bounds(1, is_above_low=True),
+        "learn.kl_beta": FROM_0,
         "learn.value_clip": ABOVE_0,
         "learn.target_kl": ABOVE_0,
         "learn.schedule.clip_end": FROM_0,
@@ -157,7 +163,12 @@ class PPOPolicy(OnPolicyActorCritic):
         log_prob, entropy, value = self._evaluate(rows)
         clip = self._now(self._clip_ratio)
         policy = ppo_policy_loss(
-            log_prob, rows["log_prob"], self._advantage(rows), clip_ratio=clip, dual_clip=learn.dual_clip
+            log_prob,
+            rows["log_prob"],
+            self._advantage(rows),
+            clip_ratio=clip,
+            dual_clip=learn.dual_clip,
+            kl_beta=learn.kl_beta,
         )
         value_loss = ppo_value_loss(value, **self._value_targets(rows))
         entropy = entropy.mean()
@@ -179,7 +190,12 @@ class PPOPolicy(OnPolicyActorCritic):
             actor = self._family.by_hand(logit, rows[self._family.column])
             advantage, clip = self._advantage(rows), self._now(self._clip_ratio)
             policy, approx_kl, clip_fraction = ppo_policy_loss_by_hand(
-                actor.log_prob, rows["log_prob"], advantage, clip_ratio=clip, dual_clip=learn.dual_clip
+                actor.log_prob,
+                rows["log_prob"],
+                advantage,
+                clip_ratio=clip,
+                dual_clip=learn.dual_clip,
+                kl_beta=learn.kl_beta,
             )
             critic = ppo_value_loss_by_hand(value, **self._value_targets(rows))
             entropy = float(np.add.reduce(actor.entropy)) / size

@@ -12,7 +12,7 @@ A truncated episode is followed by V of its true last observation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -29,7 +29,7 @@ from ding_like.policy.onpolicy import OnPolicy
 from ding_like.policy.value_based import EpsilonPolicy
 from ding_like.rl_utils.td import legal_value
 from ding_like.rl_utils.value_family import ScalarValue
-from ding_like.types import Array, Info, Obs
+from ding_like.types import Array, Config, Info, Obs
 from ding_like.utils.bounds import SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -71,6 +71,14 @@ class PQNPolicy(OnPolicy, EpsilonPolicy):
     }
     action_spaces = ("Discrete",)
     model_name = "dqn"
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        if cfg["model"].get("noise"):
+            yield "model.noise", "is True, but this policy draws no noise: explore by other.eps, or choose 'dqn'"
+
     _family = ScalarValue("mse")
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:

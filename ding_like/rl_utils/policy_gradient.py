@@ -27,14 +27,23 @@ class PPOPolicyLoss(NamedTuple):
 
 
 def ppo_policy_loss(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, *, clip_ratio: float, dual_clip: float | None = None
+    log_prob: Tensor,
+    old_log_prob: Tensor,
+    advantage: Tensor,
+    *,
+    clip_ratio: float,
+    dual_clip: float | None = None,
+    kl_beta: float = 0.0,
 ) -> PPOPolicyLoss:
     """Return the clipped surrogate loss; all tensors are [B], and only `log_prob` has a gradient.
 
     With r = exp(log_prob - old_log_prob), a row counts `-min(r A, clip(r, 1 - clip_ratio, 1 + clip_ratio) A)`. With
     clip_ratio 0.2: r 1.5, A 2 gives -2.4; r 1.5, A -2 gives 3.0, as nothing limits a move that made it worse. With
-    `dual_clip` c > 1 a row with A < 0 counts at most -c A. Raises SchemaError if shapes differ.
-    Source: Schulman et al. 2017, eq. 7; Ye et al. 2020 for the dual clip; Schulman 2020, "Approximating KL divergence".
+    `dual_clip` c > 1 a row with A < 0 counts at most -c A. `kl_beta` is the weight of KL(old, new), of which a row
+    adds (r - 1) - log r: under the old policy its mean and that of its gradient are the KL's own. Raises SchemaError if
+    shapes differ.
+    Source: Schulman et al. 2017, eq. 7 and 8; Ye et al. 2020 for the dual clip; Schulman 2020, "Approximating KL
+    divergence".
     """
     _check_rows(log_prob, old_log_prob=old_log_prob, advantage=advantage)
     log_ratio = log_prob - old_log_prob
@@ -49,7 +58,10 @@ def ppo_policy_loss(
     surrogate = torch.where(moves, gain, clipped)
     if dual_clip is not None:
         surrogate = torch.where(advantage < 0, torch.maximum(surrogate, dual_clip * advantage), surrogate)
-    return PPOPolicyLoss(-surrogate.mean(), approx_kl, clip_fraction)
+    loss = -surrogate.mean()
+    if kl_beta:
+        loss = loss + kl_beta * (ratio - 1.0 - log_ratio).mean()
+    return PPOPolicyLoss(loss, approx_kl, clip_fraction)
 
 
 def ppo_value_loss(value: Tensor, return_: Tensor, *, old_value: Tensor, value_clip: float | None = None) -> Tensor:
@@ -73,7 +85,13 @@ class LossByHand(NamedTuple):
 
 
 def ppo_policy_loss_by_hand(
-    log_prob: Array, old_log_prob: Array, advantage: Array, *, clip_ratio: float, dual_clip: float | None = None
+    log_prob: Array,
+    old_log_prob: Array,
+    advantage: Array,
+    *,
+    clip_ratio: float,
+    dual_clip: float | None = None,
+    kl_beta: float = 0.0,
 ) -> tuple[LossByHand, float, float]:
     """Return (what `ppo_policy_loss` says of arrays, the approximate KL, the clip fraction)."""
     log_ratio = log_prob - old_log_prob
@@ -87,11 +105,10 @@ def ppo_policy_loss_by_hand(
         is_bound = (advantage < 0) & (surrogate < bound)
         surrogate, moves = np.where(is_bound, bound, surrogate), moves & ~is_bound
     moved = ratio - 1.0
-    return (
-        LossByHand(-_mean(surrogate), gain * moves * (-1.0 / len(gain))),
-        _mean(moved - log_ratio),
-        _mean(np.abs(moved) > clip_ratio),
-    )
+    loss, slope, approx_kl = -_mean(surrogate), -gain * moves, _mean(moved - log_ratio)
+    if kl_beta:
+        loss, slope = loss + kl_beta * approx_kl, slope + kl_beta * moved
+    return LossByHand(loss, slope * (1.0 / len(gain))), approx_kl, _mean(np.abs(moved) > clip_ratio)
 
 
 def ppo_value_loss_by_hand(

@@ -53,6 +53,7 @@ EXTRA_OF = {
     "optuna": "tune",
     "pettingzoo": "pettingzoo",
     "pygame": "classic",
+    "pymunk": "butterfly",
     "ray": "ray",
     "shimmy": "dmc",
     "wandb": "wandb",

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 from easydict import EasyDict
+from torch import nn
 
-from ding_like.config import FrozenConfig, compile_config, read_config
-from ding_like.config.di_engine import LEGACY_KEYS, PARALLEL_COLLECTOR, RENAMED_KEYS, SYSTEM
+from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
+from ding_like.config.di_engine import LEGACY_KEYS, MODEL_KEYS, PARALLEL_COLLECTOR, RENAMED_KEYS, SYSTEM
 from ding_like.config.tree import get_path, leaves, set_path
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.cli import main as ding
@@ -191,10 +192,63 @@ def test_every_other_name_leads_to_a_place_that_is_not_ignored() -> None:
     assert not set(RENAMED_KEYS.values()) & (RENAMED_KEYS.keys() | LEGACY_KEYS.keys())
 
 
+def model_of(policy: dict[str, Any], kind: str = "dqn") -> dict[str, Any]:
+    """Return policy.model of a compiled config of CartPole."""
+    main = dict(env=dict(env_id="CartPole-v1"), policy=policy)
+    cfg = compile_config(main, dict(env=dict(type="gymnasium"), policy=dict(type=kind)), save=False, builds_model=True)
+    return to_plain(cfg.policy.model)
+
+
+@pytest.mark.parametrize("path", ["policy.noisy_net", "policy.learn.noisy_net", "policy.model.noisy_net"])
+def test_a_noisy_net_is_a_model_with_noise(path: str) -> None:
+    policy: dict[str, Any] = {"model": {"encoder_hidden_size_list": [8]}}
+    for value, expected in ((True, {"noise": True}), (False, {}), (None, {})):
+        set_path(tree := {"policy": copy.deepcopy(policy)}, path, value)
+
+        assert model_of(tree["policy"]) == {"encoder_hidden_size_list": [8], **expected}
+
+
+def test_a_noisy_net_and_noise_of_the_model_may_both_be_given_if_they_agree() -> None:
+    assert model_of({"noisy_net": True, "model": {"noise": True}}) == {"noise": True}
+    with pytest.raises(ConfigError, match="policy.noisy_net +unknown key"):
+        model_of({"noisy_net": True, "model": {"noise": False}})
+
+
+def test_a_noisy_net_of_a_policy_whose_model_has_no_noise_is_refused() -> None:
+    with pytest.raises(ConfigError, match="policy.model.noise +unknown key of model 'qrdqn'"):
+        model_of({"noisy_net": True}, "qrdqn")
+    with pytest.raises(ConfigError, match="policy.model.noise +is True, but this policy draws no noise"):
+        model_of({"noisy_net": True}, "pqn")
+
+
+@pytest.mark.parametrize("path", ["policy.model_type", "policy.learn.model_type", "policy.model.model_type"])
+def test_a_model_type_is_the_type_of_the_model(path: str) -> None:
+    set_path(tree := {"policy": {}}, path, "rainbowdqn")
+
+    assert model_of(tree["policy"]) == {"type": "rainbowdqn"}
+    set_path(tree, path, "no_such_model")
+    with pytest.raises(ConfigError, match="policy.model.type"):
+        model_of(tree["policy"])
+
+
+def test_arguments_of_a_model_of_ones_own_are_its_own() -> None:
+    own = {"type": "tests.config.test_di_engine_files:OwnModel", "noisy_net": 3, "model_type": "b"}
+
+    assert model_of({"model": own}) == own
+
+
+class OwnModel(nn.Module):
+    """Model with arguments that have names of DI-engine's keys."""
+
+    def __init__(self, obs_shape: Any, action_shape: Any, noisy_net: int = 0, model_type: str = "a") -> None:
+        super().__init__()
+
+
 def test_the_page_on_di_engine_names_every_other_name() -> None:
     page = (Path(__file__).parents[2] / "docs/di_engine_configs.md").read_text()
 
-    names = {path.rpartition(".")[2] for pair in RENAMED_KEYS.items() for path in pair}
+    pairs = [*RENAMED_KEYS.items(), *MODEL_KEYS.items()]
+    names = {path.rpartition(".")[2] for pair in pairs for path in pair}
     assert [name for name in sorted(names) if f"{name}`" not in page] == []
 
 

@@ -220,9 +220,9 @@ def _error(type_: str, modules: list[str], **env: Any) -> str:
 
 def test_a_near_id_is_named_from_the_type_or_the_module() -> None:
     for type_, module, stem in [
-        ("frozen_lake", "dizoo.frozen_lake.envs.frozen_lake_env", "FrozenLake-v"),
-        ("cliffwalking", "dizoo.cliffwalking.envs.cliffwalking_env", "CliffWalking-v"),
-        ("some_name", "dizoo.taxi.envs.taxi_env", "Taxi-v"),
+        ("blackjack", "dizoo.blackjack.envs.blackjack_env", "Blackjack-v"),
+        ("mountain_car_continuous", "dizoo.mcc.envs.mcc_env", "MountainCarContinuous-v"),
+        ("some_name", "dizoo.pusher.envs.pusher", "Pusher-v"),
     ]:
         said = _error(type_, [module])
 
@@ -231,7 +231,7 @@ def test_a_near_id_is_named_from_the_type_or_the_module() -> None:
 
 
 def test_an_id_that_the_config_gives_is_named_as_it_stands() -> None:
-    assert "env.env_id='Acrobot-v1'" in _error("x", ["dizoo.taxi.envs.taxi_env"], env_id="Acrobot-v1")
+    assert "env.env_id='Acrobot-v1'" in _error("x", ["dizoo.blackjack.envs.blackjack_env"], env_id="Acrobot-v1")
 
 
 def test_without_a_near_id_it_is_said_how_other_packages_are_named() -> None:
@@ -243,8 +243,8 @@ def test_without_a_near_id_it_is_said_how_other_packages_are_named() -> None:
 
 def test_other_faults_of_an_env_get_no_such_hint() -> None:
     for type_, modules in [
-        ("taxi", ["my_own_module"]),
-        ("taxi", []),
+        ("blackjack", ["my_own_module"]),
+        ("blackjack", []),
         ("pendulums", ["dizoo.classic_control.pendulum.envs"]),
     ]:
         assert "dizoo has no such env" not in _error(type_, modules)

@@ -104,6 +104,7 @@ _HYBRID = HybridSpace(3, [-2.0, 0.0], [2.0, 1.0], parameter_mask=_CHOICES["actio
 CASES: dict[str, Case] = {
     "dqn": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL)),
     "dqn dueling": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "dueling": True})),
+    "dqn noisy": Case("dqn", _DISCRETE, dict(model={**_DQN_MODEL, "noise": True})),
     "dqn autograd": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "dqn momentum": Case("dqn", _DISCRETE, dict(model=_DQN_MODEL, double=False, learn=dict(target_theta=0.1))),
     "r2d2": Case("r2d2", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT)),

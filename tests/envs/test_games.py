@@ -436,9 +436,41 @@ def test_teams_are_envs_as_gymnasium_wants_them() -> None:
     check_env(TwoStepGame(), skip_render_check=True)
 
 
-def test_what_is_no_team_of_discrete_actions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="continuous_actions=False"):
-        JointEnv({"env_id": "mpe2.simple_spread_v3", "kwargs": {"continuous_actions": True}})
+def test_continuous_actions_of_a_team_are_those_of_its_agents_in_a_row() -> None:
+    from mpe2 import simple_spread_v3
+
+    kwargs = {**SPREAD["kwargs"], "continuous_actions": True}
+    team, alone = JointEnv({**SPREAD, "kwargs": kwargs}), simple_spread_v3.parallel_env(**kwargs)
+    team.reset(seed=3)
+    alone.reset(seed=3)
+    action = np.random.default_rng(0).uniform(0, 1, 15).astype(np.float32)
+    obs, *_ = team.step(action)
+    theirs, *_ = alone.step(dict(zip(alone.possible_agents, action.reshape(3, 5), strict=True)))
+
+    assert team.action_space == spaces.Box(0.0, 1.0, (15,), np.float32)
+    assert (obs["agents"] == np.stack(list(theirs.values())).astype(np.float32)).all()
+    team.close()
+    alone.close()
+
+
+class Switches:
+    """Env of one agent, who sets bits."""
+
+    possible_agents = ("only",)
+
+    def observation_space(self, agent: str) -> spaces.Box:
+        return spaces.Box(0, 1, (2,))
+
+    def action_space(self, agent: str) -> spaces.MultiBinary:
+        return spaces.MultiBinary(2)
+
+    def close(self) -> None: ...
+
+
+def test_what_is_no_team_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ding_like.envs.game._make", lambda *arguments: Switches())
+    with pytest.raises(ConfigError, match="needs Discrete or Box actions, and vectors without a mask"):
+        JointEnv({"env_id": "mpe2.switches"})
     with pytest.raises(ConfigError, match="env_id"):
         JointEnv({"env_id": "os.system"})
 

@@ -92,6 +92,9 @@ ENVS = {
     "mountain_car_dqn": ("classic_control/mountain_car", "serial", 120_000),
     "lunarlander_dqn": ("box2d/lunarlander", "serial", 200_000),
     "lunarlander_ppo": ("box2d/lunarlander", ONPOLICY, 500_000),
+    "cliffwalking_dqn": ("cliffwalking", "serial", 40_000),
+    "frozen_lake_dqn": ("frozen_lake", "serial", 20_000),
+    "taxi_dqn": ("taxi", "serial", 60_000),
 }
 for _name, (_folder, _mode, _env_step) in ENVS.items():
     GATES[_name] = Gate(f"{_folder}/config/{_name}_config.py", _env_step, bar_of(_name), mode=_mode, episodes=100)

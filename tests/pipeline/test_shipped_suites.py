@@ -1,4 +1,4 @@
-"""Every shipped config of MuJoCo, Atari, MinAtar, MiniGrid, the DeepMind Control Suite and simple_spread trains."""
+"""Every shipped config of MuJoCo, Atari, MinAtar, MiniGrid, DeepMind Control, teams and grid worlds trains."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ _NEEDS = dict(
     dmc2gym="shimmy",
     petting_zoo="mpe2",
     multi_agent="mpe2",
+    cliffwalking="gymnasium",
+    frozen_lake="gymnasium",
+    taxi="gymnasium",
+    pomdp="gymnasium",
+    multiagent_mujoco="gymnasium_robotics",
 )
 # pong_rainbow is one of the type 'gymnasium', with lanes of the manager 'base', and tictactoe of self-play.
 _PATTERNS = (
@@ -30,6 +35,7 @@ _PATTERNS = (
     "*_config.py",
     "ptz_*_config.py",
     "*spread*_config.py",
+    *["*_config.py"] * 5,
 )
 # Short episodes: a run ends with 20 whole ones.
 _SHORT: dict[str, dict[str, Any]] = dict(
@@ -40,6 +46,8 @@ _SHORT: dict[str, dict[str, Any]] = dict(
     dmc2gym=dict(max_episode_steps=12),
     petting_zoo=dict(max_cycles=10),
     multi_agent=dict(kwargs=dict(N=3, max_cycles=10, continuous_actions=False)),
+    multiagent_mujoco=dict(episode_limit=12),
+    **{suite: dict(max_episode_steps=12) for suite in ("cliffwalking", "frozen_lake", "taxi", "pomdp")},
 )
 CONFIGS = [
     (suite, path)
@@ -56,8 +64,9 @@ def test_every_suite_has_configs() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("suite", "path"), CONFIGS, ids=lambda value: getattr(value, "stem", value))
 def test_a_config_of_a_suite_trains(suite: str, path: Path, tmp_path: Path) -> None:
-    if importlib.util.find_spec(_NEEDS[suite]) is None:
-        pytest.skip(f"needs {_NEEDS[suite]}")
+    needed = "pymunk" if "pistonball" in path.stem else _NEEDS[suite]
+    if importlib.util.find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
     main, create = small(path)
     main["env"].update(_SHORT[suite])
     key = "epoch_per_collect" if is_on_policy(create) else "update_per_collect"

@@ -114,6 +114,7 @@ def slow_loss(policy, batch) -> float:
             gain = min(ratio * each, min(max(ratio, 0.8), 1.2) * each)
             if learn.dual_clip is not None and each < 0:
                 gain = max(gain, learn.dual_clip * each)
+            gain -= learn.kl_beta * (ratio - 1 - math.log(ratio))
         target, old = float(row["return_"]) / scale, float(row["value"]) / scale
         error = (value - target) ** 2
         if is_ppo and learn.value_clip is not None:

@@ -96,6 +96,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.epoch_per_collect": (3, {}),
     "learn.clip_ratio": (1e-3, {"learn.learning_rate": 0.02}),
     "learn.dual_clip": (1.001, {"learn.learning_rate": 0.1}),
+    "learn.kl_beta": (0.5, {"learn.learning_rate": 0.02}),
     "learn.value_clip": (1e-4, {"learn.learning_rate": 0.02}),
     "learn.value_norm": (True, {}),
     "learn.target_kl": (1e-9, {"learn.learning_rate": 0.02}),

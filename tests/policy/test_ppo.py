@@ -135,6 +135,7 @@ LEARN = {
     "plain": dict(),
     "dual": dict(adv_norm=False, entropy_weight=0.1, dual_clip=1.5),
     "value_clip": dict(adv_norm="batch", value_clip=0.3, value_weight=0.7),
+    "kl": dict(kl_beta=0.4, entropy_weight=0.1),
     "value_norm": dict(value_norm=True, value_clip=0.3),
 }
 
@@ -142,7 +143,13 @@ LEARN = {
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     ("kind", "learn"),
-    [*(("one", each) for each in LEARN), ("several", "dual"), ("clipped", "value_clip"), ("squashed", "dual")],
+    [
+        *(("one", each) for each in LEARN),
+        ("several", "dual"),
+        ("clipped", "value_clip"),
+        ("squashed", "dual"),
+        ("clipped", "kl"),
+    ],
 )
 def test_loss_equals_a_slow_walk_over_rows(kind, learn, backend):
     policy = make_policy(learn=dict(backend=backend, **LEARN[learn]), **KINDS[kind])
@@ -163,7 +170,7 @@ def test_loss_equals_a_slow_walk_over_rows(kind, learn, backend):
     [("ppo", True, True), ("ppo", False, False), ("ppo several", True, False), ("ppo box", True, True)],
 )
 def test_both_backends_have_one_gradient(name, share, value_norm):
-    learn = dict(value_norm=value_norm, entropy_weight=0.1, dual_clip=1.5, value_clip=0.1)
+    learn = dict(value_norm=value_norm, entropy_weight=0.1, dual_clip=1.5, value_clip=0.1, kl_beta=0.3)
     model = dict(share_encoder=share)
     policies = [make(CASES[name], learn=dict(learn, backend=backend), model=model) for backend in BACKENDS]
     assert [policy._learns_by_hand for policy in policies] == [True, False]

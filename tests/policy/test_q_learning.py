@@ -67,7 +67,7 @@ def slow_update(policy: Any, batch: TransitionBatch) -> tuple[float, Tensor, lis
         parameter.grad = None
 
     def points(network: Any, obs: Tensor, use: str) -> Tensor:
-        found: Tensor = network.points(obs) if noise[use] is None else network.logits(obs, noise[use])
+        found: Tensor = network.points(obs) if noise[use] is None else network.noisy_points(obs, noise[use])
         return found[0]
 
     def mean_of(of_actions: Tensor) -> list[float]:
@@ -112,6 +112,8 @@ UPDATES: list[tuple[str, str, dict[str, Any]]] = [
     ("dqn", "n steps", dict(learn=dict(ignore_done=True), model=dict(dueling=False))),
     ("dqn", "masks", WEIGHTS),
     ("dqn", "masks", dict(double=False)),
+    ("dqn", "n steps", dict(model=dict(noise=True))),
+    ("dqn", "masks", dict(double=False, model=dict(noise=True, dueling=False))),
     *(
         (name, rows, dict(**WEIGHTS, double=double, model=dict(dueling=dueling), learn=learn))
         for name, learn in (("c51", {}), ("qrdqn", dict(kappa=KAPPA)))

@@ -31,14 +31,15 @@ def tensors(seed: int, rows: int, *, scale: float = 1.0, num: int = 3):
     return (torch.from_numpy(scale * x) for x in np.random.default_rng(seed).normal(size=(num, rows)))
 
 
-@given(SEEDS, ROWS, st.floats(0.05, 0.5), st.one_of(st.none(), st.floats(1.1, 4.0)))
-def test_policy_loss_equals_a_slow_walk_over_rows_and_by_hand_autograd(seed, rows, clip, dual_clip):
+@given(SEEDS, ROWS, st.floats(0.05, 0.5), st.one_of(st.none(), st.floats(1.1, 4.0)), st.sampled_from([0.0, 0.7]))
+def test_policy_loss_equals_a_slow_walk_over_rows_and_by_hand_autograd(seed, rows, clip, dual_clip, kl_beta):
     log_prob, old, advantage = tensors(seed, rows)
     arrays = log_prob.numpy(), old.numpy(), advantage.numpy()
 
-    result = ppo_policy_loss(log_prob.requires_grad_(), old, advantage, clip_ratio=clip, dual_clip=dual_clip)
+    settings = dict(clip_ratio=clip, dual_clip=dual_clip, kl_beta=kl_beta)
+    result = ppo_policy_loss(log_prob.requires_grad_(), old, advantage, **settings)
     result.loss.backward()
-    by_hand, *more = ppo_policy_loss_by_hand(*arrays, clip_ratio=clip, dual_clip=dual_clip)
+    by_hand, *more = ppo_policy_loss_by_hand(*arrays, **settings)
 
     losses, kls, clipped = [], [], []
     for new_log, old_log, adv in zip(log_prob.tolist(), old.tolist(), advantage.tolist(), strict=True):
@@ -46,8 +47,8 @@ def test_policy_loss_equals_a_slow_walk_over_rows_and_by_hand_autograd(seed, row
         gain = min(ratio * adv, min(max(ratio, 1 - clip), 1 + clip) * adv)
         if dual_clip is not None and adv < 0:
             gain = max(gain, dual_clip * adv)
-        losses.append(-gain)
         kls.append(ratio - 1 - (new_log - old_log))
+        losses.append(-gain + kl_beta * kls[-1])
         clipped.append(abs(ratio - 1) > clip)
     expected = pytest.approx([np.mean(losses), np.mean(kls), np.mean(clipped)], abs=1e-6)
     assert [float(each.detach()) for each in result] == expected
@@ -75,6 +76,22 @@ def test_worked_examples_with_clip_ratio_a_fifth(ratio, advantage, dual_clip, lo
 
     assert float(result.loss.detach()) == pytest.approx(loss, rel=1e-5)
     assert (float(log_prob.grad) != 0) == moves
+
+
+def test_the_penalty_and_its_gradient_are_the_kl_divergence_in_the_mean_under_the_old_policy():
+    old = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    logit = torch.tensor([0.4, -0.2, 0.1], dtype=torch.float64, requires_grad=True)
+    exact = (old * (old.log() - logit.log_softmax(0))).sum()
+    (slope,) = torch.autograd.grad(exact, logit)
+
+    # Every action as often as the old policy takes it: 10 rows.
+    action = torch.tensor([0] * 5 + [1] * 3 + [2] * 2)
+    log_prob = logit.log_softmax(0)[action]
+    nothing = torch.zeros(10, dtype=torch.float64)
+    penalty = ppo_policy_loss(log_prob, old.log()[action], nothing, clip_ratio=0.2, kl_beta=1.0).loss
+
+    assert float(penalty.detach()) == pytest.approx(float(exact.detach()))
+    torch.testing.assert_close(torch.autograd.grad(penalty, logit)[0], slope)
 
 
 @given(SEEDS, ROWS, st.one_of(st.none(), st.floats(0.05, 1.0)))

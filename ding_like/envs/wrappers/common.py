@@ -21,8 +21,9 @@ from gymnasium.wrappers import (
 )
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from ding_like.data.batch import ACTION_MASK
 from ding_like.envs.spaces import AnyEnv, Space
-from ding_like.errors import CheckpointError, ConfigError
+from ding_like.errors import CheckpointError, ConfigError, EnvError
 from ding_like.types import Array, EnvAction, EnvObs, Info, State
 from ding_like.utils.log import one_time_info
 from ding_like.utils.measure import Moments, Observer
@@ -221,6 +222,37 @@ def stack_channels(env: AnyEnv) -> AnyEnv:
     """Show stacked images [K, C, H, W] as one image of K * C channels. Raises ConfigError for other observations."""
     space = _box(env.observation_space, "stack_channels takes stacks of images [K, C, H, W]", 4)
     return ReshapeObservation(env, (space.shape[0] * space.shape[1], *space.shape[2:]))
+
+
+@ENV_WRAPPER_REGISTRY.register("info_mask")
+class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that shows the mask of legal actions of `info["action_mask"]`, [A], beside what the env observes.
+
+    The observation is a dict of `observation` and `action_mask`. Raises ConfigError for an env without discrete
+    actions, EnvError at a reset or step whose info has no mask.
+    """
+
+    def __init__(self, env: AnyEnv) -> None:
+        if not isinstance(env.action_space, spaces.Discrete):
+            raise ConfigError(f"info_mask is for envs with Discrete actions, the env has {env.action_space}.")
+        super().__init__(env)
+        mask = spaces.MultiBinary(int(env.action_space.n))
+        self.observation_space = spaces.Dict({"observation": env.observation_space, ACTION_MASK: mask})
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._beside(obs, info), info
+
+    def step(self, action: EnvAction) -> tuple[EnvObs, SupportsFloat, bool, bool, Info]:
+        """Step the env."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._beside(obs, info), reward, terminated, truncated, info
+
+    def _beside(self, obs: EnvObs, info: Info) -> dict[str, Any]:
+        if ACTION_MASK not in info:
+            raise EnvError(f"the wrapper 'info_mask' needs info['{ACTION_MASK}'], but {self.env} gave {sorted(info)}.")
+        return {"observation": obs, ACTION_MASK: np.asarray(info[ACTION_MASK], np.int8)}
 
 
 _LETTERS = {letter: place for place, letter in enumerate(string.ascii_lowercase + " ")}

@@ -45,7 +45,11 @@ class MujocoEnv(DiEngineGymEnv):
         """Yield (path, what is wrong) for every contradiction."""
         yield from super().check_config(cfg)
         if cfg["multi_agent"]:
-            yield "multi_agent", "is True, but no env here splits a MuJoCo body between agents; set it to False"
+            yield (
+                "multi_agent",
+                "is True; a body that several agents move is create_config.env=dict(type='mujoco_multi', "
+                "import_names=['dizoo.multiagent_mujoco.envs.multi_mujoco_env'])",
+            )
         if cfg["delay_reward_step"] < 0:
             yield "delay_reward_step", f"is {cfg['delay_reward_step']}; expected 0 or more"
 
@@ -66,13 +70,13 @@ class MujocoEnv(DiEngineGymEnv):
     @classmethod
     def build(cls, cfg: Mapping[str, Any]) -> AnyEnv:
         """Return the env of a whole section; what MuJoCo says of its own models goes to the log's details."""
-        _keep_quiet()
+        keep_quiet()
         if cfg["render_mode"] is not None or cfg["replay_path"] is not None:
             draw_without_display()
         return super().build(cfg)
 
 
-def _keep_quiet() -> None:
+def keep_quiet() -> None:
     """Send MuJoCo's warnings to the log: by itself it writes a file MUJOCO_LOG.TXT into the folder that it runs in."""
     try:
         import mujoco

@@ -1,5 +1,6 @@
-"""Teams of PettingZoo's particle environments under DI-engine's names."""
+"""Teams of PettingZoo's environments under DI-engine's names."""
 
+from dizoo.petting_zoo.envs.petting_zoo_pistonball_env import PettingZooPistonballEnv
 from dizoo.petting_zoo.envs.petting_zoo_simple_spread_env import PettingZooEnv
 
-__all__ = ["PettingZooEnv"]
+__all__ = ["PettingZooEnv", "PettingZooPistonballEnv"]

@@ -1,0 +1,1 @@
+"""Walk along a cliff, a grid world of gymnasium."""

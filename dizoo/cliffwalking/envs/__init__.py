@@ -1,0 +1,5 @@
+"""The cliff walking environment."""
+
+from dizoo.cliffwalking.envs.cliffwalking_env import CliffWalkingEnv
+
+__all__ = ["CliffWalkingEnv"]

@@ -1,0 +1,1 @@
+"""Cross a frozen lake, a grid world of gymnasium."""

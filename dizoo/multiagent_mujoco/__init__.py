@@ -1,0 +1,1 @@
+"""MuJoCo bodies whose joints are moved by several agents; they need the extra `robotics`."""

@@ -1,0 +1,95 @@
+"""Multi-agent MuJoCo (Peng et al. 2021) as gymnasium-robotics has it; env type 'mamujoco', DI-engine's 'mujoco_multi'.
+
+https://robotics.farama.org/envs/MaMuJoCo/ lists the bodies and how each may be split.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from gymnasium import Space, spaces
+
+from ding_like.envs.game import JointEnv, PettingZooGame
+from ding_like.envs.gymnasium_env import draw_without_display
+from ding_like.types import Array, EnvObs
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
+from ding_like.utils.registries import ENV_REGISTRY
+from dizoo.mujoco.envs.mujoco_env import keep_quiet
+
+_MODULE = "gymnasium_robotics.envs.multiagent_mujoco.mamujoco_v1"
+
+
+class PaddedGame(PettingZooGame):
+    """Game whose agents see vectors of different lengths: shorter ones are filled up with zeros."""
+
+    def _shared(self, name: str) -> Space[Any]:
+        if name != "observation_space":
+            return super()._shared(name)
+        size = max(self.env.observation_space(agent).shape[0] for agent in self._agents)
+        return spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+    def _fit(self, obs: EnvObs) -> Array:
+        (size,) = self.observation_space.shape or ()
+        return np.pad(np.asarray(obs, np.float32), (0, size - len(obs)))
+
+
+@ENV_REGISTRY.register("mujoco_multi")
+@ENV_REGISTRY.register("mamujoco")
+class MultiMujocoEnv(JointEnv):
+    """MuJoCo body of `scenario`, such as 'HalfCheetah', whose joints are split between agents as `agent_conf` says.
+
+    '2x3' is two agents of three joints each. Each sees its own joints and those up to `agent_obsk` joints away, in
+    `agents` [N, O]; `state` is what one agent for all would see. The action is that of all agents in a row, [N * A].
+    A version behind the name of `scenario`, as in 'HalfCheetah-v2', is left out: the body is gymnasium's newest.
+    Raises ConfigError for a split into agents of different numbers of joints.
+    """
+
+    game_class = PaddedGame
+    config = {
+        "scenario": "HalfCheetah",
+        "agent_conf": "2x3",
+        "agent_obsk": 1,
+        "add_agent_id": False,  # each agent sees its number too, one-hot
+        "episode_limit": 1000,  # steps of an episode
+        "kwargs": {},
+    }
+    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"agent_obsk": FROM_0, "episode_limit": FROM_1}
+
+    @classmethod
+    def check_config(cls, cfg: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        if not re.fullmatch(r"\d+x\d+\w?", str(cfg["agent_conf"])):
+            yield "agent_conf", f"is {cfg['agent_conf']!r}; expected agents and joints of each, such as '2x3' or '2x4d'"
+
+    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
+        merged = {**self.config, **(cfg or {})}
+        keep_quiet()
+        draw_without_display()
+        own = {
+            "scenario": re.sub(r"-v\d+$", "", merged["scenario"]),
+            "agent_conf": merged["agent_conf"],
+            "agent_obsk": merged["agent_obsk"],
+            "max_episode_steps": merged["episode_limit"],
+        }
+        super().__init__({"env_id": _MODULE, "kwargs": {**own, **merged["kwargs"]}})
+        self._ids = np.eye(self._agents, dtype=np.float32) if merged["add_agent_id"] else None
+        if self._ids is not None:
+            assert isinstance(self.observation_space, spaces.Dict), "a team's observation is one"
+            agents, size = self.observation_space["agents"].shape or ()
+            shape = (agents, size + agents)
+            parts = {**self.observation_space.spaces, "agents": spaces.Box(-np.inf, np.inf, shape, np.float32)}
+            self.observation_space = spaces.Dict(parts)
+
+    def _own_state_size(self) -> int:
+        return len(self._game.env.state())  # the env has no `state_space`
+
+    def _joint(self, obs: EnvObs) -> dict[str, Array]:
+        joint = super()._joint(obs)
+        if self._ids is not None:
+            joint["agents"] = np.concatenate([joint["agents"], self._ids], axis=1)
+        return joint

@@ -1,0 +1,1 @@
+"""Carry a passenger by taxi, a grid world of gymnasium."""

@@ -1,0 +1,5 @@
+"""The taxi environment."""
+
+from dizoo.taxi.envs.taxi_env import TaxiEnv
+
+__all__ = ["TaxiEnv"]
