@@ -253,7 +253,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
+    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -332,7 +332,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -346,7 +346,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
     ("sac",): ("cql", "iql", "mbsac", "sqil_sac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
-    ("td3", "ddpg"): ("d4pg",),
     ("dqn", "rainbow"): ("dqfd",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),

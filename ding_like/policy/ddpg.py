@@ -18,7 +18,8 @@ critics. There
     critic_loss = sum_i mean(weight * (Q_i(obs, action) - y)^2)
     actor_loss  = -mean(Q_1(obs, mu(obs)))                      every `actor_update_freq` updates
 
-and targets move with each step of the actor.
+and targets move with each step of the actor. What a critic predicts, a value here, is its family's to know
+(`rl_utils/value_family.py`): D4PG has another.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.policy.forward import ForwardActor, GaussianNoise
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, TrainedNetwork
-from ding_like.rl_utils.td import nstep_td_target
+from ding_like.rl_utils.value_family import ScalarValue, ValueFamily
 from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -103,27 +104,40 @@ class DDPGPolicy(OffPolicyActorCritic):
         super()._init_learn()
         self._actor = self._trained(self._model.actor, "learning_rate_actor")
         self._critic = self._trained(self._model.critic, "learning_rate_critic")
+        self._family = self._make_family()
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         sigma = self._cfg.collect.noise_sigma if explores else 0.0
         return self._actor_that(GaussianNoise(self._action_range(), sigma))
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
-        """Fill the gradients of the critic and, in its turn, of the actor; priorities are absolute TD errors [B]."""
-        rows = self._rows(batch)
+        """Fill the gradients of the critic and, in its turn, of the actor; priorities [B] are those of the family."""
+        rows, family = self._rows(batch), self._family
         with torch.no_grad():
             next_action = self._smoothed(self._actor.target(rows.next_obs))
-            next_value = self._critic.target(rows.next_obs, next_action).amin(dim=0)
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+            next_value = self._smallest(self._critic.target(rows.next_obs, next_action))
+            target = family.backup(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
         q = self._critic.network(rows.obs, rows.action)
-        error = q - target
-        critic_loss = self._critic.backward((rows.weight * error.square()).mean(dim=1).sum())
-        info = {"critic_loss": critic_loss, "q_value": q.detach(), "target_q_value": target}
+        each = family.loss(q, target.expand_as(q))
+        critic_loss = self._critic.backward((rows.weight * each.loss).mean(dim=1).sum())
+        info = {
+            "critic_loss": critic_loss,
+            "q_value": family.expected(q.detach()),
+            "target_q_value": family.expected_target(target),
+        }
         if self._is_turn_of(self._cfg.learn.actor_update_freq):
             value = self._critic.network(rows.obs, self._actor.network(rows.obs))[0]
-            info["actor_loss"] = self._actor.backward(-value.mean())
+            info["actor_loss"] = self._actor.backward(-family.expected(value).mean())
             info["total_loss"] = critic_loss + info["actor_loss"]
-        return info, self._priority(error)
+        return info, self._priority(each.priority)
+
+    def _make_family(self) -> ValueFamily[Tensor]:
+        """Return what each critic predicts of an action: its expected return, or a distribution of returns."""
+        return ScalarValue("mse")
+
+    def _smallest(self, prediction: Tensor) -> Tensor:
+        """Return the next value [B, ...] of what the critics predict [N, B, ...]: that of the least expected return."""
+        return prediction.amin(dim=0)
 
     def _smoothed(self, action: Tensor) -> Tensor:
         """Return actions [B, A]; with `learn.noise` each has clipped noise on it, and stays within [-1, 1]."""
