@@ -253,7 +253,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg"), _ADVANCED),
+    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -359,7 +359,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("ppo",): ("ppo_stdim", "ppof", "trex"),
     ("r2d2",): ("r2d2_collect_traj", "r2d3"),
     ("r2d2", "drqn"): ("r2d2_gtrxl",),
-    ("discrete_sac", "dqn"): ("sqn",),
     ("td3",): ("td3_bc", "td3_vae"),
 }
 CLOSEST_POLICIES = dict(sorted((name, closest) for closest, names in _CLOSEST.items() for name in names))

@@ -1,4 +1,7 @@
-"""Networks with an actor and a critic of its actions: of DDPG, TD3 and SAC, of discrete SAC, and of PDQN and MP-DQN."""
+"""Networks with an actor and a critic of its actions: of DDPG, TD3 and SAC, of discrete SAC, and of PDQN and MP-DQN.
+
+SQN has the critics alone.
+"""
 
 from __future__ import annotations
 
@@ -202,19 +205,72 @@ class DiscreteQAC(QAC):
         super().__init__()
         actions = one_action(action_shape, model="discrete_qac")
         given, is_image = encoder_hidden_size_list, has_images(obs_shape)
-        # Of vectors, the first layers are the encoder's in name only: each critic has its own.
-        first = [] if is_image else [critic_head_hidden_size] if given is None else list(given)
-        self.critic = Critic(
+        self.critic = _critic_of_all(
             obs_shape,
+            actions,
             num=2 if twin_critic else 1,
-            num_actions=actions,
-            hidden_sizes=[*first, *[critic_head_hidden_size] * critic_head_layer_num],
-            image_sizes=given,
+            encoder_sizes=given,
+            hidden_size=critic_head_hidden_size,
+            layer_num=critic_head_layer_num,
             activation=activation,
         )
         head: dict[str, Any] = dict(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
         sizes = [actor_head_hidden_size] if given is None and not is_image else given
         self.actor = _actor(obs_shape, sizes, actions, activation=activation, **head)
+
+
+@MODEL_REGISTRY.register("discrete_critics")
+class DiscreteCritics(nn.Module):
+    """One critic or two (`twin_critic`) of discrete actions, `critic(obs) -> [N, B, A]`, those of `DiscreteQAC`."""
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        twin_critic: bool = False,
+        *,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        self.critic = _critic_of_all(
+            obs_shape,
+            one_action(action_shape, model="discrete_critics"),
+            num=2 if twin_critic else 1,
+            encoder_sizes=encoder_hidden_size_list,
+            hidden_size=critic_head_hidden_size,
+            layer_num=critic_head_layer_num,
+            activation=activation,
+        )
+
+    def forward(self, obs: ObsTensor) -> Tensor:
+        """Return the smallest value of each action [B, A]."""
+        return cast(Tensor, self.critic(obs).amin(dim=0))
+
+
+def _critic_of_all(
+    obs_shape: ObsShape,
+    num_actions: int,
+    *,
+    num: int,
+    encoder_sizes: Sequence[int] | None,
+    hidden_size: int,
+    layer_num: int,
+    activation: Activation,
+) -> Critic:
+    """Return critics of all discrete actions."""
+    # Of vectors, the first layers are the encoder's in name only: each critic has its own.
+    first = [] if has_images(obs_shape) else [hidden_size] if encoder_sizes is None else list(encoder_sizes)
+    return Critic(
+        obs_shape,
+        num=num,
+        num_actions=num_actions,
+        hidden_sizes=[*first, *[hidden_size] * layer_num],
+        image_sizes=encoder_sizes,
+        activation=activation,
+    )
 
 
 def _actor(

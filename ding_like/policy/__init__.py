@@ -45,6 +45,7 @@ _HOMES = {
     "SACDiscretePolicy": "ding_like.policy.sac:DiscreteSACPolicy",
     "SACPolicy": "ding_like.policy.sac",
     "SQLPolicy": "ding_like.policy.sql",
+    "SQNPolicy": "ding_like.policy.sqn",
     "TD3Policy": "ding_like.policy.ddpg",
     "TQCPolicy": "ding_like.policy.tqc",
     "get_random_policy": "ding_like.policy.di_engine_view",
@@ -62,7 +63,6 @@ _INSTEAD = {
     "PPOFPolicy": "use PPOPolicy",
     "PPOSTDIMPolicy": "use PPOPolicy",
     "QTranPolicy": "use QMIXPolicy",
-    "SQNPolicy": "use DiscreteSACPolicy",
     "WQMIXPolicy": "use QMIXPolicy",
 }
 

@@ -29,7 +29,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, cast
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +46,16 @@ from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
+class Improved(NamedTuple):
+    """What an update does to the actor, and what it sees of the entropy."""
+
+    losses: dict[str, Tensor]  # the actor's, by the name it is logged under
+    entropy: Tensor  # [B], or an estimate of it: -log of the probability of an action drawn
+    default_target: Tensor | float  # of the entropy, one for all rows or [B]
+
+
 class SoftActorCritic(OffPolicyActorCritic):
-    """SAC for any kind of action: an actor, critics with targets, a temperature, and their steps."""
+    """SAC for any kind of action: critics with targets, a temperature, an actor where there is one, and their steps."""
 
     config: dict[str, Any] = dict(
         model=dict(
@@ -82,15 +91,21 @@ class SoftActorCritic(OffPolicyActorCritic):
         "learn.auto_alpha": (False, ("learn.learning_rate_alpha", "learn.log_space", "learn.target_entropy")),
     }
 
+    # False: the policy follows from the critics, and there is no network of an actor.
+    has_actor: ClassVar[bool] = True
+
     def _init_learn(self) -> None:
         super()._init_learn()
-        learn = self._cfg.learn
-        self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
+        if self.has_actor:
+            self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
         self._critic = self._trained(self._model.critic, "learning_rate_q")
-        # The logarithm of alpha, so that alpha stays above 0.
-        log_alpha = nn.Parameter(torch.tensor(math.log(learn.alpha)))
-        temperature = nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
-        self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
+        self._temperature = self._trained(self._log_alpha, "learning_rate_alpha", has_target=False)
+
+    @cached_property
+    def _log_alpha(self) -> nn.ParameterDict:
+        """Logarithm of alpha, `log_alpha` [], so that alpha stays above 0."""
+        log_alpha = nn.Parameter(torch.tensor(math.log(self._cfg.learn.alpha)))
+        return nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
 
     # ---- what the kinds of action differ in. Any: observations, a tensor or a dict of them
 
@@ -116,11 +131,8 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Return the values to log of what critics or targets say."""
         return prediction
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
-        """Fill the actor's gradient; return (its loss, -log of probability or entropy [B], the default target of it).
-
-        `values` are what `_chosen` gave.
-        """
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
+        """Fill the actor's gradient, where there is an actor; `values` are what `_chosen` gave."""
         raise NotImplementedError
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
@@ -132,11 +144,11 @@ class SoftActorCritic(OffPolicyActorCritic):
         q, values = self._chosen(rows)
         each, error = self._compare(q, target)
         critic_loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
-        actor_loss, entropy, default_target = self._improve(rows, values, alpha)
+        of_actor, entropy, default_target = self._improve(rows, values, alpha)
+        losses = {"critic_loss": critic_loss, **of_actor}
         info = {
-            "total_loss": critic_loss + actor_loss,
-            "critic_loss": critic_loss,
-            "actor_loss": actor_loss,
+            "total_loss": sum(losses.values()),
+            **losses,
             "q_value": self._means(q.detach()),
             "target_q_value": self._means(target),
             "entropy": entropy,
@@ -159,23 +171,25 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
         self._end_update()
         self._critic.optimizer.step()
-        self._actor.optimizer.step()
+        if self.has_actor:
+            self._actor.optimizer.step()
         if self._cfg.learn.auto_alpha:
             self._temperature.optimizer.step()
         self._critic.move_target(self._cfg.learn.target_theta)
 
     def _networks(self) -> dict[str, TrainedNetwork]:
-        return {"actor": self._actor, "critic": self._critic, "temperature": self._temperature}
+        of_actor = {"actor": self._actor} if self.has_actor else {}
+        return {**of_actor, "critic": self._critic, "temperature": self._temperature}
 
     def _grad_modules(self) -> dict[str, nn.Module]:
         return {**super()._grad_modules(), "temperature": self._temperature.network}
 
-    monitored = (
+    monitored: tuple[str, ...] = (
         "total_loss", "critic_loss", "actor_loss", "alpha_loss", "alpha", "entropy", "q_value", "target_q_value",
     )  # fmt: skip
 
     def _saved(self) -> dict[str, Any]:
-        return {"log_alpha": self._temperature.network}
+        return {"log_alpha": self._log_alpha}
 
 
 @POLICY_REGISTRY.register("sac")
@@ -208,11 +222,11 @@ class SACPolicy(SoftActorCritic):
     def _chosen(self, rows: Rows) -> tuple[Tensor, None]:
         return self._critic.network(rows.obs, rows.action), None
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         action, log_prob = self._draw(rows.obs)
         value = self._value(self._critic.network(rows.obs, action))
         loss = self._actor.backward((alpha * log_prob - value).mean())
-        return loss, -log_prob.detach(), -action.shape[1]
+        return Improved({"actor_loss": loss}, -log_prob.detach(), -action.shape[1])
 
     def _value(self, prediction: Tensor) -> Tensor:
         """Return the value [B] that the actor maximises, of what the critics [N, B] give."""
@@ -251,25 +265,29 @@ class DiscreteSACPolicy(SoftActorCritic):
         values = self._critic.network(split_mask(rows.obs)[0])
         return values.gather(2, rows.action.expand(len(values), -1).unsqueeze(2)).squeeze(2), values
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+    def _log_pi(self, obs: Any, mask: Tensor | None) -> Tensor:
+        """Return the log probabilities [B, A] of all actions, with the actor's gradient."""
+        return log_softmax(self._actor.network(obs), mask)
+
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         assert values is not None, "they come from `_chosen`"
         obs, mask = split_mask(rows.obs)
-        log_pi = log_softmax(self._actor.network(obs), mask)
+        log_pi = self._log_pi(obs, mask)
         loss = self._actor.backward(-soft_value(log_pi, values.detach().amin(dim=0), alpha=alpha).mean())
-        return loss, entropy_of(log_pi.detach()), _target_entropy(log_pi, mask)
+        return Improved({"actor_loss": loss}, entropy_of(log_pi.detach()), target_entropy(log_pi, mask))
 
     # Any: a tensor or a dict of them.
     def _next_value(self, next_obs: Any, alpha: Tensor) -> Tensor:
         """Return the soft values [B] of next observations; 0 where a mask allows nothing, as nothing can follow."""
         obs, mask = split_mask(next_obs)
-        log_pi = log_softmax(self._actor.network(obs), mask)
-        return where_some_legal(soft_value(log_pi, self._critic.target(obs).amin(dim=0), alpha=alpha), mask)
+        values = self._critic.target(obs).amin(dim=0)
+        return where_some_legal(soft_value(self._log_pi(obs, mask), values, alpha=alpha), mask)
 
     def _inside(self, action: Tensor) -> Tensor:
         return action.long()
 
 
-def _target_entropy(log_pi: Tensor, mask: Tensor | None) -> Tensor | float:
+def target_entropy(log_pi: Tensor, mask: Tensor | None) -> Tensor | float:
     """Return the default target of the entropy: a number, or one for each row [B] where masks [B, A] differ."""
     if mask is None:
         return _SHARE_OF_LARGEST_ENTROPY * math.log(log_pi.shape[1])

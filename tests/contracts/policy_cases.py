@@ -66,6 +66,7 @@ _DISCRETE_QAC = dict(
     actor_head_hidden_size=8,
     critic_head_hidden_size=8,
 )
+_DISCRETE_CRITICS = {name: size for name, size in _DISCRETE_QAC.items() if not name.startswith("actor")}
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
 _CHOICES: dict[str, Any] = dict(
     obs_shape=OBS,
@@ -172,6 +173,7 @@ CASES: dict[str, Case] = {
     "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
     "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
     "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
+    "sqn": Case("sqn", _DISCRETE, dict(model=_DISCRETE_CRITICS)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -371,6 +373,8 @@ GRAD_CASES: dict[str, Case] = {
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
+    "sqn prioritised": _with("sqn", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "sqn fixed": _with("sqn", learn=dict(auto_alpha=False)),
 }
 # The families, and each way in which an update goes on from more than its gradient: weights of rows, a target that
 # moves at times, a schedule, an early stop, returns that are counted anew.

@@ -59,6 +59,7 @@ GATES = {
     "iqn": of_cartpole("iqn", 20_000, seeds=5),
     "fqf": of_cartpole("fqf", 20_000, seeds=5),
     "sac": of_cartpole("sac", 60_000),
+    "sqn": of_cartpole("sqn", 30_000),
     "ppo_offpolicy": of_cartpole("ppo_offpolicy", 60_000),
     "impala": of_cartpole("impala", 60_000),
     "pg": of_cartpole("pg", 100_000, mode=ONPOLICY),
