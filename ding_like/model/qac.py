@@ -245,10 +245,6 @@ class DiscreteCritics(nn.Module):
             activation=activation,
         )
 
-    def forward(self, obs: ObsTensor) -> Tensor:
-        """Return the smallest value of each action [B, A]."""
-        return cast(Tensor, self.critic(obs).amin(dim=0))
-
 
 def _critic_of_all(
     obs_shape: ObsShape,

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from torch import Tensor, nn
 
 from ding_like.data.batch import split_mask
 from ding_like.model.layers import ObsTensor
-from ding_like.policy.forward import ForwardActor, NetworkForward, OfFamily
+from ding_like.policy.forward import Choose, EpsilonGreedy, ForwardActor, NetworkForward, OfFamily
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import Rows
 from ding_like.policy.sac import DiscreteSACPolicy, Improved, target_entropy
@@ -47,14 +47,16 @@ class SQNPolicy(DiscreteSACPolicy):
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         # Partial and not lambda: a deep copy must run the copied network.
-        logits = partial(_logits, self._model.critic, self._log_alpha)
-        choose = OfFamily(Categorical(), is_greedy=not explores, with_log_prob=False)
-        return ForwardActor(NetworkForward(logits, None, self._device), choose)
+        if explores:
+            choose: Choose = OfFamily(Categorical(), is_greedy=False, with_log_prob=False)
+            forward = NetworkForward(partial(_logits, self._model.critic, self._log_alpha), None, self._device)
+        else:  # without alpha, which does not change what is best: agents are exported with the model alone
+            choose, forward = EpsilonGreedy(), NetworkForward(partial(_values, self._model.critic), None, self._device)
+        return ForwardActor(forward, choose)
 
     # Any: a tensor or a dict of them.
     def _log_pi(self, obs: Any, mask: Tensor | None) -> Tensor:
-        """Return the log probabilities [B, A] of all actions, without a gradient."""
-        return log_softmax(_logits(self._critic.network, self._log_alpha, obs).detach(), mask)
+        return log_softmax(_logits(self._critic.network, self._log_alpha, obs), mask)
 
     def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         assert values is not None, "they come from `_chosen`"
@@ -75,7 +77,11 @@ class SQNPolicy(DiscreteSACPolicy):
     monitored = ("total_loss", "critic_loss", "alpha_loss", "alpha", "entropy", "q_value", "target_q_value")
 
 
+def _values(critic: nn.Module, obs: ObsTensor) -> Tensor:
+    """Return the smaller values of the critics, [B, A]."""
+    return cast(Tensor, critic(obs).amin(dim=0))
+
+
 def _logits(critic: nn.Module, log_alpha: nn.ParameterDict, obs: ObsTensor) -> Tensor:
     """Return the smaller values of the critics in units of alpha, [B, A]."""
-    logits: Tensor = critic(obs).amin(dim=0) / log_alpha["log_alpha"].exp()
-    return logits
+    return _values(critic, obs) / cast(Tensor, log_alpha["log_alpha"]).exp()
