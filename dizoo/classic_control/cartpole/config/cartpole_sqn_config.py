@@ -1,4 +1,4 @@
-"""CartPole-v1 with SQN: solved after about 15,000 env steps."""
+"""CartPole-v1 with SQN: solved after about 10,000 env steps."""
 
 from easydict import EasyDict
 
