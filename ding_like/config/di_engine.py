@@ -263,7 +263,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf"), _ADVANCED),
+    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -342,7 +342,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("ddpg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -356,7 +356,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
     ("sac",): ("cql", "iql", "mbsac", "sqil_sac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
-    ("td3", "ddpg"): ("d4pg",),
     ("dqn", "rainbow"): ("dqfd",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
@@ -370,7 +369,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("ppo",): ("ppo_stdim", "ppof", "trex"),
     ("r2d2",): ("r2d2_collect_traj", "r2d3"),
     ("r2d2", "drqn"): ("r2d2_gtrxl",),
-    ("discrete_sac", "dqn"): ("sqn",),
     ("td3",): ("td3_bc", "td3_vae"),
 }
 CLOSEST_POLICIES = dict(sorted((name, closest) for closest, names in _CLOSEST.items() for name in names))

@@ -1,4 +1,7 @@
-"""Networks with an actor and a critic of its actions: of DDPG, TD3 and SAC, of discrete SAC, and of PDQN and MP-DQN."""
+"""Networks with an actor and a critic of its actions: of DDPG, TD3 and SAC, of discrete SAC, and of PDQN and MP-DQN.
+
+SQN has the critics alone.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +62,9 @@ class ParallelMLP(nn.Module):
 class Critic(nn.Module):
     """`num` networks of values: of one action that goes in (`action_size`), or of each of `num_actions`.
 
-    With `num_quantiles` the value of an action that goes in is so many quantiles of its return. Vectors and the action
-    enter together; images are encoded first, once for all `num`, also one among other parts.
+    With `num_points` the value of an action that goes in is so many numbers that describe its return: quantiles, or
+    logits of fixed returns. Vectors and the action enter together; images are encoded first, once for all `num`, also
+    one among other parts.
     """
 
     def __init__(
@@ -70,26 +74,26 @@ class Critic(nn.Module):
         num: int,
         action_size: int = 0,
         num_actions: int = 1,
-        num_quantiles: int | None = None,
+        num_points: int | None = None,
         hidden_sizes: Sequence[int],
         image_sizes: Sequence[int] | None,
         activation: Activation,
     ) -> None:
         super().__init__()
         self.encoder = lay_out(obs_shape, image_sizes, activation=activation)
-        self.num_quantiles = num_quantiles
-        sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_quantiles or num_actions]
+        self.num_points = num_points
+        sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_points or num_actions]
         self.q = ParallelMLP(num, sizes, activation=activation)
 
     def forward(self, obs: ObsTensor, action: Tensor | None = None, num: int | None = None) -> Tensor:
         """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
 
-        Of quantiles they are [N, B, M]; without actions, values of all of them [N, B, A]. With `num` they are those of
-        the first so many networks. Raises SchemaError for observations of another shape.
+        With `num_points` they are [N, B, M]; without actions, values of all of them [N, B, A]. With `num`
+        they are those of the first so many networks. Raises SchemaError for observations of another shape.
         """
         features = self.encoder(obs).to(self.q.weights[0].dtype)
         values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1), num)
-        return values if action is None or self.num_quantiles else values.squeeze(2)
+        return values if action is None or self.num_points else values.squeeze(2)
 
 
 class FirstCritic(nn.Module):
@@ -119,7 +123,8 @@ class QAC(nn.Module):
 class ContinuousQAC(QAC):
     """Actor, `actor(obs)`, and critics, `critic(obs, action) -> [N, B]`, without shared weights.
 
-    There is one critic, or two (`twin_critic`), or `num_critics`; with `num_quantiles` each gives so many [N, B, M].
+    There is one critic, or two (`twin_critic`), or `num_critics`; with `num_quantiles` each gives so many [N, B, M],
+    with `n_atom` logits of so many returns, evenly spaced from `v_min` to `v_max`, which are given with it.
 
     The actor gives an action in [-1, 1] by a tanh ('regression', [B, A]), or mean and log standard deviation of a
     Gaussian ('reparameterization', [B, 2 A]). Both have 1 + `..._head_layer_num` hidden layers of
@@ -141,11 +146,21 @@ class ContinuousQAC(QAC):
         critic_head_layer_num: int = 1,
         num_critics: int | None = None,
         num_quantiles: int | None = None,
+        v_min: float | None = None,
+        v_max: float | None = None,
+        n_atom: int | None = None,
         encoder_hidden_size_list: Sequence[int] | None = None,
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        for name, number in (("num_critics", num_critics), ("num_quantiles", num_quantiles)):
+        self.v_min, self.v_max, self.n_atom = v_min, v_max, n_atom
+        support = (v_min, v_max, n_atom)
+        if support != (None, None, None) and (None in support or num_quantiles is not None):
+            raise ConfigError(
+                f"v_min is {v_min}, v_max {v_max}, n_atom {n_atom}, num_quantiles {num_quantiles}; expected the first "
+                "three together, for logits of fixed returns, or num_quantiles alone"
+            )
+        for name, number in (("num_critics", num_critics), ("num_quantiles", num_quantiles), ("n_atom", n_atom)):
             if number is not None:
                 as_sizes(name, number)
         actions = as_sizes("action_shape", action_shape)
@@ -167,7 +182,7 @@ class ContinuousQAC(QAC):
         self.critic = Critic(
             obs_shape,
             num=num_critics or (2 if twin_critic else 1),
-            num_quantiles=num_quantiles,
+            num_points=num_quantiles or n_atom,
             action_size=actions[0],
             hidden_sizes=as_sizes("critic_head_hidden_size", critic_head_hidden_size)
             * (critic_head_layer_num + (not is_image)),
@@ -202,19 +217,68 @@ class DiscreteQAC(QAC):
         super().__init__()
         actions = one_action(action_shape, model="discrete_qac")
         given, is_image = encoder_hidden_size_list, has_images(obs_shape)
-        # Of vectors, the first layers are the encoder's in name only: each critic has its own.
-        first = [] if is_image else [critic_head_hidden_size] if given is None else list(given)
-        self.critic = Critic(
+        self.critic = _critic_of_all(
             obs_shape,
+            actions,
             num=2 if twin_critic else 1,
-            num_actions=actions,
-            hidden_sizes=[*first, *[critic_head_hidden_size] * critic_head_layer_num],
-            image_sizes=given,
+            encoder_sizes=given,
+            hidden_size=critic_head_hidden_size,
+            layer_num=critic_head_layer_num,
             activation=activation,
         )
         head: dict[str, Any] = dict(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
         sizes = [actor_head_hidden_size] if given is None and not is_image else given
         self.actor = _actor(obs_shape, sizes, actions, activation=activation, **head)
+
+
+@MODEL_REGISTRY.register("discrete_critics")
+class DiscreteCritics(nn.Module):
+    """One critic or two (`twin_critic`) of discrete actions, `critic(obs) -> [N, B, A]`, those of `DiscreteQAC`."""
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        twin_critic: bool = False,
+        *,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        critic_head_hidden_size: int = 64,
+        critic_head_layer_num: int = 1,
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        self.critic = _critic_of_all(
+            obs_shape,
+            one_action(action_shape, model="discrete_critics"),
+            num=2 if twin_critic else 1,
+            encoder_sizes=encoder_hidden_size_list,
+            hidden_size=critic_head_hidden_size,
+            layer_num=critic_head_layer_num,
+            activation=activation,
+        )
+
+
+def _critic_of_all(
+    obs_shape: ObsShape,
+    num_actions: int,
+    *,
+    num: int,
+    encoder_sizes: Sequence[int] | None,
+    hidden_size: int,
+    layer_num: int,
+    activation: Activation,
+) -> Critic:
+    """Return critics of all discrete actions."""
+    # Of vectors, the first layers are the encoder's in name only: each critic has its own.
+    first = [] if has_images(obs_shape) else [hidden_size] if encoder_sizes is None else list(encoder_sizes)
+    return Critic(
+        obs_shape,
+        num=num,
+        num_actions=num_actions,
+        hidden_sizes=[*first, *[hidden_size] * layer_num],
+        image_sizes=encoder_sizes,
+        activation=activation,
+    )
 
 
 def _actor(

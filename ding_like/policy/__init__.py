@@ -19,6 +19,7 @@ _OWN = {
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
     "C51Policy": "ding_like.policy.dqn",
+    "D4PGPolicy": "ding_like.policy.d4pg",
     "DDPGPolicy": "ding_like.policy.ddpg",
     "DQNPolicy": "ding_like.policy.dqn",
     "DRQNPolicy": "ding_like.policy.r2d2",
@@ -44,6 +45,7 @@ _HOMES = {
     "SACDiscretePolicy": "ding_like.policy.sac:DiscreteSACPolicy",
     "SACPolicy": "ding_like.policy.sac",
     "SQLPolicy": "ding_like.policy.sql",
+    "SQNPolicy": "ding_like.policy.sqn",
     "TD3Policy": "ding_like.policy.ddpg",
     "TQCPolicy": "ding_like.policy.tqc",
     "get_random_policy": "ding_like.policy.di_engine_view",
@@ -61,7 +63,6 @@ _INSTEAD = {
     "PPOFPolicy": "use PPOPolicy",
     "PPOSTDIMPolicy": "use PPOPolicy",
     "QTranPolicy": "use QMIXPolicy",
-    "SQNPolicy": "use DiscreteSACPolicy",
     "WQMIXPolicy": "use QMIXPolicy",
 }
 

@@ -18,7 +18,8 @@ critics. There
     critic_loss = sum_i mean(weight * (Q_i(obs, action) - y)^2)
     actor_loss  = -mean(Q_1(obs, mu(obs)))                      every `actor_update_freq` updates
 
-and targets move with each step of the actor.
+and targets move with each step of the actor. What a critic predicts, a value here, is its family's to know
+(`rl_utils/value_family.py`): D4PG has another.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ding_like.policy.forward import ForwardActor, GaussianNoise
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows
 from ding_like.policy.trained_network import TrainedNetwork
-from ding_like.rl_utils.td import nstep_td_target
+from ding_like.rl_utils.value_family import ScalarValue, ValueFamily
 from ding_like.types import Array, Config, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -105,52 +106,64 @@ class DDPGPolicy(OffPolicyActorCritic):
         super()._init_learn()
         self._actor = self._trained(self._model.actor, "learning_rate_actor")
         self._critic = self._trained(self._model.critic, "learning_rate_critic")
+        self._family = self._make_family()
         self._first_critic = FirstCritic(self._critic.network)
-        self._by_hand = self._in_numpy(self._actor, self._critic)
+        # By hand the loss of plain values alone is known.
+        is_plain = isinstance(self._family, ScalarValue)
+        self._by_hand = self._in_numpy(self._actor, self._critic) if is_plain else None
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         sigma = self._cfg.collect.noise_sigma if explores else 0.0
         return self._actor_that(GaussianNoise(self._action_range(), sigma))
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
-        """Fill the gradients of the critic and, in its turn, of the actor; priorities are absolute TD errors [B]."""
+        """Fill the gradients of the critic and, in its turn, of the actor; priorities [B] are those of the family."""
         rows = self._rows(batch)
-        info, error = self._learn_values(rows)
+        info, priority = self._learn_values(rows)
         if self._is_turn_of(self._cfg.learn.actor_update_freq):
             info["actor_loss"] = self._improve(rows)
             info["total_loss"] = info["critic_loss"] + info["actor_loss"]
-        return info, self._priority(error)
+        return info, self._priority(priority)
+
+    def _make_family(self) -> ValueFamily[Tensor]:
+        """Return what each critic predicts of an action: its expected return, or a distribution of returns."""
+        return ScalarValue("mse")
+
+    def _smallest(self, prediction: Tensor) -> Tensor:
+        """Return the next value [B, ...] of what the critics predict [N, B, ...]: that of the least expected return."""
+        return prediction.amin(dim=0)
 
     def _learn_values(self, rows: Rows) -> tuple[dict[str, Any], Tensor]:
-        """Fill the critics' gradient; return (what to log, the TD errors [N, B])."""
-        hand = self._by_hand
+        """Fill the critics' gradient; return (what to log, the priorities [N, B])."""
+        hand, family = self._by_hand, self._family
         with torch.no_grad():
             if hand is None:
                 next_action = self._smoothed(self._actor.target(rows.next_obs))
-                next_values = self._critic.target(rows.next_obs, next_action)
+                following = self._critic.target(rows.next_obs, next_action)
             else:
                 next_action = self._smoothed(torch.from_numpy(hand.act_of_target(rows.next_obs)))
-                next_values = hand.next_values(rows.next_obs, next_action.numpy())
-            next_value = next_values.amin(dim=0)
-            target = nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
+                following = hand.next_values(rows.next_obs, next_action.numpy())
+            next_value = self._smallest(following)
+            target = family.backup(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
         if hand is None:
             q = self._critic.network(rows.obs, rows.action)
         else:
             q = hand.predict(rows.obs, rows.action.numpy())
-        error = q - target
-        weighted = rows.weight * error
-        loss = (weighted * error).mean(dim=1).sum()
+        each = family.loss(q, target.expand_as(q))
+        loss = (rows.weight * each.loss).mean(dim=1).sum()
         if hand is None:
             loss = self._critic.backward(loss)
         else:
-            loss = hand.learn_values(loss, weighted * (2.0 / len(target)))
-        return {"critic_loss": loss, "q_value": q.detach(), "target_q_value": target}, error
+            loss = hand.learn_values(loss, (2.0 / len(target)) * rows.weight * (q - target))
+        info = {"critic_loss": loss, "q_value": family.expected(q.detach())}
+        return {**info, "target_q_value": family.expected_target(target)}, each.priority
 
     def _improve(self, rows: Rows) -> Tensor:
         """Fill the actor's gradient; return its loss."""
         hand = self._by_hand
         if hand is None:
-            return self._actor.backward(-self._first_critic(rows.obs, self._actor.network(rows.obs)).mean())
+            value = self._first_critic(rows.obs, self._actor.network(rows.obs))[0]
+            return self._actor.backward(-self._family.expected(value).mean())
         action = hand.act(rows.obs)
         value = hand.judge(rows.obs, action, by_first=True)
         slope = torch.full_like(value, -1.0 / len(action))

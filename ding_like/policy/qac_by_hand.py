@@ -23,7 +23,7 @@ class NumpyQAC:
 
     def __init__(self, actor: TrainedNetwork, critic: TrainedNetwork) -> None:
         self._params = actor.params, critic.params
-        self._is_plain = critic.network.num_quantiles is None
+        self._is_plain = critic.network.num_points is None
         self._actor, self._critic = NumpyGrad(actor.network, actor.params), NumpyGrad(critic.network, critic.params)
         # Any: they are there, as `of` has looked.
         self._actor_target: Any = None if actor.target is None else numpy_forward(actor.target)

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, cast
 
 import torch
@@ -56,8 +57,16 @@ class Learned(NamedTuple):
     every: Tensor | None  # [N, B, A], the values of all actions where the critic gives them
 
 
+class Improved(NamedTuple):
+    """What an update does to the actor, and what it sees of the entropy."""
+
+    losses: dict[str, Tensor]  # the actor's, by the name it is logged under
+    entropy: Tensor  # [B], or an estimate of it: -log of the probability of an action drawn
+    default_target: Tensor | float  # of the entropy, one for all rows or [B]
+
+
 class SoftActorCritic(OffPolicyActorCritic):
-    """SAC for any kind of action: an actor, critics with targets, a temperature, and their steps."""
+    """SAC for any kind of action: critics with targets, a temperature, an actor where there is one, and their steps."""
 
     config: dict[str, Any] = dict(
         model=dict(
@@ -93,15 +102,21 @@ class SoftActorCritic(OffPolicyActorCritic):
         "learn.auto_alpha": (False, ("learn.learning_rate_alpha", "learn.log_space", "learn.target_entropy")),
     }
 
+    # False: the policy follows from the critics, and there is no network of an actor.
+    has_actor: ClassVar[bool] = True
+
     def _init_learn(self) -> None:
         super()._init_learn()
-        learn = self._cfg.learn
-        self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
+        if self.has_actor:
+            self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
         self._critic = self._trained(self._model.critic, "learning_rate_q")
-        # The logarithm of alpha, so that alpha stays above 0.
-        log_alpha = nn.Parameter(torch.tensor(math.log(learn.alpha)))
-        temperature = nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
-        self._temperature = self._trained(temperature, "learning_rate_alpha", has_target=False)
+        self._temperature = self._trained(self._log_alpha, "learning_rate_alpha", has_target=False)
+
+    @cached_property
+    def _log_alpha(self) -> nn.ParameterDict:
+        """Logarithm of alpha, `log_alpha` [], so that alpha stays above 0."""
+        log_alpha = nn.Parameter(torch.tensor(math.log(self._cfg.learn.alpha)))
+        return nn.ParameterDict({"log_alpha": log_alpha}).to(self._device)
 
     # ---- what the kinds of action differ in
 
@@ -131,11 +146,8 @@ class SoftActorCritic(OffPolicyActorCritic):
         loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
         return Learned(loss, prediction.detach(), target, error, every)
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
-        """Fill the actor's gradient; return (its loss, -log of probability or entropy [B], the default target of it).
-
-        `values` are those of all actions in `Learned`.
-        """
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
+        """Fill the actor's gradient, where there is an actor; `values` are what `_chosen` gave."""
         raise NotImplementedError
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
@@ -143,11 +155,11 @@ class SoftActorCritic(OffPolicyActorCritic):
         rows = self._rows(batch)
         alpha = self._temperature.network.log_alpha.detach().exp()
         learned = self._learn_values(rows, alpha)
-        actor_loss, entropy, default_target = self._improve(rows, learned.every, alpha)
+        of_actor, entropy, default_target = self._improve(rows, learned.every, alpha)
+        losses = {"critic_loss": learned.loss, **of_actor}
         info = {
-            "total_loss": learned.loss + actor_loss,
-            "critic_loss": learned.loss,
-            "actor_loss": actor_loss,
+            "total_loss": sum(losses.values()),
+            **losses,
             "q_value": self._means(learned.prediction),
             "target_q_value": self._means(learned.target),
             "entropy": entropy,
@@ -170,23 +182,25 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
         self._end_update()
         self._critic.optimizer.step()
-        self._actor.optimizer.step()
+        if self.has_actor:
+            self._actor.optimizer.step()
         if self._cfg.learn.auto_alpha:
             self._temperature.optimizer.step()
         self._critic.move_target(self._cfg.learn.target_theta)
 
     def _networks(self) -> dict[str, TrainedNetwork]:
-        return {"actor": self._actor, "critic": self._critic, "temperature": self._temperature}
+        of_actor = {"actor": self._actor} if self.has_actor else {}
+        return {**of_actor, "critic": self._critic, "temperature": self._temperature}
 
     def _grad_modules(self) -> dict[str, nn.Module]:
         return {**super()._grad_modules(), "temperature": self._temperature.network}
 
-    monitored = (
+    monitored: tuple[str, ...] = (
         "total_loss", "critic_loss", "actor_loss", "alpha_loss", "alpha", "entropy", "q_value", "target_q_value",
     )  # fmt: skip
 
     def _saved(self) -> dict[str, Any]:
-        return {"log_alpha": self._temperature.network}
+        return {"log_alpha": self._log_alpha}
 
 
 @POLICY_REGISTRY.register("sac")
@@ -246,20 +260,20 @@ class SACPolicy(SoftActorCritic):
         each, error = self._compare(prediction, target)
         return each, error, error
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         hand = self._by_hand
         if hand is None:
             action, log_prob = self._draw(rows.obs)
             value, _ = self._value(self._critic.network(rows.obs, action))
             loss = self._actor.backward((alpha * log_prob - value).mean())
-            return loss, -log_prob.detach(), -action.shape[1]
+            return Improved({"actor_loss": loss}, -log_prob.detach(), -action.shape[1])
         drawn = self._draw_by_hand(hand.act(rows.obs))
         batch, num_actions = drawn.action.shape
         log_prob = torch.from_numpy(drawn.log_prob)
         value, slope = self._value(hand.judge(rows.obs, drawn.action))
         by_action = hand.slope_by_action(slope / -batch, num_actions)
-        loss = (alpha * log_prob - value).mean()
-        return hand.improve(loss, drawn.backward(by_action, float(alpha) / batch)), -log_prob, -num_actions
+        loss = hand.improve((alpha * log_prob - value).mean(), drawn.backward(by_action, float(alpha) / batch))
+        return Improved({"actor_loss": loss}, -log_prob, -num_actions)
 
     def _value(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
         """Return (the value [B] that the actor maximises, of what critics [N, B] give; its slope by that [N, B])."""
@@ -304,17 +318,21 @@ class DiscreteSACPolicy(SoftActorCritic):
         values = self._critic.network(split_mask(rows.obs)[0])
         return values.gather(2, rows.action.expand(len(values), -1).unsqueeze(2)).squeeze(2), values
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | float]:
+    def _log_pi(self, obs: Any, mask: Tensor | None) -> Tensor:
+        """Return the log probabilities [B, A] of all actions, with the actor's gradient."""
+        return log_softmax(self._actor.network(obs), mask)
+
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         assert values is not None, "they come from `_chosen`"
         obs, mask = split_mask(rows.obs)
-        log_pi = log_softmax(self._actor.network(obs), mask)
+        log_pi = self._log_pi(obs, mask)
         loss = self._actor.backward(-soft_value(log_pi, values.detach().amin(dim=0), alpha=alpha).mean())
-        return loss, entropy_of(log_pi.detach()), _target_entropy(log_pi, mask)
+        return Improved({"actor_loss": loss}, entropy_of(log_pi.detach()), target_entropy(log_pi, mask))
 
     def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
         """Return the targets [B]; where a mask allows nothing, nothing can follow, and what follows counts 0."""
         obs, mask = split_mask(rows.next_obs)
-        log_pi = log_softmax(self._actor.network(obs), mask)
+        log_pi = self._log_pi(obs, mask)
         next_value = where_some_legal(soft_value(log_pi, self._critic.target(obs).amin(dim=0), alpha=alpha), mask)
         return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
 
@@ -322,7 +340,7 @@ class DiscreteSACPolicy(SoftActorCritic):
         return action.long()
 
 
-def _target_entropy(log_pi: Tensor, mask: Tensor | None) -> Tensor | float:
+def target_entropy(log_pi: Tensor, mask: Tensor | None) -> Tensor | float:
     """Return the default target of the entropy: a number, or one for each row [B] where masks [B, A] differ."""
     if mask is None:
         return _SHARE_OF_LARGEST_ENTROPY * math.log(log_pi.shape[1])

@@ -40,9 +40,9 @@ NAMES = {
         QRDQN RainbowDQN VAC model_wrap
     """,
     "policy": """
-        A2CPolicy C51Policy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy PDQNPolicy
-        PGPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy R2D2Policy SACPolicy
-        TD3Policy create_policy get_policy_cls get_random_policy single_env_forward_wrapper
+        A2CPolicy C51Policy D4PGPolicy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
+        PDQNPolicy PGPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy R2D2Policy
+        SACPolicy SQNPolicy TD3Policy create_policy get_policy_cls get_random_policy single_env_forward_wrapper
     """,
     "rl_utils": "gae get_epsilon_greedy_fn get_nstep_return_data get_train_sample q_nstep_td_data q_nstep_td_error",
     "torch_utils": "Adam to_device to_list to_ndarray to_tensor",
@@ -78,7 +78,7 @@ MISSING = {
     "framework.task": "serial_pipeline",
     "framework.middleware.OffPolicyLearner": "serial_pipeline",
     "model.create_model": "MODEL_REGISTRY",
-    "policy.SQNPolicy": "DiscreteSACPolicy",
+    "policy.AveragedDQNPolicy": "DQNPolicy",
     "rl_utils.q_1step_td_error": "q_nstep_td_error",
     "torch_utils.fc_block": "build_mlp",
     "utils.lists_to_dicts": "TransitionBatch",

@@ -168,7 +168,7 @@ def test_an_evaluation_plays_an_episode_in_each_env_if_nobody_counts_them() -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "closest"), [("acer", "'impala' and 'ppo_offpolicy'"), ("sqn_command", "'discrete_sac'")]
+    ("name", "closest"), [("acer", "'impala' and 'ppo_offpolicy'"), ("averaged_dqn_command", "'dqn' and 'qrdqn'")]
 )
 def test_a_policy_that_is_not_here_is_one_error_with_the_closest(name: str, closest: str) -> None:
     create: dict[str, Any] = {"env": {"type": "cart_pole_too", "import_names": [DIZOO]}, "policy": {"type": name}}

@@ -66,6 +66,7 @@ _DISCRETE_QAC = dict(
     actor_head_hidden_size=8,
     critic_head_hidden_size=8,
 )
+_DISCRETE_CRITICS = {name: size for name, size in _DISCRETE_QAC.items() if not name.startswith("actor")}
 _BOX = dict(action_space="continuous", action_low=[-2.0, 0.0], action_high=[2.0, 1.0])
 _CHOICES: dict[str, Any] = dict(
     obs_shape=OBS,
@@ -161,6 +162,7 @@ CASES: dict[str, Case] = {
     "ppg several": _vac("ppg", _TWO_OF_THREE, [3, 2], learn=_PHASES),
     "ppg box": _vac("ppg", _VECTOR, 2, learn=_PHASES, **_BOX),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
+    "d4pg": Case("d4pg", _VECTOR, dict(model=dict(**_QAC, v_min=-5.0, v_max=5.0, n_atom=11), **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
     "sql": Case("sql", _DISCRETE, dict(model=_DQN_MODEL)),
@@ -172,6 +174,7 @@ CASES: dict[str, Case] = {
     "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
     "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
     "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
+    "sqn": Case("sqn", _DISCRETE, dict(model=_DISCRETE_CRITICS)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -359,6 +362,7 @@ GRAD_CASES: dict[str, Case] = {
     ),
     "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
+    "d4pg prioritised": _with("d4pg", **_PER, nstep=3, model=dict(twin_critic=True), learn=dict(noise=True)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
     "pdqn prioritised": _with("pdqn", **_PER, nstep=3, learn=dict(update_circle=4, target_theta=0.1)),
     "mpdqn clipped": _with("mpdqn", learn=dict(grad_clip_norm=0.1, ignore_done=True)),
@@ -370,6 +374,8 @@ GRAD_CASES: dict[str, Case] = {
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
+    "sqn prioritised": _with("sqn", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "sqn fixed": _with("sqn", learn=dict(auto_alpha=False)),
 }
 # The families, and each way in which an update goes on from more than its gradient: weights of rows, a target that
 # moves at times, a schedule, an early stop, returns that are counted anew.

@@ -59,6 +59,7 @@ GATES = {
     "iqn": of_cartpole("iqn", 20_000, seeds=5),
     "fqf": of_cartpole("fqf", 20_000, seeds=5),
     "sac": of_cartpole("sac", 60_000),
+    "sqn": of_cartpole("sqn", 30_000),
     "ppo_offpolicy": of_cartpole("ppo_offpolicy", 60_000),
     "impala": of_cartpole("impala", 60_000),
     "pg": of_cartpole("pg", 100_000, mode=ONPOLICY),
@@ -77,6 +78,7 @@ GATES = {
     "pendulum sac": Gate(f"{PENDULUM}/pendulum_sac_config.py", 10_000, -200, episodes=100),
     "pendulum td3": Gate(f"{PENDULUM}/pendulum_td3_config.py", 10_000, -200, episodes=100),
     "pendulum ddpg": Gate(f"{PENDULUM}/pendulum_ddpg_config.py", 10_000, -200, episodes=100),
+    "pendulum d4pg": Gate(f"{PENDULUM}/pendulum_d4pg_config.py", 10_000, -200, episodes=100),
     "bitflip": Gate(BITFLIP, 200_000, 0.95, episodes=100),
     "bitflip without hindsight": Gate(BITFLIP, 20_000, 0.01, episodes=100, overrides=NO_HINDSIGHT, below=True),
     "fetchreach": Gate(

@@ -201,6 +201,14 @@ def test_dict_observations_reach_actor_and_critics():
     assert changed.tolist() == [True, False, False, False, False]
 
 
+@pytest.mark.parametrize(
+    "changes", [dict(n_atom=5), dict(v_min=0.0, v_max=1.0), dict(v_min=0.0, v_max=1.0, n_atom=5, num_quantiles=5)]
+)
+def test_a_support_is_three_numbers_and_takes_the_place_of_quantiles(changes):
+    with pytest.raises(ConfigError, match="expected the first three together"):
+        make_continuous(**changes)
+
+
 def make_discrete(**changes) -> DiscreteQAC:
     torch.manual_seed(0)
     return DiscreteQAC(**{**dict(obs_shape=3, action_shape=4), **changes})

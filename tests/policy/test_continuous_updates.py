@@ -1,4 +1,4 @@
-"""DDPG, TD3, SAC, TQC and discrete SAC: an update equals a slow walk over rows, targets follow, training finds the way.
+"""DDPG and its kin, SAC and its: an update equals a slow walk over rows, targets follow, training finds the way.
 
 DDPG and TD3: acting, checkpoints, and whose turn an update is. SAC: temperature, and masks where actions are discrete.
 """
@@ -52,6 +52,31 @@ def ddpg_row(x: Any, networks: dict[str, Any], noise: list[Tensor]) -> Any:
     next_value = networks["target_critic"](x.next_obs, networks["target_actor"](x.next_obs)).item()
     q = networks["critic"](x.obs, x.action)
     return lambda target: (q[0] - target) ** 2, next_value, -networks["critic"](x.obs, networks["actor"](x.obs))[0]
+
+
+ATOMS = np.linspace(-2.0, 2.0, 7)  # so few and so close that targets lie beyond both ends too
+
+
+def projected(probs: list[float], target: Any) -> list[float]:
+    """Share the probabilities of returns, [M] or all of them one number, between the atoms next to each."""
+    places = (np.broadcast_to(target, len(probs)).clip(ATOMS[0], ATOMS[-1]) - ATOMS[0]) / (ATOMS[1] - ATOMS[0])
+    return [
+        sum(p * max(0.0, 1.0 - abs(place - number)) for p, place in zip(probs, places, strict=True))
+        for number in range(len(ATOMS))
+    ]
+
+
+def d4pg_row(x: Any, networks: dict[str, Any], noise: list[Tensor]) -> Any:
+    """Go as Barth-Maron et al. 2018, algorithm 1; of two critics the one that expects less makes the target."""
+    atoms = torch.from_numpy(ATOMS)
+    critics = networks["target_critic"](x.next_obs, networks["target_actor"](x.next_obs))[:, 0].softmax(-1).detach()
+    probs = min(critics, key=lambda own: float(own @ atoms)).tolist()
+    log_p = networks["critic"](x.obs, x.action)[:, 0].log_softmax(-1)
+
+    def of_critics(target: Any) -> Tensor:
+        return torch.stack([-m * own[number] for number, m in enumerate(projected(probs, target)) for own in log_p])
+
+    return of_critics, ATOMS, -networks["critic"](x.obs, networks["actor"](x.obs))[0, 0].softmax(-1) @ atoms
 
 
 def td3_row(x: Any, networks: dict[str, Any], noise: list[Tensor]) -> Any:
@@ -117,6 +142,7 @@ class Algorithm:
 # Every update is one of TD3's actor, and a narrow range cuts much of the noise.
 ALGORITHMS = {
     "ddpg": Algorithm(ddpg_row),
+    "d4pg": Algorithm(d4pg_row, model=dict(v_min=-2.0, v_max=2.0, n_atom=len(ATOMS), twin_critic=True)),
     "td3": Algorithm(td3_row, 1, dict(actor_update_freq=1, noise_range=dict(min=-0.2, max=0.3))),
     "sac": Algorithm(sac_row, 2),
     "tqc": Algorithm(tqc_row, 2, dict(num_dropped=1), dict(num_quantiles=5)),
@@ -211,7 +237,27 @@ def targets_of(policy: Any) -> dict[str, Any]:
     return {key: network for key, network in policy._networks().items() if network.target is not None}
 
 
-@pytest.mark.parametrize("name", [*ALGORITHMS, "discrete_sac"])
+def test_priorities_of_d4pg_are_mean_divergences_of_target_and_prediction() -> None:
+    policy, batch = make("d4pg", priority=True), make_batch()
+    losses = slow_losses("d4pg", policy, batch)[0]
+    rows = policy._rows(batch)
+    with torch.no_grad():
+        action = policy._actor.target(rows.next_obs)
+        next_values = policy._critic.target(rows.next_obs, action).double().softmax(-1)
+    entropy = []
+    for row, of_critics in zip(batch, next_values.transpose(0, 1), strict=True):
+        probs = min(of_critics, key=lambda own: float(own @ torch.from_numpy(ATOMS))).tolist()
+        target = projected(probs, td_target(row, ATOMS, ignore_done=False))
+        entropy.append(-sum(m * math.log(m) for m in target if m > 0))
+
+    _, priority = policy.grad(batch)
+
+    # The loss is the sum of both critics' cross entropies.
+    assert priority.shape == (16,) and priority.min() >= 0.0
+    assert priority.mean() == pytest.approx(float(losses["critic"].detach()) / 2 - np.mean(entropy), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", [*(name for name in ALGORITHMS if name != "d4pg"), "discrete_sac"])
 def test_priorities_are_mean_absolute_td_errors_of_the_critics(name: str) -> None:
     policy, batch = policy_and_batch(name, priority=True)
 

@@ -47,6 +47,8 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("impala", dict(learn=dict(clip_value=1.0, grad_clip_norm=1.0)), "both set"),
     ("impala", dict(action_space="continuous", random_collect_size=8), "random_collect_size.*discrete actions"),
     ("impala", dict(priority_IS_weight=True), "needs priority=True"),
+    ("sqn", dict(learn=dict(learning_rate_policy=0.1)), "learning_rate_policy.*no network of an actor"),
+    ("d4pg", dict(model=dict(n_atom=0)), "n_atom.*1 or more"),
     ("c51", dict(learn=dict(loss="huber")), "learn.loss.*cross entropy"),
     ("qrdqn", dict(learn=dict(loss="huber")), "learn.loss.*learn.kappa"),
     ("qrdqn", dict(learn=dict(kappa=0.0)), "learn.kappa.*above 0"),
