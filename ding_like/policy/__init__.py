@@ -19,6 +19,7 @@ _OWN = {
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
     "C51Policy": "ding_like.policy.dqn",
+    "CrossQPolicy": "ding_like.policy.crossq",
     "D4PGPolicy": "ding_like.policy.d4pg",
     "DDPGPolicy": "ding_like.policy.ddpg",
     "DQNPolicy": "ding_like.policy.dqn",

@@ -177,10 +177,6 @@ class DDPGPolicy(OffPolicyActorCritic):
         noise = (learn.noise_sigma * self._normal_like(action)).clamp_(learn.noise_range.min, learn.noise_range.max)
         return cast(Tensor, (action + noise).clamp_(-1.0, 1.0))
 
-    def _is_turn_of(self, freq: int) -> bool:
-        """Tell whether the update under way is one of every `freq`."""
-        return (self._num_updates.now + 1) % int(freq) == 0
-
     def apply(self) -> None:
         """Take one step of the critic and, in their turns, of the actor and both targets."""
         learn = self._cfg.learn

@@ -125,6 +125,10 @@ class OffPolicyActorCritic(Policy):
         """Return standard normal noise in the shape of actions [B, A]; of several learners', each takes its rows."""
         return self._noise.normal(*action.shape, share=self._share)
 
+    def _is_turn_of(self, freq: int) -> bool:
+        """Tell whether the update under way is one of every `freq`."""
+        return (self._num_updates.now + 1) % int(freq) == 0
+
     def _end_update(self) -> None:
         """Count an update that is being applied, and take over the random numbers that its gradient drew."""
         self._num_updates.next = self._num_updates.now + 1

@@ -104,12 +104,14 @@ class SoftActorCritic(OffPolicyActorCritic):
 
     # False: the policy follows from the critics, and there is no network of an actor.
     has_actor: ClassVar[bool] = True
+    # False: values that follow are those of the critics themselves.
+    has_target: ClassVar[bool] = True
 
     def _init_learn(self) -> None:
         super()._init_learn()
         if self.has_actor:
             self._actor = self._trained(self._model.actor, "learning_rate_policy", has_target=False)
-        self._critic = self._trained(self._model.critic, "learning_rate_q")
+        self._critic = self._trained(self._model.critic, "learning_rate_q", has_target=self.has_target)
         self._temperature = self._trained(self._log_alpha, "learning_rate_alpha", has_target=False)
 
     @cached_property
@@ -155,19 +157,22 @@ class SoftActorCritic(OffPolicyActorCritic):
         rows = self._rows(batch)
         alpha = self._temperature.network.log_alpha.detach().exp()
         learned = self._learn_values(rows, alpha)
-        of_actor, entropy, default_target = self._improve(rows, learned.every, alpha)
-        losses = {"critic_loss": learned.loss, **of_actor}
         info = {
-            "total_loss": sum(losses.values()),
-            **losses,
+            "critic_loss": learned.loss,
             "q_value": self._means(learned.prediction),
             "target_q_value": self._means(learned.target),
-            "entropy": entropy,
             "alpha": alpha,
         }
-        if self._cfg.learn.auto_alpha:
-            info["alpha_loss"] = self._temperature.backward(self._alpha_loss(-entropy, default_target))
+        if self._is_actors_turn():
+            losses, entropy, default_target = self._improve(rows, learned.every, alpha)
+            info |= {**losses, "total_loss": sum(losses.values(), learned.loss), "entropy": entropy}
+            if self._cfg.learn.auto_alpha:
+                info["alpha_loss"] = self._temperature.backward(self._alpha_loss(-entropy, default_target))
         return info, self._priority(learned.error)
+
+    def _is_actors_turn(self) -> bool:
+        """Tell whether the update under way is one of the actor and the temperature too."""
+        return True
 
     def _alpha_loss(self, log_prob: Tensor, default_target: Tensor | float) -> Tensor:
         """Return the loss whose gradient raises alpha where the entropy, -mean(log_prob [B]), is below its target.
@@ -179,14 +184,16 @@ class SoftActorCritic(OffPolicyActorCritic):
         return cast(Tensor, -(log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy).mean())
 
     def apply(self) -> None:
-        """Take one Adam step of critics, actor and temperature, and move the critics' targets."""
+        """Take one step of critics and, in their turn, of actor and temperature; move the critics' targets."""
+        is_actors_turn = self._is_actors_turn()
         self._end_update()
         self._critic.optimizer.step()
-        if self.has_actor:
+        if self.has_actor and is_actors_turn:
             self._actor.optimizer.step()
-        if self._cfg.learn.auto_alpha:
+        if self._cfg.learn.auto_alpha and is_actors_turn:
             self._temperature.optimizer.step()
-        self._critic.move_target(self._cfg.learn.target_theta)
+        if self.has_target:
+            self._critic.move_target(self._cfg.learn.target_theta)
 
     def _networks(self) -> dict[str, TrainedNetwork]:
         of_actor = {"actor": self._actor} if self.has_actor else {}

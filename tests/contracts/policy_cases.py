@@ -169,6 +169,7 @@ CASES: dict[str, Case] = {
     "pqn": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL)),
     "pqn autograd": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
     "mdqn": Case("mdqn", _DISCRETE, dict(model=_DQN_MODEL)),
+    "crossq": Case("crossq", _VECTOR, dict(model=_QAC, **_BOX)),
     "tqc": Case("tqc", _VECTOR, dict(model=dict(**_QAC, num_quantiles=5), **_BOX)),
     "pdqn": Case("pdqn", _HYBRID, _PDQN),
     "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
@@ -370,6 +371,7 @@ GRAD_CASES: dict[str, Case] = {
         "ppo hybrid", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, entropy_weight=0.1)
     ),
     "sac prioritised": _with("sac", **_PER),
+    "crossq prioritised": _with("crossq", **_PER, nstep=3, learn=dict(actor_update_freq=1)),
     "tqc prioritised": _with("tqc", **_PER, nstep=3, learn=dict(num_dropped=0)),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),

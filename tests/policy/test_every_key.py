@@ -24,7 +24,7 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
     *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
-    *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "d4pg", "td3", "sac", "tqc"),
+    *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "d4pg", "td3", "sac", "tqc", "crossq"),
     *("ppo_recurrent", "impala"),
     "image_classification",
     *("discrete_sac", "sqn", "pg", "ppg"),
@@ -349,7 +349,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
-        box = name in ("ddpg", "d4pg", "td3", "sac", "tqc")
+        box = name in ("ddpg", "d4pg", "td3", "sac", "tqc", "crossq")
         env, chosen = (
             dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
             dict(type="gymnasium"),
