@@ -30,6 +30,7 @@ _HOMES = {
     "PDQNPolicy": "ding_like.policy.pdqn",
     "PGPolicy": "ding_like.policy.a2c",
     "PQNPolicy": "ding_like.policy.pqn",
+    "PPGOffPolicy": "ding_like.policy.ppg",
     "PPGPolicy": "ding_like.policy.ppg",
     "PPOOffPolicy": "ding_like.policy.ppo",
     "PPOPGPolicy": "ding_like.policy.a2c:PGPolicy",

@@ -159,6 +159,7 @@ CASES: dict[str, Case] = {
     "ppg autograd": _vac("ppg", _DISCRETE, ACTIONS, learn=dict(**_PHASES, backend="autograd")),
     "ppg several": _vac("ppg", _TWO_OF_THREE, [3, 2], learn=_PHASES),
     "ppg box": _vac("ppg", _VECTOR, 2, learn=_PHASES, **_BOX),
+    "ppg_offpolicy": _vac("ppg_offpolicy", _DISCRETE, ACTIONS, learn=_PHASES),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
@@ -357,6 +358,7 @@ GRAD_CASES: dict[str, Case] = {
         "ppg", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, epoch_per_collect=2)
     ),
     "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
+    "ppg_offpolicy value_norm": _with("ppg_offpolicy", learn=dict(value_norm=True, schedule=_LINES)),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
     "pdqn prioritised": _with("pdqn", **_PER, nstep=3, learn=dict(update_circle=4, target_theta=0.1)),

@@ -63,6 +63,7 @@ GATES = {
     "impala": of_cartpole("impala", 60_000),
     "pg": of_cartpole("pg", 100_000, mode=ONPOLICY),
     "ppg": of_cartpole("ppg", 40_000, mode=ONPOLICY),
+    "ppg_offpolicy": of_cartpole("ppg_offpolicy", 60_000),
     "ppo, every seed": of_cartpole("ppo", 40_000, mode=ONPOLICY, seeds=5, judged=min),
     "a2c, every seed": of_cartpole("a2c", 100_000, mode=ONPOLICY, seeds=5, judged=min),
     "r2d2 without velocities": of_cartpole("hidden_r2d2", 40_000, seeds=5),

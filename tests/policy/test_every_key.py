@@ -27,7 +27,7 @@ POLICIES = [
     *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "td3", "sac", "tqc"),
     *("ppo_recurrent", "impala"),
     "image_classification",
-    *("discrete_sac", "pg", "ppg"),
+    *("discrete_sac", "pg", "ppg", "ppg_offpolicy"),
     "pdqn",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
