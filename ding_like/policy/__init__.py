@@ -43,6 +43,7 @@ _HOMES = {
     "RainbowDQNPolicy": "ding_like.policy.rainbow:RainbowPolicy",
     "RainbowPolicy": "ding_like.policy.rainbow",
     "SACDiscretePolicy": "ding_like.policy.sac:DiscreteSACPolicy",
+    "SACRecurrentPolicy": "ding_like.policy.sac_recurrent",
     "SACPolicy": "ding_like.policy.sac",
     "SQLPolicy": "ding_like.policy.sql",
     "TD3Policy": "ding_like.policy.ddpg",

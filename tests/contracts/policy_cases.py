@@ -50,6 +50,7 @@ _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num
 _REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
 _CUT = dict(learn=dict(seq_len=5))
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
+_RECURRENT_QAC = dict(**_QAC, encoder_hidden_size_list=[8], hidden_size=8)
 _TEAM = dict(
     obs_shape={"agents": [AGENTS, OBS], "state": 5},
     action_shape=[ACTIONS] * AGENTS,
@@ -163,6 +164,12 @@ CASES: dict[str, Case] = {
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "sac_recurrent": Case("sac_recurrent", _VECTOR, dict(model=_RECURRENT_QAC, **_SHORT, **_BOX)),
+    "sac_recurrent gru": Case(
+        "sac_recurrent",
+        _VECTOR,
+        dict(model={**_RECURRENT_QAC, "cell_type": "gru"}, burnin_step=0, learn_unroll_len=3, **_BOX),
+    ),
     "sql": Case("sql", _DISCRETE, dict(model=_DQN_MODEL)),
     "pqn": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL)),
     "pqn autograd": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
@@ -181,7 +188,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
-    *("impala box", "ppg", "td3", "sac", "pdqn", "image_classification"),
+    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification"),
 )
 
 
@@ -367,6 +374,7 @@ GRAD_CASES: dict[str, Case] = {
         "ppo hybrid", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, entropy_weight=0.1)
     ),
     "sac prioritised": _with("sac", **_PER),
+    "sac_recurrent prioritised": _with("sac_recurrent", **_PER, learn=dict(grad_clip_norm=0.1, ignore_done=True)),
     "tqc prioritised": _with("tqc", **_PER, nstep=3, learn=dict(num_dropped=0)),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),

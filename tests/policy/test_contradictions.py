@@ -35,6 +35,8 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("ppo_offpolicy", dict(learn=dict(target_kl=0.1)), "target_kl.*where rows come from a buffer"),
     ("ppo_offpolicy", dict(learn=dict(epoch_per_collect=2)), "epoch_per_collect.*where rows come from a buffer"),
     ("ppg_offpolicy", dict(learn=dict(epoch_per_collect=2)), "epoch_per_collect.*where rows come from a buffer"),
+    ("sac_recurrent", dict(random_collect_size=100), "random_collect_size.*without the recurrent state"),
+    ("sac_recurrent", dict(unroll_len=7), "unroll_len.*burnin_step . learn_unroll_len is 30"),
     ("ppo_recurrent", dict(learn=dict(seq_len=0)), "seq_len.*give 1 or more"),
     ("ppo_recurrent", dict(learn=dict(backend="autograd")), "backend.*has no effect.*recurrent"),
     ("pg", dict(collect=dict(gae_lambda=0.9)), "collect.gae_lambda.*policy 'a2c' for a shorter mean"),

@@ -28,6 +28,7 @@ POLICIES = [
     *("ppo_recurrent", "impala"),
     "image_classification",
     *("discrete_sac", "pg", "ppg", "ppg_offpolicy"),
+    "sac_recurrent",
     "pdqn",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
@@ -349,7 +350,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
-        box = name in ("ddpg", "td3", "sac", "tqc")
+        box = name in ("ddpg", "td3", "sac", "sac_recurrent", "tqc")
         env, chosen = (
             dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
             dict(type="gymnasium"),
