@@ -70,11 +70,6 @@ class RecurrentActor(nn.Module):
         super().__init__()
         self.memory, self.head = memory, head
 
-    @property
-    def initial_state(self) -> dict[str, Array]:
-        """The state before an episode, float32 [H] by name."""
-        return self.memory.initial_state
-
     def forward(self, obs: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
         """Return (means and log standard deviations [B, T, 2 A], the state behind the last step)."""
         features, behind = self.memory(obs, state)
@@ -142,7 +137,7 @@ class RecurrentQAC(nn.Module):
     @property
     def initial_state(self) -> dict[str, Array]:
         """The state of both before an episode, float32 [H] by name."""
-        return {**self.actor.initial_state, **self.critic.memory.initial_state}
+        return {**self.actor.memory.initial_state, **self.critic.memory.initial_state}
 
     def act(self, obs: ObsTensor, state: Mapping[str, Tensor]) -> tuple[Tensor, State]:
         """Return (what the actor gives [B, T, 2 A], the state of actor and critic behind the last step)."""

@@ -49,8 +49,8 @@ class Steps(NamedTuple):
 class SACRecurrentPolicy(SequencePolicy, SoftActorCritic):
     """SAC from sequences, with a recurrent model.
 
-    The model is a 'recurrent_qac', or any with its methods. `actor`, which has an `initial_state` of its own, and
-    `critic`, whose part `memory(obs, state)` gives the features, are modules that share no parameters.
+    The model is a 'recurrent_qac', or any with its methods. `actor` and `critic`, whose part `memory(obs, state)` gives
+    the features, are modules that share no parameters.
     """
 
     model_methods: tuple[ModelMethod, ...] = (
@@ -73,10 +73,8 @@ class SACRecurrentPolicy(SequencePolicy, SoftActorCritic):
     # ---- acting
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
-        # Rows hold the critics' state beside the actor's; to be evaluated, the actor's is enough.
-        run = self._model.act if explores else self._model.actor
-        state = (self._model if explores else self._model.actor).initial_state
-        forward = RecurrentForward(run, state, self._device)
+        # The critics' memory runs along, as rows hold its state beside the actor's.
+        forward = RecurrentForward(self._model.act, self._model.initial_state, self._device)
         return ForwardActor(forward, SquashedGaussian(self._action_range(), is_random=explores))
 
     # ---- learning
