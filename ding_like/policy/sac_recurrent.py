@@ -138,4 +138,5 @@ class SACRecurrentPolicy(SequencePolicy, SoftActorCritic):
 
     def _draw(self, obs: Steps) -> tuple[Tensor, Tensor]:
         """Return actions [M, A] that the actor draws in steps, and their log densities [M]."""
-        return squashed_gaussian(*obs.output.chunk(2, dim=1), obs.noise)
+        mean, log_sigma = obs.output.chunk(2, dim=1)
+        return squashed_gaussian(mean, log_sigma, obs.noise)
