@@ -13,26 +13,30 @@ main_config = EasyDict(
             n_evaluator_episode=50,
             stop_value=-200,
             # Cosine and sine of the angle: which way the pendulum swings follows from what was seen before.
-            wrappers=[dict(type="obs_select", indices=[0, 1])],
+            wrappers=[
+                dict(type="obs_select", indices=[0, 1]),
+                # From -3 to 3: what changes from step to step, by which the velocity shows, is small.
+                dict(type="RescaleObservation", min_obs=-3, max_obs=3),
+            ],
         ),
         policy=dict(
             cuda=False,
             discount_factor=0.97,
-            # Rows of 5 steps that warm up the recurrent states and 10 that are learned from.
-            burnin_step=5,
+            # Rows of 3 steps that warm up the recurrent states and 10 that are learned from.
+            burnin_step=3,
             learn_unroll_len=10,
             model=dict(cell_type="gru", hidden_size=64, encoder_hidden_size_list=[32]),
             learn=dict(
-                # 20 updates per 8 rows, which are 80 env steps.
-                update_per_collect=20,
+                # 40 updates per 8 rows, which are 80 env steps.
+                update_per_collect=40,
                 batch_size=32,
-                learning_rate_q=1e-3,
+                learning_rate_q=2e-3,
                 learning_rate_policy=1e-3,
                 learning_rate_alpha=1e-3,
-                target_theta=0.01,
+                target_theta=0.05,
             ),
             collect=dict(n_sample=8),
-            eval=dict(evaluator=dict(eval_freq=500)),
+            eval=dict(evaluator=dict(eval_freq=1000)),
             other=dict(replay_buffer=dict(replay_buffer_size=10000)),
         ),
     )
