@@ -81,7 +81,7 @@ GATES = {
     "acrobot ppo, obs_norm, parallel": Gate(ACROBOT, 150_000, -100, mode="parallel", seeds=5, overrides=OBS_NORM),
     "pendulum sac": Gate(f"{PENDULUM}/pendulum_sac_config.py", 10_000, -200, episodes=100),
     "recurrent sac without velocity": Gate(
-        f"{PENDULUM}/pendulum_hidden_sac_recurrent_config.py", 24_000, bar_of("pendulum_hidden"), episodes=100
+        f"{PENDULUM}/pendulum_hidden_sac_recurrent_config.py", 40_000, bar_of("pendulum_hidden"), episodes=100
     ),
     "sac without memory and velocity": Gate(
         f"{PENDULUM}/pendulum_sac_config.py", 10_000, -900, episodes=100, overrides=NO_VELOCITY, below=True
