@@ -26,6 +26,7 @@ BARS = {
     "acrobot_dqn": -90.0,
     "mountain_car": -110.0,
     "pendulum": -200.0,
+    "pendulum_hidden": -300.0,
     "lunarlander_dqn": 200.0,
     "lunarlander_ppo": 250.0,
     "lunarlander_cont_sac": 260.0,

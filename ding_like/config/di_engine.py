@@ -316,6 +316,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
         "policy.learn.aux_freq": Default(8),
         "policy.learn.grad_clip_value": Default(10.0, unless=("policy.learn.grad_norm", "policy.learn.grad_clip_norm")),
     },
+    "ppg_offpolicy": _ADVANCED,
     "impala": {
         **_ADVANCED,
         "policy.learn.grad_clip_value": Default(
@@ -364,7 +365,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("ppo", "qmix"): ("happo",),
     ("qmix", "dqn"): ("madqn",),
     ("r2d2", "rainbow"): ("ngu",),
-    ("ppg",): ("ppg_offpolicy",),
     ("ppo", "pg"): ("ppo_pg",),
     ("ppo",): ("ppo_stdim", "ppof", "trex"),
     ("r2d2",): ("r2d2_collect_traj", "r2d3"),

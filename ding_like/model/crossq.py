@@ -124,9 +124,7 @@ class CrossQ(QAC):
         if action_space != "reparameterization":
             raise ConfigError(f"action_space is {action_space!r}; the 'crossq' model has 'reparameterization' alone")
         if has_images(obs_shape):
-            raise ConfigError(
-                f"obs_shape is {obs_shape}, but the 'crossq' model needs vectors; use policy 'sac'"
-            )
+            raise ConfigError(f"obs_shape is {obs_shape}, but the 'crossq' model needs vectors; use policy 'sac'")
         (actions,) = as_sizes("action_shape", action_shape)
         encoder = lay_out(obs_shape, activation=activation)
         size = cast(FlatPart, encoder).output_size

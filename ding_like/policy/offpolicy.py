@@ -99,12 +99,16 @@ class OffPolicyActorCritic(Policy):
         low, high = self._cfg.get("action_low"), self._cfg.get("action_high")
         return ActionRange(-1.0 if low is None else low, 1.0 if high is None else high)
 
-    def _rows(self, batch: TransitionBatch) -> Rows:
-        """Begin a gradient: return a batch of rows as tensors, actions as the critics take them."""
+    def _begin(self, batch: TransitionBatch) -> TransitionBatch:
+        """Begin a gradient: return a batch on the policy's device."""
         self._noise.begin()
         for network in self._networks().values():
             network.params.follow()
-        tensors = batch.to(self._device)
+        return batch.to(self._device)
+
+    def _rows(self, batch: TransitionBatch) -> Rows:
+        """Begin a gradient: return a batch of rows as tensors, actions as the critics take them."""
+        tensors = self._begin(batch)
         terminated = tensors["terminated"]
         weight = self._weight(tensors)
         return Rows(

@@ -9,6 +9,9 @@ pi_old the policy at its beginning, V' an auxiliary value on the actor's encoder
 
 The KL keeps the actor what it was while its encoder learns to tell values apart. The rows wait in the policy, and in
 its checkpoints.
+
+`PPGOffPolicy` learns from rows of a replay buffer: a batch is one minibatch that was drawn from it, learned from as
+`PPOOffPolicy` does, and an auxiliary phase goes over the minibatches since the last one.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.forward import NetworkForward
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.onpolicy import OnPolicyActorCritic
-from ding_like.policy.ppo import PPOPolicy
+from ding_like.policy.ppo import PPOOffPolicy, PPOPolicy
 from ding_like.policy.sharing import Moving, Pending
 from ding_like.rl_utils.distributions import allowed_logits
 from ding_like.types import Array, Info, State
@@ -128,6 +131,13 @@ class PPGPolicy(PPOPolicy):
 
     def _moving(self) -> dict[str, Moving]:
         return {**super()._moving(), "kept": self._kept}
+
+
+@POLICY_REGISTRY.register("ppg_offpolicy")
+class PPGOffPolicy(PPGPolicy, PPOOffPolicy):
+    """PPG on rows of a replay buffer, one update for each batch and an auxiliary phase after every `aux_freq`."""
+
+    config: dict[str, Any] = dict(type="ppg_offpolicy")
 
 
 def _worth_keeping(batch: TransitionBatch) -> TransitionBatch:

@@ -41,7 +41,8 @@ NAMES = {
     """,
     "policy": """
         A2CPolicy C51Policy D4PGPolicy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
-        PDQNPolicy PGPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy R2D2Policy
+        PDQNPolicy PGPolicy PPGOffPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy
+        R2D2Policy
         SACPolicy SQNPolicy TD3Policy create_policy get_policy_cls get_random_policy single_env_forward_wrapper
     """,
     "rl_utils": "gae get_epsilon_greedy_fn get_nstep_return_data get_train_sample q_nstep_td_data q_nstep_td_error",

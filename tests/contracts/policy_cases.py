@@ -50,6 +50,7 @@ _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num
 _REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
 _CUT = dict(learn=dict(seq_len=5))
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
+_RECURRENT_QAC = dict(**_QAC, encoder_hidden_size_list=[8], hidden_size=8)
 _TEAM = dict(
     obs_shape={"agents": [AGENTS, OBS], "state": 5},
     action_shape=[ACTIONS] * AGENTS,
@@ -161,10 +162,17 @@ CASES: dict[str, Case] = {
     "ppg autograd": _vac("ppg", _DISCRETE, ACTIONS, learn=dict(**_PHASES, backend="autograd")),
     "ppg several": _vac("ppg", _TWO_OF_THREE, [3, 2], learn=_PHASES),
     "ppg box": _vac("ppg", _VECTOR, 2, learn=_PHASES, **_BOX),
+    "ppg_offpolicy": _vac("ppg_offpolicy", _DISCRETE, ACTIONS, learn=_PHASES),
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "d4pg": Case("d4pg", _VECTOR, dict(model=dict(**_QAC, v_min=-5.0, v_max=5.0, n_atom=11), **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "sac_recurrent": Case("sac_recurrent", _VECTOR, dict(model=_RECURRENT_QAC, **_SHORT, **_BOX)),
+    "sac_recurrent gru": Case(
+        "sac_recurrent",
+        _VECTOR,
+        dict(model={**_RECURRENT_QAC, "cell_type": "gru"}, burnin_step=0, learn_unroll_len=3, **_BOX),
+    ),
     "sql": Case("sql", _DISCRETE, dict(model=_DQN_MODEL)),
     "pqn": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL)),
     "pqn autograd": Case("pqn", _DISCRETE, dict(model=_DQN_MODEL, learn=dict(backend="autograd"))),
@@ -185,7 +193,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
-    *("impala box", "ppg", "td3", "sac", "pdqn", "image_classification"),
+    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification"),
 )
 
 
@@ -362,6 +370,7 @@ GRAD_CASES: dict[str, Case] = {
         "ppg", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, epoch_per_collect=2)
     ),
     "ppg value_norm": _with("ppg autograd", learn=dict(value_norm=True, adv_norm="batch")),
+    "ppg_offpolicy value_norm": _with("ppg_offpolicy", learn=dict(value_norm=True, schedule=_LINES)),
     "td3 prioritised": _with("td3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
     "d4pg prioritised": _with("d4pg", **_PER, nstep=3, model=dict(twin_critic=True), learn=dict(noise=True)),
     "ddpg prioritised": _with("ddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
@@ -372,6 +381,7 @@ GRAD_CASES: dict[str, Case] = {
     ),
     "sac prioritised": _with("sac", **_PER),
     "crossq prioritised": _with("crossq", **_PER, nstep=3, learn=dict(actor_update_freq=1)),
+    "sac_recurrent prioritised": _with("sac_recurrent", **_PER, learn=dict(grad_clip_norm=0.1, ignore_done=True)),
     "tqc prioritised": _with("tqc", **_PER, nstep=3, learn=dict(num_dropped=0)),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),

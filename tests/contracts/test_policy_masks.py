@@ -163,7 +163,8 @@ def test_a_legal_value_of_minus_infinity_beats_a_forbidden_one() -> None:
     assert legal_value(values, values, torch.tensor([[0, 1, 0]])).item() == -torch.inf
 
 
-ON_POLICY = [name for name, case in MASKED.items() if case.policy in ("ppo", "ppo_offpolicy", "a2c", "pg", "ppg")]
+_ON_POLICY = ("ppo", "ppo_offpolicy", "a2c", "pg", "ppg", "ppg_offpolicy")
+ON_POLICY = [name for name, case in MASKED.items() if case.policy in _ON_POLICY]
 
 
 RATIO = [name for name in ON_POLICY if MASKED[name].policy not in ("a2c", "pg")]

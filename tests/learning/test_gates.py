@@ -25,6 +25,10 @@ ONPOLICY = "serial_onpolicy"
 OPTIMUM = json.loads((ROOT / "docs/reports/gym_hybrid_moving_optimum.json").read_text())["mean_return"]
 OBS_NORM = ("env.wrappers=[{'type': 'obs_norm'}]",)
 HIDDEN = ("env.wrappers=[{'type': 'obs_select', 'indices': [0, 2]}, {'type': 'obs_norm'}]",)
+NO_VELOCITY = (
+    "env.wrappers=[{'type': 'obs_select', 'indices': [0, 1]}, "
+    "{'type': 'RescaleObservation', 'min_obs': -3, 'max_obs': 3}]",
+)
 NO_HINDSIGHT = ("policy.other.replay_buffer.k=0",)
 
 
@@ -64,6 +68,7 @@ GATES = {
     "impala": of_cartpole("impala", 60_000),
     "pg": of_cartpole("pg", 100_000, mode=ONPOLICY),
     "ppg": of_cartpole("ppg", 40_000, mode=ONPOLICY),
+    "ppg_offpolicy": of_cartpole("ppg_offpolicy", 60_000),
     "ppo, every seed": of_cartpole("ppo", 40_000, mode=ONPOLICY, seeds=5, judged=min),
     "a2c, every seed": of_cartpole("a2c", 100_000, mode=ONPOLICY, seeds=5, judged=min),
     "r2d2 without velocities": of_cartpole("hidden_r2d2", 40_000, seeds=5),
@@ -76,6 +81,12 @@ GATES = {
     "acrobot ppo, obs_norm": Gate(ACROBOT, 150_000, -100, mode=ONPOLICY, seeds=5, overrides=OBS_NORM),
     "acrobot ppo, obs_norm, parallel": Gate(ACROBOT, 150_000, -100, mode="parallel", seeds=5, overrides=OBS_NORM),
     "pendulum sac": Gate(f"{PENDULUM}/pendulum_sac_config.py", 10_000, -200, episodes=100),
+    "recurrent sac without velocity": Gate(
+        f"{PENDULUM}/pendulum_hidden_sac_recurrent_config.py", 40_000, bar_of("pendulum_hidden"), episodes=100
+    ),
+    "sac without memory and velocity": Gate(
+        f"{PENDULUM}/pendulum_sac_config.py", 10_000, -900, episodes=100, overrides=NO_VELOCITY, below=True
+    ),
     "pendulum td3": Gate(f"{PENDULUM}/pendulum_td3_config.py", 10_000, -200, episodes=100),
     "pendulum ddpg": Gate(f"{PENDULUM}/pendulum_ddpg_config.py", 10_000, -200, episodes=100),
     "pendulum d4pg": Gate(f"{PENDULUM}/pendulum_d4pg_config.py", 10_000, -200, episodes=100),

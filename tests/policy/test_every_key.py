@@ -27,7 +27,8 @@ POLICIES = [
     *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "d4pg", "td3", "sac", "tqc", "crossq"),
     *("ppo_recurrent", "impala"),
     "image_classification",
-    *("discrete_sac", "sqn", "pg", "ppg"),
+    *("discrete_sac", "sqn", "pg", "ppg", "ppg_offpolicy"),
+    "sac_recurrent",
     "pdqn",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
@@ -349,7 +350,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
-        box = name in ("ddpg", "d4pg", "td3", "sac", "tqc", "crossq")
+        box = name in ("ddpg", "d4pg", "td3", "sac", "sac_recurrent", "tqc", "crossq")
         env, chosen = (
             dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
             dict(type="gymnasium"),

@@ -10,8 +10,8 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.model.vac import PPG
-from ding_like.policy.ppg import PPGPolicy
-from ding_like.policy.ppo import PPOPolicy
+from ding_like.policy.ppg import PPGOffPolicy, PPGPolicy
+from ding_like.policy.ppo import PPOOffPolicy, PPOPolicy
 from tests.policy import on_policy
 from tests.policy.differences import assert_finite_differences
 from tests.policy.on_policy import SMALL, make_batch
@@ -23,13 +23,13 @@ KINDS = {
 }
 
 
-def make_policy(dtype: torch.dtype = torch.float32, **changes) -> PPGPolicy:
+def make_policy(dtype: torch.dtype = torch.float32, cls: type[PPGPolicy] = PPGPolicy, **changes) -> PPGPolicy:
     phases = dict(learn=dict(aux_freq=2, aux_train_epoch=3, batch_size=8), model=dict(critic_head_layer_num=1))
     changes = deep_merge(phases, changes)
     torch.manual_seed(0)
     sizes = {"action_shape": 3, **SMALL, **changes["model"]}
     model = PPG(3, **sizes, action_space=changes.get("action_space", "discrete"), orthogonal_init=False)
-    return on_policy.make_policy(PPGPolicy, network=model.to(dtype), **changes)
+    return on_policy.make_policy(cls, network=model.to(dtype), **changes)
 
 
 def aux_batch(policy, rows: int = 16, *, is_masked: bool = False) -> TransitionBatch:
@@ -55,11 +55,11 @@ def slow_aux_loss(policy, batch, kind: str) -> float:
     """Go row by row, as the paper says (algorithm 1)."""
     terms = []
     for row in batch:
-        obs = torch.tensor(row["obs/board"] if "obs/board" in row else row["obs"], dtype=torch.float64)[None]
+        obs = torch.tensor(np.float64(row["obs/board"] if "obs/board" in row else row["obs"]))[None]
         legal = np.flatnonzero(row["obs/action_mask"]).tolist() if "obs/action_mask" in row else [0, 1, 2]
         model, target = policy.get_attribute("model"), float(row["return_"])
         aux = float(model.aux_head(model.actor_encoder(obs)))
-        old = torch.tensor(row["old_output"], dtype=torch.float64)
+        old = torch.tensor(np.float64(row["old_output"]))
         kl = kl_of(kind, old, model.actor(obs)[0], legal)
         value = float(model.critic(obs))
         terms.append(0.5 * (aux - target) ** 2 + policy._cfg.learn.aux_bc_weight * kl + 0.5 * (value - target) ** 2)
@@ -174,3 +174,35 @@ def test_rows_that_wait_are_copies():
 
     assert np.array_equal(policy._kept.now[0]["obs"], before)
     assert set(policy._kept.now[0].columns) == {"obs", "value", "return_"}
+
+
+def test_a_batch_of_a_buffer_is_one_update_and_waits_for_the_phase_of_every_second():
+    policy = make_policy(cls=PPGOffPolicy)
+    batches = [make_batch(policy, seed=seed) for seed in range(4)]
+
+    for first, second in (batches[:2], batches[2:]):
+        assert rows_of(updates(policy, first)) == rows_of([first])
+        seen = updates(policy, second)
+        assert ["old_output" in minibatch.columns for minibatch in seen] == [False] + [True] * 18
+        assert rows_of(seen[:1]) == rows_of([second])
+        for epoch in range(3):
+            assert rows_of(seen[1 + 6 * epoch : 7 + 6 * epoch]) == rows_of([first, second])
+
+
+def test_from_a_buffer_both_losses_equal_slow_walks_over_rows():
+    policy = make_policy(torch.float64, PPGOffPolicy, learn=dict(batch_size=48, aux_freq=1, entropy_weight=0.1))
+    cfg = deep_merge(to_plain(PPOOffPolicy.default_config()), dict(learn=dict(batch_size=48, entropy_weight=0.1)))
+    cfg["model"] = policy._cfg.model
+    # Held to its own slow walk by tests/policy/test_ppo.py.
+    reference = PPOOffPolicy(cfg, copy.deepcopy(policy.get_attribute("model")))
+    batch = make_batch(policy)
+    minibatches = policy.minibatches(batch, np.random.default_rng(0))
+
+    info, _ = policy.grad(next(minibatches))
+    expected, _ = reference.grad(next(reference.minibatches(batch, np.random.default_rng(0))))
+    assert float(info["total_loss"]) == pytest.approx(float(expected["total_loss"]), rel=1e-6)
+    policy.apply()
+    for aux in minibatches:
+        slow = slow_aux_loss(policy, aux, "one")  # the KL is 0 at first, and grows with each epoch
+        assert float(policy.grad(aux)[0]["aux_total_loss"]) == pytest.approx(slow, rel=1e-6)
+        policy.apply()

@@ -68,7 +68,14 @@ def fit(cfg: Any) -> dict[str, Any]:
 
 def test_what_cannot_act_from_afar_is_refused_with_the_mode_that_runs_it() -> None:
     said = "policy.type .*(on-policy|makes its rows by its networks).*`ding -m serial"
-    for name in ("cartpole_ppo", "cartpole_a2c", "cartpole_pg", "cartpole_ppg", "cartpole_ppo_offpolicy"):
+    for name in (
+        "cartpole_ppo",
+        "cartpole_a2c",
+        "cartpole_pg",
+        "cartpole_ppg",
+        "cartpole_ppo_offpolicy",
+        "cartpole_ppg_offpolicy",
+    ):
         file = read_config(CONFIGS[name])
         cfg = compile_config(file.main_config, file.create_config, save=False)
 
