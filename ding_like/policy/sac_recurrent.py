@@ -17,7 +17,7 @@ steps. The actor's loss has no gradient to the critics, nor the critics' to the 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,9 +26,10 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.policy.forward import ForwardActor, RecurrentForward, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import Rows
-from ding_like.policy.sac import SoftActorCritic
+from ding_like.policy.sac import Improved, SoftActorCritic
 from ding_like.policy.sequences import SequencePolicy, priority_of_rows
 from ding_like.rl_utils.distributions import squashed_gaussian
+from ding_like.rl_utils.td import nstep_td_target
 from ding_like.types import Array, Info
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -68,6 +69,7 @@ class SACRecurrentPolicy(SequencePolicy, SoftActorCritic):
         other=dict(replay_buffer=dict(replay_buffer_size=10000)),
     )
 
+    config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "the gradient of recurrent networks is autograd's"}
     model_name = "recurrent_qac"
 
     # ---- acting
@@ -123,18 +125,19 @@ class SACRecurrentPolicy(SequencePolicy, SoftActorCritic):
         error = found.new_zeros(mask.shape).masked_scatter_(mask, found)
         return info, priority_of_rows(error, mask).numpy()
 
-    def _next_value(self, next_obs: Steps, alpha: Tensor) -> Tensor:
-        action, log_prob = self._draw(next_obs)
-        return cast(Tensor, self._critic.target(next_obs.features, action).amin(dim=0) - alpha * log_prob)
+    def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
+        action, log_prob = self._draw(rows.next_obs)
+        next_value = self._critic.target(rows.next_obs.features, action).amin(dim=0) - alpha * log_prob
+        return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
 
     def _chosen(self, rows: Rows) -> tuple[Tensor, None]:
         return self._critic.network(rows.obs.features, rows.action), None
 
-    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, float]:
+    def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         action, log_prob = self._draw(rows.obs)
         value = self._critic.network(rows.obs.features.detach(), action).amin(dim=0)
         loss = self._actor.backward((alpha * log_prob - value).mean())
-        return loss, -log_prob.detach(), -action.shape[1]
+        return Improved({"actor_loss": loss}, -log_prob.detach(), -action.shape[1])
 
     def _draw(self, obs: Steps) -> tuple[Tensor, Tensor]:
         """Return actions [M, A] that the actor draws in steps, and their log densities [M]."""
