@@ -12,7 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import first_hour_page, machine_page, parallel_page, ray_page, seed_page, stop_values_page, weights_page
+from benchmarks import (
+    first_hour_page,
+    machine_page,
+    parallel_page,
+    ray_page,
+    results_page,
+    seed_page,
+    stop_values_page,
+    weights_page,
+)
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -188,6 +197,7 @@ def main() -> None:
     stop_values_page.write()
     first_hour_page.write()
     machine_page.write()
+    results_page.write()
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ make_venv() {
 }
 
 only=${1:-}
-# ale-py and opencv are what SB3's Atari wrapper asks for. The last line is what this package itself needs, so that its
+# ale-py and opencv are what SB3's Atari wrapper asks for, mujoco and imageio what gymnasium's MuJoCo envs do. The last line is what this package itself needs, so that its
 # weight updater can stand beside TorchRL's in one process.
 make_venv peers \
   torch numpy 'gymnasium[classic-control]' 'stable-baselines3>=2.9' 'sb3-contrib>=2.9' 'tianshou>=2.0.1' 'cpprb>=11' \
   'torchrl==0.14.1' 'tensordict>=0.14,<0.15' \
-  'ale-py>=0.12.1' opencv-python-headless \
+  'ale-py>=0.12.1' opencv-python-headless 'mujoco>=3.17,<4' imageio \
   easydict tensorboardX flask requests rich click waitress safetensors threadpoolctl
 # RLlib wants a gymnasium of its own.
 make_venv rllib torch 'ray[rllib]==2.60.0' 'gymnasium[classic-control]'

@@ -18,16 +18,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from benchmarks.table import VENVS
 from tests.learning.record import as_text
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "docs/results"
+PEERS = VENVS / "peers" / "bin" / "python"
 
 
 class Budget(NamedTuple):
     """How a shipped config is trained for a result, and what is published of others."""
 
-    config: str
+    config: str  # in dizoo; of a peer, the id of the env
     env_step: int
     mode: str = "serial"
     seeds: int = 3
@@ -38,10 +40,13 @@ class Budget(NamedTuple):
 
     def command(self, seed: int, out: Path) -> list[str]:
         """Return the command that records one seed."""
-        of_seed = ["--seeds", "1", "--first-seed", str(seed), "--episodes", str(self.episodes)]
-        run = ["--mode", self.mode, "--env-step", str(self.env_step), "--out", str(out)]
+        run = ["--first-seed", str(seed), "--episodes", str(self.episodes), "--env-step", str(self.env_step)]
+        run += ["--out", str(out)]
+        if self.mode == "sb3":
+            return [str(PEERS), "-m", "tests.learning.sb3_sac", self.config, *run]
         path = str(ROOT / "dizoo" / self.config)
-        return [sys.executable, "-m", "tests.learning.record", path, *self.overrides, *of_seed, *run]
+        run += ["--mode", self.mode, "--seeds", "1"]
+        return [sys.executable, "-m", "tests.learning.record", path, *self.overrides, *run]
 
 
 MUJOCO = "mujoco/config"
@@ -53,6 +58,7 @@ GYMNAX = "gymnax, PPO"
 def _of_mujoco() -> Iterator[tuple[str, Budget]]:
     for policy in ("sac", "tqc", "crossq"):
         yield f"halfcheetah_{policy}", Budget(f"{MUJOCO}/halfcheetah_{policy}_config.py", 100_000)
+    yield "halfcheetah_sac_sb3", Budget("HalfCheetah-v5", 100_000, "sb3")
     zoo = {"halfcheetah": 5819.0, "hopper": 2410.0, "walker2d": 3479.0}
     for env, published in zoo.items():
         config = f"{MUJOCO}/{env}_ppo_config.py"

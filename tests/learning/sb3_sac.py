@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import pin_threads  # isort: skip  (first: it pins the threads)
-
-pin_threads()
+from benchmarks.common import Clock  # isort: skip  (first: it pins the threads)
 
 import gymnasium as gym
 import stable_baselines3
@@ -31,7 +27,8 @@ class Evaluate(BaseCallback):
 
     def __init__(self, env_id: str, seed: int) -> None:
         super().__init__()
-        self.env, self.seed = Monitor(gym.make(env_id)), seed
+        self.env = Monitor(gym.make(env_id))
+        self.env.reset(seed=1000 + seed)
         self.history: list[list[float]] = []
 
     def _on_step(self) -> bool:
@@ -41,25 +38,19 @@ class Evaluate(BaseCallback):
         return True
 
 
-def cpu_seconds() -> float:
-    """Return the processor time that this process took so far."""
-    times = os.times()
-    return times.user + times.system
-
-
 def train(env_id: str, seed: int, env_step: int, episodes: int) -> dict[str, Any]:
     """Return the row of a seed."""
-    wall, cpu = time.perf_counter(), cpu_seconds()
     evaluate = Evaluate(env_id, seed)
-    evaluate.env.reset(seed=1000 + seed)
     model = SAC("MlpPolicy", gym.make(env_id), learning_starts=10_000, seed=seed, device="cpu")
+    clock = Clock()
+    clock.start()
     model.learn(env_step, callback=evaluate)
-    wall, cpu = time.perf_counter() - wall, cpu_seconds() - cpu
+    clock.stop()
     fresh = Monitor(gym.make(env_id))
     fresh.reset(seed=10_000 + seed)
     value, _ = evaluate_policy(model, fresh, episodes)
     row = dict(seed=seed, eval_value=round(float(value), 2), env_step=model.num_timesteps, train_iter=model._n_updates)
-    return {**row, "wall_s": round(wall, 2), "cpu_s": round(cpu, 2), "history": evaluate.history}
+    return {**row, "wall_s": round(clock.wall_s, 2), "cpu_s": round(clock.cpu_s, 2), "history": evaluate.history}
 
 
 def main() -> None:
