@@ -161,6 +161,20 @@ def _learners(algorithm: str, *, steps: int) -> Benchmark:
     )
 
 
+def _end_to_end(policy: str, *, at_least: float) -> Benchmark:
+    """Return a benchmark of an actor-critic for continuous actions beside SB3's, and of our gradient by autograd."""
+    args = ("--policy", policy)
+    return Benchmark(
+        ("env_steps_cpu", "env_steps_wall", "return"),
+        {
+            "ours": Contender("qac_ours", args),
+            "ours_autograd": Contender("qac_ours", (*args, "--backend", "autograd")),
+            "sb3": Contender("qac_sb3", args, venv="peers"),
+        },
+        bars=(Bar("ours", "sb3", at_least=at_least),),
+    )
+
+
 def _ray_work() -> Benchmark:
     """Return a benchmark of the same PPO work beside RLlib, with the driver alone and with two workers."""
     none, two = ("--workers", "0"), ("--workers", "2")
@@ -293,6 +307,8 @@ BENCHMARKS = {
             "sb3": Contender("ppo_sb3", venv="peers"),
         },
     ),
+    "end_to_end_sac": _end_to_end("sac", at_least=1.5),
+    "end_to_end_td3": _end_to_end("td3", at_least=1.5),
     "atari_dqn": _atari("dqn"),
     "atari_ppo": _atari("ppo"),
     "updates_dqn": _updates("dqn", "tianshou", "sb3", others=("autograd",)),

@@ -1,4 +1,8 @@
-"""HalfCheetah-v5 with PPO; it needs the extra `mujoco`. Common settings of the literature, not tuned here."""
+"""HalfCheetah-v5 with PPO; it needs the extra `mujoco`.
+
+Short pieces of many envs, advantages computed afresh for each epoch and a smaller first deviation: with 8 envs and none
+of these a seed stayed on its back.
+"""
 
 from easydict import EasyDict
 
@@ -10,7 +14,7 @@ main_config = EasyDict(
             # Observations and rewards by running statistics; what is reported is the env's own.
             norm_obs=dict(use_norm=True),
             norm_reward=dict(use_norm=True, reward_discount=0.99),
-            collector_env_num=8,
+            collector_env_num=64,
             evaluator_env_num=8,
             n_evaluator_episode=8,
             stop_value=11000,
@@ -18,23 +22,26 @@ main_config = EasyDict(
         policy=dict(
             cuda=False,
             discount_factor=0.99,
+            recompute_adv=True,
             model=dict(
                 share_encoder=False,
                 encoder_hidden_size_list=[64, 64],
                 actor_head_layer_num=0,
                 critic_head_layer_num=0,
                 activation="tanh",
+                initial_sigma=0.6,
             ),
             learn=dict(
                 epoch_per_collect=10,
                 batch_size=64,
                 learning_rate=3e-4,
+                value_weight=0.25,
                 schedule=dict(env_steps=1000000, lr_end=0.0),
             ),
-            # 256 steps of each env.
+            # 32 steps of each env.
             collect=dict(n_sample=2048, gae_lambda=0.95),
-            # 32 minibatches, 10 epochs: every 20,480 env steps.
-            eval=dict(evaluator=dict(eval_freq=3200)),
+            # 32 minibatches, 10 epochs: every 51,200 env steps.
+            eval=dict(evaluator=dict(eval_freq=8000)),
         ),
     )
 )

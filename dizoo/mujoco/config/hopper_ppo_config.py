@@ -33,8 +33,8 @@ main_config = EasyDict(
             ),
             # 256 steps of each env.
             collect=dict(n_sample=2048, gae_lambda=0.95),
-            # 32 minibatches, 10 epochs: every 20,480 env steps.
-            eval=dict(evaluator=dict(eval_freq=3200)),
+            # 32 minibatches, 10 epochs: every 51,200 env steps.
+            eval=dict(evaluator=dict(eval_freq=8000)),
         ),
     )
 )
