@@ -60,7 +60,8 @@ class BatchRenorm(nn.Module):
                 d = ((batch_mean - mean) / sigma).clamp_(-_MAX_SHIFT, _MAX_SHIFT)
             weight, bias = weight * r, bias + weight * d
         # With a momentum of 1, what torch calls running statistics are those of the batch.
-        return F.batch_norm(x, *self.batch, weight, bias, training=True, momentum=1.0, eps=self.eps)
+        of_batch = self.batch[0], self.batch[1]
+        return F.batch_norm(x, *of_batch, weight, bias, training=True, momentum=1.0, eps=self.eps)
 
     def follow(self, share: float) -> None:
         """Move the running statistics a share of the way to those of the last batch."""

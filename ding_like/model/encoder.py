@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.layers import Activation, NormType, as_sizes, build_activation, build_mlp
+from ding_like.model.layers import Activation, Block, NormType, as_sizes, build_activation, build_mlp
 from ding_like.utils.log import one_time_info
 
 VECTOR_SIZES = (128, 128, 64)
@@ -42,6 +42,7 @@ class FCEncoder(nn.Module):
         *,
         activation: Activation = "relu",
         norm_type: NormType | None = None,
+        block: Block | None = None,
     ) -> None:
         super().__init__()
         self.obs_shape = as_sizes("obs_shape", obs_shape)
@@ -51,7 +52,8 @@ class FCEncoder(nn.Module):
             )
         if not hidden_size_list:
             raise ConfigError("hidden_size_list of FCEncoder is empty; give at least one layer width, such as [64]")
-        self.main = build_mlp(prod(self.obs_shape), hidden_size_list, activation=activation, norm_type=norm_type)
+        layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type, block=block)  # Any: of each its own
+        self.main = build_mlp(prod(self.obs_shape), hidden_size_list, **layers)
         self.output_size = int(hidden_size_list[-1])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -270,10 +272,12 @@ def build_encoder(
     stride: Sequence[int] | None = None,
     activation: Activation = "relu",
     norm_type: NormType | None = None,
+    block: Block | None = None,
 ) -> FCEncoder | ConvEncoder | MixedEncoder:
     """Return a ConvEncoder for three axes, a MixedEncoder for a dict or categories, an FCEncoder for anything else.
 
-    None takes the encoder's own default. Raises ConfigError if `kernel_size` or `stride` is given without images.
+    None takes the encoder's own default. Raises ConfigError if `kernel_size` or `stride` is given without images, or a
+    `block` for anything but arrays of one or two axes.
     """
     if not (kernel_size is None and stride is None) and not has_images(obs_shape):
         raise ConfigError(
@@ -282,10 +286,12 @@ def build_encoder(
     given = {"hidden_size_list": hidden_size_list, "kernel_size": kernel_size, "stride": stride}
     settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}  # of each its own
     settings.update(activation=activation, norm_type=norm_type)
+    if block is not None and (isinstance(obs_shape, Mapping) or has_images(obs_shape)):
+        raise ConfigError(f"block '{block}' is for vectors, but obs_shape is {obs_shape}; leave it out")
     if isinstance(obs_shape, Mapping):
         return MixedEncoder(obs_shape, **settings)
     shape = as_sizes("obs_shape", obs_shape)
-    return ConvEncoder(shape, **settings) if len(shape) == 3 else FCEncoder(shape, **settings)
+    return ConvEncoder(shape, **settings) if len(shape) == 3 else FCEncoder(shape, block=block, **settings)
 
 
 def check_obs_shape(batch_shape: Sequence[int], obs_shape: tuple[int, ...]) -> None:

@@ -35,6 +35,7 @@ ActivationName = Literal["relu", "tanh", "gelu", "silu", "elu", "identity"]
 # Its name, or a layer or class of layers of torch, as DI-engine's configs have it: nn.Tanh() or nn.Tanh.
 Activation = ActivationName | nn.Module | type[nn.Module]
 NormType = Literal["LN"]
+Block = Literal["simba"]
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
@@ -78,22 +79,46 @@ class LinearStack(nn.Sequential):
         return x
 
 
+class ResidualBlock(nn.Module):
+    """`x + W_2 f(W_1 norm(x))` of features [B, F], with 4 F hidden units f(...) and layer normalisation.
+
+    Source: Lee et al. 2024 (SimBa), section 4.
+    """
+
+    def __init__(self, width: int, *, activation: Activation = "relu") -> None:
+        super().__init__()
+        wide = 4 * width
+        self.main = LinearStack(
+            nn.LayerNorm(width), nn.Linear(width, wide), build_activation(activation), nn.Linear(wide, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + cast(Tensor, self.main(x))
+
+
 def build_mlp(
     input_size: int,
     hidden_size_list: Sequence[int],
     *,
     activation: Activation = "relu",
     norm_type: NormType | None = None,
+    block: Block | None = None,
     linear: Callable[[int, int], nn.Module] = nn.Linear,
 ) -> LinearStack:
     """Return linear layers of these widths, each followed by the norm, if any, and the activation.
 
     `norm_type` 'LN' is layer normalisation (Ba et al. 2016); `linear` makes a layer of the numbers of its inputs and
-    outputs. Raises ConfigError for a width below 1, another activation or another norm.
+    outputs. With `block` 'simba' the first is a linear layer alone, each further one a `ResidualBlock`, and layer
+    normalisation follows the last (Lee et al. 2024). Raises ConfigError for a width below 1, widths of blocks that
+    differ, another activation, norm or block.
     """
     if norm_type not in (None, "LN"):
         raise ConfigError(f"norm_type is {norm_type!r}; expected None or 'LN'")
     widths = as_sizes("hidden sizes", hidden_size_list)
+    if block is not None:
+        _check_block(block, widths, norm_type)
+        blocks = [ResidualBlock(width, activation=activation) for width in widths[1:]]
+        return LinearStack(nn.Linear(input_size, widths[0]), *blocks, nn.LayerNorm(widths[0]))
     layers: list[nn.Module] = []
     for fan_in, width in zip((input_size, *widths), widths, strict=False):
         layers.append(linear(fan_in, width))
@@ -101,6 +126,15 @@ def build_mlp(
             layers.append(nn.LayerNorm(width))
         layers.append(build_activation(activation))
     return LinearStack(*layers)
+
+
+def _check_block(block: object, widths: Sequence[int], norm_type: NormType | None) -> None:
+    if block != "simba":
+        raise ConfigError(f"block is {block!r}; expected None or 'simba'")
+    if norm_type is not None:
+        raise ConfigError(f"norm_type is {norm_type!r}, but block 'simba' has norms of its own; leave one of them out")
+    if len(widths) < 2 or len(set(widths)) > 1:
+        raise ConfigError(f"hidden sizes are {list(widths)}, but block 'simba' needs two or more, all of one width")
 
 
 def as_sizes(what: str, value: object) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from torch import nn
 from ding_like.errors import SchemaError
 from ding_like.model.encoder import FCEncoder, FlatPart, check_obs_shape
 from ding_like.model.flat_params import FlatParams, parameter_slots
-from ding_like.model.layers import DiscreteHead, DuelingHead, LinearStack, NoisyLinear, check_noise
+from ding_like.model.layers import DiscreteHead, DuelingHead, LinearStack, NoisyLinear, ResidualBlock, check_noise
 from ding_like.model.q_networks import C51DQN, DQN, FQF, IQN, QRDQN, CosineEmbedding, RainbowDQN
 from ding_like.model.qac import PDQN, Critic, FirstCritic, ParallelMLP
 from ding_like.model.vac import LOG_SIGMA_RANGE, PPG, VAC, GaussianHead, HybridHead
@@ -283,6 +283,21 @@ class _LayerNorm:
         return cast(Array, np.add.reduce(x, axis=1, keepdims=True) / np.float32(self._size))
 
 
+class _Residual:
+    """y = x + f(x) of several layers f, so dx = g + df(g)."""
+
+    def __init__(self, layers: list[Layer]) -> None:
+        self._layers = layers
+
+    def forward(self, x: Array) -> Array:
+        y: Array = x + run(self._layers, x)
+        return y
+
+    def backward(self, grad: Array) -> Array:
+        back: Array = grad + run_back(self._layers, grad.copy())  # a layer may change what it is given
+        return back
+
+
 class _Reshape:
     """Each row in another shape: a vector, or N numbers for each action [A, N]; `obs_shape` is checked if given."""
 
@@ -399,14 +414,14 @@ def _actor_critic(model: VAC, network: Network) -> list[Layer]:
 
 def _critics(critic: Critic, network: Network) -> list[Layer]:
     """Return what gives values [N, B, 1], or quantiles [N, B, M], of observations and actions [B, O + A]."""
-    if type(critic.encoder) is not FlatPart:
-        raise UnknownLayerError("an observation that is no vector")
+    if type(critic.encoder) is not FlatPart or type(critic.q) is not ParallelMLP:
+        raise UnknownLayerError("an observation that is no vector, or residual blocks")
     return [_Parallel(critic.q, network.grads)]
 
 
 def _first_critic(first: FirstCritic, network: Network) -> list[Layer]:
     _critics(first.critic, network)  # raises for one that numpy cannot run
-    return [_Parallel(first.critic.q, num=1)]
+    return [_Parallel(cast(ParallelMLP, first.critic.q), num=1)]
 
 
 def _chain(modules: Iterable[nn.Module], network: Network) -> list[Layer]:
@@ -420,6 +435,7 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     nn.Tanh: lambda module, network: [_Tanh()],
     nn.Flatten: _flatten,
     nn.LayerNorm: _layer_norm,
+    ResidualBlock: lambda module, network: [_Residual(network.of(module.main))],
     nn.Linear: lambda module, network: [Linear(module, network.grads)],
     NoisyLinear: lambda module, network: [_Noisy(module, network)],
     FCEncoder: lambda module, network: [_Reshape(-1, obs_shape=module.obs_shape), *network.of(module.main)],

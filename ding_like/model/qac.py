@@ -17,6 +17,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, build_encoder, has_images, lay_out
 from ding_like.model.layers import (
     Activation,
+    Block,
     DiscreteHead,
     DuelingHead,
     LinearStack,
@@ -59,6 +60,23 @@ class ParallelMLP(nn.Module):
         return x
 
 
+class SeparateMLP(nn.Module):
+    """`num` stacks of residual blocks, each with an output layer, one after the other; see `build_mlp`."""
+
+    def __init__(self, num: int, sizes: Sequence[int], *, activation: Activation, block: Block) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(
+            LinearStack(
+                *build_mlp(sizes[0], sizes[1:-1], activation=activation, block=block), nn.Linear(sizes[-2], sizes[-1])
+            )
+            for _ in range(num)
+        )
+
+    def forward(self, x: Tensor, num: int | None = None) -> Tensor:
+        """Return [N, B, output] of [B, input]; with `num`, of the first so many networks."""
+        return torch.stack([network(x) for network in self.networks[:num]])
+
+
 class Critic(nn.Module):
     """`num` networks of values: of one action that goes in (`action_size`), or of each of `num_actions`.
 
@@ -78,12 +96,17 @@ class Critic(nn.Module):
         hidden_sizes: Sequence[int],
         image_sizes: Sequence[int] | None,
         activation: Activation,
+        block: Block | None = None,
     ) -> None:
         super().__init__()
         self.encoder = lay_out(obs_shape, image_sizes, activation=activation)
         self.num_points = num_points
         sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_points or num_actions]
-        self.q = ParallelMLP(num, sizes, activation=activation)
+        self.q: ParallelMLP | SeparateMLP
+        if block is None:
+            self.q = ParallelMLP(num, sizes, activation=activation)
+        else:
+            self.q = SeparateMLP(num, sizes, activation=activation, block=block)
 
     def forward(self, obs: ObsTensor, action: Tensor | None = None, num: int | None = None) -> Tensor:
         """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
@@ -91,7 +114,7 @@ class Critic(nn.Module):
         With `num_points` they are [N, B, M]; without actions, values of all of them [N, B, A]. With `num`
         they are those of the first so many networks. Raises SchemaError for observations of another shape.
         """
-        features = self.encoder(obs).to(self.q.weights[0].dtype)
+        features = self.encoder(obs).to(next(self.q.parameters()).dtype)
         values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1), num)
         return values if action is None or self.num_points else values.squeeze(2)
 
@@ -112,7 +135,7 @@ class QAC(nn.Module):
     """Network that gives what its actor does."""
 
     actor: LinearStack
-    critic: Critic
+    critic: nn.Module
 
     def forward(self, obs: ObsTensor) -> Tensor:
         """Return what the actor gives."""
@@ -129,8 +152,8 @@ class ContinuousQAC(QAC):
     The actor gives an action in [-1, 1] by a tanh ('regression', [B, A]), or mean and log standard deviation of a
     Gaussian ('reparameterization', [B, 2 A]). Both have 1 + `..._head_layer_num` hidden layers of
     `..._head_hidden_size`; on images the first of these is a convolutional encoder of `encoder_hidden_size_list`
-    (None: the network of Mnih et al. 2015), one for the actor and one for the critics.
-    Raises ConfigError for sizes that do not fit.
+    (None: the network of Mnih et al. 2015), one for the actor and one for the critics. With `block` 'simba' the hidden
+    layers behind the first are residual blocks (`build_mlp`). Raises ConfigError for sizes that do not fit.
     """
 
     def __init__(
@@ -151,18 +174,11 @@ class ContinuousQAC(QAC):
         n_atom: int | None = None,
         encoder_hidden_size_list: Sequence[int] | None = None,
         activation: Activation = "relu",
+        block: Block | None = None,
     ) -> None:
         super().__init__()
         self.v_min, self.v_max, self.n_atom = v_min, v_max, n_atom
-        support = (v_min, v_max, n_atom)
-        if support != (None, None, None) and (None in support or num_quantiles is not None):
-            raise ConfigError(
-                f"v_min is {v_min}, v_max {v_max}, n_atom {n_atom}, num_quantiles {num_quantiles}; expected the first "
-                "three together, for logits of fixed returns, or num_quantiles alone"
-            )
-        for name, number in (("num_critics", num_critics), ("num_quantiles", num_quantiles), ("n_atom", n_atom)):
-            if number is not None:
-                as_sizes(name, number)
+        _check_critics(v_min, v_max, n_atom, num_quantiles, num_critics)
         actions = as_sizes("action_shape", action_shape)
         if len(actions) != 1:
             raise ConfigError(f"action_shape is {actions}, but the 'continuous_qac' model needs one length of a vector")
@@ -177,7 +193,7 @@ class ContinuousQAC(QAC):
         first = encoder_hidden_size_list if is_image else [actor_head_hidden_size]
         is_direct = action_space == "regression"
         head: dict[str, Any] = dict(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
-        head.update(activation=activation, last=[nn.Tanh()] if is_direct else [])
+        head.update(activation=activation, block=block, last=[nn.Tanh()] if is_direct else [])
         self.actor = _actor(obs_shape, first, actions[0] if is_direct else 2 * actions[0], **head)
         self.critic = Critic(
             obs_shape,
@@ -188,7 +204,23 @@ class ContinuousQAC(QAC):
             * (critic_head_layer_num + (not is_image)),
             image_sizes=encoder_hidden_size_list,
             activation=activation,
+            block=block,
         )
+
+
+def _check_critics(
+    v_min: float | None, v_max: float | None, n_atom: int | None, num_quantiles: int | None, num_critics: int | None
+) -> None:
+    """Raise ConfigError for critics that give two kinds of distributions, a part of one, or for a number below 1."""
+    support = (v_min, v_max, n_atom)
+    if support != (None, None, None) and (None in support or num_quantiles is not None):
+        raise ConfigError(
+            f"v_min is {v_min}, v_max {v_max}, n_atom {n_atom}, num_quantiles {num_quantiles}; expected the first "
+            "three together, for logits of fixed returns, or num_quantiles alone"
+        )
+    for name, number in (("num_critics", num_critics), ("num_quantiles", num_quantiles), ("n_atom", n_atom)):
+        if number is not None:
+            as_sizes(name, number)
 
 
 @MODEL_REGISTRY.register("discrete_qac")
@@ -197,7 +229,8 @@ class DiscreteQAC(QAC):
 
     On vectors both begin with hidden layers of `encoder_hidden_size_list` (None: one, as wide as those that follow), on
     images with a convolutional encoder of these sizes (None: the network of Mnih et al. 2015), one for the actor and
-    one for the critics; then come `..._head_layer_num` hidden layers of `..._head_hidden_size`.
+    one for the critics; then come `..._head_layer_num` hidden layers of `..._head_hidden_size`. With `block` 'simba'
+    the hidden layers behind the first are residual blocks, on vectors (`build_mlp`).
     Raises ConfigError for sizes that do not fit.
     """
 
@@ -213,6 +246,7 @@ class DiscreteQAC(QAC):
         critic_head_hidden_size: int = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = "relu",
+        block: Block | None = None,
     ) -> None:
         super().__init__()
         actions = one_action(action_shape, model="discrete_qac")
@@ -225,10 +259,11 @@ class DiscreteQAC(QAC):
             hidden_size=critic_head_hidden_size,
             layer_num=critic_head_layer_num,
             activation=activation,
+            block=block,
         )
         head: dict[str, Any] = dict(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
         sizes = [actor_head_hidden_size] if given is None and not is_image else given
-        self.actor = _actor(obs_shape, sizes, actions, activation=activation, **head)
+        self.actor = _actor(obs_shape, sizes, actions, activation=activation, block=block, **head)
 
 
 @MODEL_REGISTRY.register("discrete_critics")
@@ -245,6 +280,7 @@ class DiscreteCritics(nn.Module):
         critic_head_hidden_size: int = 64,
         critic_head_layer_num: int = 1,
         activation: Activation = "relu",
+        block: Block | None = None,
     ) -> None:
         super().__init__()
         self.critic = _critic_of_all(
@@ -255,6 +291,7 @@ class DiscreteCritics(nn.Module):
             hidden_size=critic_head_hidden_size,
             layer_num=critic_head_layer_num,
             activation=activation,
+            block=block,
         )
 
 
@@ -267,6 +304,7 @@ def _critic_of_all(
     hidden_size: int,
     layer_num: int,
     activation: Activation,
+    block: Block | None,
 ) -> Critic:
     """Return critics of all discrete actions."""
     # Of vectors, the first layers are the encoder's in name only: each critic has its own.
@@ -278,6 +316,7 @@ def _critic_of_all(
         hidden_sizes=[*first, *[hidden_size] * layer_num],
         image_sizes=encoder_sizes,
         activation=activation,
+        block=block,
     )
 
 
@@ -287,12 +326,19 @@ def _actor(
     num_outputs: int,
     *,
     activation: Activation,
+    hidden_size: int,
+    layer_num: int,
+    block: Block | None,
     last: Sequence[nn.Module] = (),
-    **head: Any,  # of each keyword of a head its own
 ) -> LinearStack:
-    """Return an encoder, a head and what follows it."""
-    encoder = build_encoder(obs_shape, encoder_sizes, activation=activation)
-    return LinearStack(encoder, DiscreteHead(encoder.output_size, num_outputs, activation=activation, **head), *last)
+    """Return an encoder, a head of `layer_num` hidden layers, which `block` makes one stack, and what follows it."""
+    if block is not None and encoder_sizes is not None:
+        encoder_sizes, layer_num = [*encoder_sizes, *[hidden_size] * layer_num], 0
+    encoder = build_encoder(obs_shape, encoder_sizes, activation=activation, block=block)
+    head = DiscreteHead(
+        encoder.output_size, num_outputs, hidden_size=hidden_size, layer_num=layer_num, activation=activation
+    )
+    return LinearStack(encoder, head, *last)
 
 
 class HybridCritic(nn.Module):

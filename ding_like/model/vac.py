@@ -15,6 +15,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, build_encoder
 from ding_like.model.layers import (
     Activation,
+    Block,
     CellType,
     DiscreteHead,
     NormType,
@@ -139,11 +140,12 @@ class ActorCritic(nn.Module):
 
     `action_shape` is the number of discrete actions, a list of them where there are several at once, the number of
     continuous ones, or of hybrid actions dict(action_type_shape=K, action_args_shape=P). With `share_encoder` both
-    heads are on one encoder. The actor gives logits [B, A] (of several actions side by side), mean and log sigma
-    [B, 2 A] as `GaussianHead` does, or all three [B, K + 2 P]; `action_mask` [K, P], which parameters belong to which
-    choice, is read by the policy. With `orthogonal_init` the weights begin orthogonal: gain sqrt(2) in hidden layers,
-    0.01 at the actor's output, so that all actions are about equally likely, and 1 at the critic's (Engstrom et al.
-    2020). Raises ConfigError for sizes that do not fit.
+    heads are on one encoder. With `block` 'simba' encoders are made of residual blocks (`build_mlp`). The actor gives
+    logits [B, A] (of several actions side by side), mean and log sigma [B, 2 A] as `GaussianHead` does, or all three
+    [B, K + 2 P]; `action_mask` [K, P], which parameters belong to which choice, is read by the policy. With
+    `orthogonal_init` the weights begin orthogonal: gain sqrt(2) in hidden layers, 0.01 at the actor's output, so that
+    all actions are about equally likely, and 1 at the critic's (Engstrom et al. 2020). Raises ConfigError for sizes
+    that do not fit.
     """
 
     def __init__(
@@ -163,6 +165,7 @@ class ActorCritic(nn.Module):
         critic_head_layer_num: int = 1,
         activation: Activation = "relu",
         norm_type: NormType | None = None,
+        block: Block | None = None,
         sigma_type: SigmaType = "independent",
         initial_sigma: float = 1.0,
         fixed_sigma_value: float = 0.3,
@@ -173,7 +176,7 @@ class ActorCritic(nn.Module):
         layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type)  # Any: of each keyword its own
         convolutions: dict[str, Any] = dict(kernel_size=encoder_kernel_size, stride=encoder_stride)
         encoders = [
-            build_encoder(obs_shape, encoder_hidden_size_list, **convolutions, **layers)
+            build_encoder(obs_shape, encoder_hidden_size_list, block=block, **convolutions, **layers)
             for _ in range(1 if share_encoder else 2)
         ]
         self.share_encoder = share_encoder

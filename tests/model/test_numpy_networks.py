@@ -94,9 +94,12 @@ VACS = [
     for number, kind in enumerate(KINDS)
     for share in [number % 2 == 0]
 ]
+RESIDUAL = [partial(VAC, 3, 2, encoder_hidden_size_list=[6] * 3, block="simba", share_encoder=s) for s in (True, False)]
 
 
-@pytest.mark.parametrize("make", [*(partial(make, 3, 4, [8, 6]) for make in NETWORKS), *(partial(v, 3) for v in VACS)])
+@pytest.mark.parametrize(
+    "make", [*(partial(make, 3, 4, [8, 6]) for make in NETWORKS), *(partial(v, 3) for v in VACS), *RESIDUAL]
+)
 def test_numpy_gives_and_differentiates_what_torch_does(make):
     torch.manual_seed(0)
     model, x = make(), observations(9, 3)
