@@ -144,7 +144,7 @@ class _Parallel:
         if type(mlp.activation) is not nn.ReLU:
             raise UnknownLayerError("parallel networks with another activation than ReLU")
         self._weights = [each.detach().numpy()[:num] for each in mlp.weights]
-        self._biases = [each.detach().numpy()[:num] for each in mlp.biases]
+        self._biases = [each.detach()[:num] for each in mlp.biases]
         self._grads = None
         if grads is not None:
             self._grads = [(grads[id(w)], grads[id(b)]) for w, b in zip(mlp.weights, mlp.biases, strict=True)]
@@ -153,10 +153,10 @@ class _Parallel:
         self._inputs = []
         for number, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             if number > 0:
-                np.maximum(x, 0.0, out=x)
+                torch.from_numpy(x).relu_()  # an eighth of the time of np.maximum
             self._inputs.append(x)
             x = np.matmul(x, weight)
-            x += bias
+            torch.from_numpy(x).add_(bias)
         return x
 
     def write_gradients(self, grad: Array) -> Array:
@@ -171,7 +171,7 @@ class _Parallel:
                 back = weight.swapaxes(1, 2)
                 # Of one output the product is an outer one, for which BLAS takes five times as long.
                 grad = grad * back if weight.shape[2] == 1 else np.matmul(grad, back)
-                grad *= x > 0
+                _stop_below_0(grad, x)
         return grad
 
     def backward(self, grad: Array) -> Array:
@@ -230,13 +230,26 @@ class _Noisy:
         return cast(Array, grad.dot(self._used))
 
 
+_LARGE = 16_384  # numbers from which torch's loops save more than its calls cost
+
+
+def _stop_below_0(grad: Array, y: Array) -> None:
+    """Set a gradient to 0 where a ReLU gave 0."""
+    behind = torch.from_numpy(grad)
+    torch.ops.aten.threshold_backward.grad_input(behind, torch.from_numpy(y), 0, grad_input=behind)
+
+
 class _Relu:
     def forward(self, x: Array) -> Array:
-        self._y: Array = np.maximum(x, 0.0)
+        is_large = x.size >= _LARGE and x.flags.writeable
+        self._y: Array = torch.from_numpy(x).relu().numpy() if is_large else np.maximum(x, 0.0)
         return self._y
 
     def backward(self, grad: Array) -> Array:
-        grad *= self._y > 0
+        if grad.size >= _LARGE:
+            _stop_below_0(grad, self._y)
+        else:
+            grad *= self._y > 0
         return grad
 
 
