@@ -189,7 +189,7 @@ def even(batch: TransitionBatch) -> TransitionBatch:
     return batch[: len(batch) // 2 * 2]
 
 
-@pytest.mark.parametrize("name", GRAD_PARAMS)
+@pytest.mark.parametrize("name", [name for name in GRAD_PARAMS if "crossq" not in str(name)])
 def test_two_learners_with_half_of_the_rows_learn_what_one_does(name: str) -> None:
     case = GRAD_CASES[name]
     source, alone, pair = make(case), make(case), [make(case), make(case)]

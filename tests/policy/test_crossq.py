@@ -10,6 +10,7 @@ import torch
 
 from ding_like.errors import ConfigError
 from ding_like.model.crossq import BatchRenorm, CrossQ, batch_statistics
+from ding_like.policy.sharing import Share
 from tests.policy.continuous import GAMMA, double, make_batch, make_policy
 
 THETA = 0.1
@@ -107,12 +108,23 @@ def test_running_statistics_move_when_an_update_is_applied_and_the_actors_in_its
     assert moved("actor")
 
 
-def test_what_apply_takes_over_is_among_what_several_learners_average() -> None:
-    policy, batch = make(), make_batch()
-    policy.grad(batch)
-    vectors = {vector.data_ptr() for vector in policy.grad_vectors()}
+def test_a_gradient_applied_in_another_process_moves_the_running_statistics_there() -> None:
+    here, there, batch = make(actor_update_freq=1), make(actor_update_freq=1), make_batch()
+    here.grad(batch)
+    for own, found in zip(there.grad_vectors(), here.grad_vectors(), strict=True):
+        own.copy_(found)
 
-    assert all(layer.batch.data_ptr() in vectors for layers in policy._renorms.values() for layer in layers)
+    there.apply()
+    here.apply()
+
+    for name, layers in here._renorms.items():
+        for layer, twin in zip(layers, there._renorms[name], strict=True):
+            torch.testing.assert_close(twin.running, layer.running)
+
+
+def test_several_learners_are_refused() -> None:
+    with pytest.raises(ConfigError, match="statistics of whole batches"):
+        make().set_share(Share(0, 2))
 
 
 def test_an_action_does_not_depend_on_the_rows_beside_it() -> None:

@@ -103,6 +103,8 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.target_kl": (1e-9, {"learn.learning_rate": 0.02}),
     "learn.ppo_param_init": (False, {}),
     "learn.backend": ("flip", {}),
+    "learn.statistics_theta": (0.5, {}),
+    "learn.renorm_warmup": (0, {}),
     "learn.target_update_freq": (1, {}),
     "learn.target_theta": (0.5, {}),
     "learn.value_rescale": ("flip", {}),
