@@ -50,6 +50,7 @@ EXTRAS = {
         "scikit-learn>=1.5",
         "openskill>=6",
         "mpe2>=1.0",
+        "pymunk>=6.2",
         "gunicorn>=23",
         "Box2D>=2.3.10",
         "MinAtar>=1.0.15",

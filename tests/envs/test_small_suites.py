@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from typing import Any
 
 import gymnasium
@@ -284,8 +284,10 @@ def test_another_env_of_that_family_is_refused() -> None:
     assert "env.env_id" in faults("petting_zoo_pistonball", env_id="cooperative_pong_v5")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pymunk") is not None, reason="pymunk is installed")
-def test_without_pymunk_the_command_that_installs_it_is_named() -> None:
+def test_without_pymunk_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if "pistonball" in name and name.startswith("pettingzoo")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pymunk", None)
     with pytest.raises(ConfigError, match='pip install "ding-like\\[butterfly\\]"'):
         make("petting_zoo_pistonball")
 
