@@ -159,25 +159,35 @@ class _Parallel:
             torch.from_numpy(x).add_(bias)
         return x
 
-    def write_gradients(self, grad: Array) -> Array:
-        """Write the parameters' gradients, if there are; return that of the output of the first product [N, B, H]."""
+    def write_gradients(self, grad: Array) -> None:
+        """Do what `backward` does, without the gradient of the input."""
+        assert self._grads is not None, "these run without gradients of their parameters"
         for number in reversed(range(len(self._weights))):
             x, weight = self._inputs[number], self._weights[number]
-            if self._grads is not None:
-                weight_grad, bias_grad = self._grads[number]
-                np.matmul(x.swapaxes(-1, -2), grad, out=weight_grad)
-                np.add.reduce(grad, axis=1, keepdims=True, out=bias_grad)
+            weight_grad, bias_grad = self._grads[number]
+            np.matmul(x.swapaxes(-1, -2), grad, out=weight_grad)
+            np.add.reduce(grad, axis=1, keepdims=True, out=bias_grad)
             if number > 0:
                 back = weight.swapaxes(1, 2)
                 # Of one output the product is an outer one, for which BLAS takes five times as long.
                 grad = grad * back if weight.shape[2] == 1 else np.matmul(grad, back)
                 _stop_below_0(grad, x)
-        return grad
 
     def backward(self, grad: Array) -> Array:
-        return cast(
-            Array, np.add.reduce(np.matmul(self.write_gradients(grad), self._weights[0].swapaxes(1, 2)), axis=0)
-        )
+        if self._grads is not None:
+            self.write_gradients(grad)
+        total = np.zeros((grad.shape[1], self._weights[0].shape[1]), grad.dtype)
+        for network, each in enumerate(grad):
+            # Of the smaller of two values, each row has a gradient through one network alone.
+            rows = np.flatnonzero(each.any(axis=1))
+            back = each[rows]
+            for number in reversed(range(len(self._weights))):
+                weight = self._weights[number][network]
+                back = back * weight.T if weight.shape[1] == 1 else back.dot(weight.T)
+                if number > 0:
+                    _stop_below_0(back, self._inputs[number][network][rows])
+            total[rows] += back
+        return total
 
 
 class _Noisy:
