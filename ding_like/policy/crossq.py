@@ -37,7 +37,7 @@ class CrossQPolicy(SACPolicy):
     config: dict[str, Any] = dict(
         type="crossq",
         model=dict(
-            # Width of the critics' hidden layers; the paper's is 2048, which costs 31 times as much on a CPU.
+            # Width of the critics' hidden layers; the paper's is 2048, many times the work.
             critic_head_hidden_size=256,
             actor_head_hidden_size=256,
         ),
