@@ -18,6 +18,7 @@ DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
 _MARK = re.compile(r"<!-- results: (?P<group>\w+) -->.*?<!-- end of results -->", re.DOTALL)
 _HEAD = "| | env steps | return, median | lowest to highest | seeds | CPU-hours | published | recorded from |"
+_LABELS = {"sac": "SAC", "tqc": "TQC", "crossq": "CrossQ", "ppo": "PPO", "pqn": "PQN", "sb3": "SB3", "best": "CrossQ"}
 Records = dict[str, dict[str, Any]]
 
 
@@ -91,7 +92,7 @@ def draw(group: Group, records: Records, path: Path) -> None:
     for panel, (title, names) in zip(axes[0], group.panels.items(), strict=True):
         for name in (name for name in names if name in records):
             x, low, mean, high = _curve(records[name], by_cpu=group.by_cpu)
-            (line,) = panel.plot(x, mean, linewidth=1.6, label=name)
+            (line,) = panel.plot(x, mean, linewidth=1.6, label=_label(name))
             panel.fill_between(x, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
         for value in {BUDGETS[name].published for name in names} - {None}:
             panel.axhline(value, linestyle="--", linewidth=1, color="0.4", label="published")
@@ -120,6 +121,12 @@ def _curve(record: Mapping[str, Any], *, by_cpu: bool) -> tuple[Any, Any, Any, A
         x = x * statistics.median(run["cpu_s"] / run["env_step"] for run in runs) / 3600
     values = points[:, :, 1]
     return x, values.min(axis=1), values.mean(axis=1), values.max(axis=1)
+
+
+def _label(name: str) -> str:
+    """Return who a curve is of: `halfcheetah_sac_sb3` is 'SAC, SB3'."""
+    policy, *peer = [part for part in name.split("_") if part in _LABELS]
+    return ", ".join(_LABELS[part] for part in (policy, *peer))
 
 
 def fill(page: str, records: Records) -> str:
