@@ -87,9 +87,10 @@ def draw(group: Group, records: Records, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    size = (min(3.4 * len(group.panels), 12.0) + 1.6, 3.6)
-    figure, axes = pyplot.subplots(1, len(group.panels), figsize=size, dpi=80, layout="constrained", squeeze=False)
-    for panel, (title, names) in zip(axes[0], group.panels.items(), strict=True):
+    panels = {title: names for title, names in group.panels.items() if set(names) & set(records)}
+    size = (min(3.4 * len(panels), 12.0) + 1.6, 3.6)
+    figure, axes = pyplot.subplots(1, len(panels), figsize=size, dpi=80, layout="constrained", squeeze=False)
+    for panel, (title, names) in zip(axes[0], panels.items(), strict=True):
         for name in (name for name in names if name in records):
             x, low, mean, high = _curve(records[name], by_cpu=group.by_cpu)
             (line,) = panel.plot(x, mean, linewidth=1.6, label=_label(name))

@@ -104,8 +104,9 @@ class CrossQ(QAC):
     """Actor, `actor(obs) -> [B, 2 A]`, and critics, `critic(obs, action) -> [N, B]`, with batch renormalisation.
 
     Mean and log standard deviation of a Gaussian are what the actor gives. The input and what follows each activation
-    are normalised. Both have 1 + `..._head_layer_num` hidden layers of `..._head_hidden_size`; observations are
-    vectors, or dicts of them. Raises ConfigError for others, and for sizes that do not fit.
+    are normalised. Both have 1 + `..._head_layer_num` hidden layers of `..._head_hidden_size`; the paper's critics are
+    2048 wide, which is many times the work. Observations are vectors, or dicts of them. Raises ConfigError for others,
+    and for sizes that do not fit.
     """
 
     def __init__(

@@ -36,11 +36,6 @@ class CrossQPolicy(SACPolicy):
 
     config: dict[str, Any] = dict(
         type="crossq",
-        model=dict(
-            # Width of the critics' hidden layers; the paper's is 2048, many times the work.
-            critic_head_hidden_size=256,
-            actor_head_hidden_size=256,
-        ),
         learn=dict(
             learning_rate_q=1e-3,
             learning_rate_policy=1e-3,

@@ -78,7 +78,10 @@ def test_explain_takes_the_end_of_a_path_or_a_section_and_names_who_has_its_keys
     [
         ("explain log_show_after_itr", "Did you mean policy.learn.learner.hook.log_show_after_iter?"),
         ("explain learn.batchsize", "Did you mean policy.learn.batch_size"),
-        ("explain learn.clip_ratio -p dqn", "policy 'dqn' has no key 'learn.clip_ratio', which is of ppg, ppo"),
+        (
+            "explain learn.clip_ratio -p dqn",
+            "policy 'dqn' has no key 'learn.clip_ratio', which is of ppg, ppg_offpolicy, ppo",
+        ),
         ("explain batch_size -p dqnn", "did you mean 'dqn'"),
         ("explain system.seed.credit", "docs/seed.md"),
         ("explain", "Usage: ding explain"),
