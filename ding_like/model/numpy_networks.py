@@ -435,16 +435,11 @@ def _actor_critic(model: VAC, network: Network) -> list[Layer]:
     return [_SideBySide([*encoders[0], *actor], -1, [*encoders[1], *critic])]
 
 
-def _critics(critic: Critic, network: Network) -> list[Layer]:
+def _critics(critic: Critic, network: Network, num: int | None = None) -> list[Layer]:
     """Return what gives values [N, B, 1], or quantiles [N, B, M], of observations and actions [B, O + A]."""
     if type(critic.encoder) is not FlatPart or type(critic.q) is not ParallelMLP:
         raise UnknownLayerError("an observation that is no vector, or residual blocks")
-    return [_Parallel(critic.q, network.grads)]
-
-
-def _first_critic(first: FirstCritic, network: Network) -> list[Layer]:
-    _critics(first.critic, network)  # raises for one that numpy cannot run
-    return [_Parallel(cast(ParallelMLP, first.critic.q), num=1)]
+    return [_Parallel(critic.q, network.grads, num=num)]
 
 
 def _chain(modules: Iterable[nn.Module], network: Network) -> list[Layer]:
@@ -467,7 +462,7 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     GaussianHead: lambda module, network: [*network.of(module.main), _Gaussian(module, network)],
     HybridHead: _hybrid,
     Critic: _critics,
-    FirstCritic: _first_critic,
+    FirstCritic: lambda module, network: _critics(module.critic, network, num=1),
     **dict.fromkeys((nn.Sequential, LinearStack), lambda module, network: _chain(module.children(), network)),
     **dict.fromkeys((VAC, PPG), _actor_critic),
     **dict.fromkeys(

@@ -24,7 +24,7 @@ from torch import Tensor
 from ding_like.errors import ConfigError
 from ding_like.model.crossq import batch_statistics, renorms_of
 from ding_like.policy.offpolicy import Rows
-from ding_like.policy.sac import Improved, Learned, SACPolicy
+from ding_like.policy.sac import Improved, SACPolicy
 from ding_like.policy.sharing import Share
 from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -65,16 +65,13 @@ class CrossQPolicy(SACPolicy):
         super()._init_learn()
         self._renorms = {"actor": renorms_of(self._model.actor), "critic": renorms_of(self._model.critic)}
 
-    def _learn_values(self, rows: Rows, alpha: Tensor) -> Learned:
+    def _predict(self, rows: Rows, alpha: Tensor) -> tuple[Tensor, Tensor, None]:
         with torch.no_grad():
             next_action, log_prob = self._draw(rows.next_obs)
         with self._by_batch("critic"):
             both = self._critic.network(_stacked(rows.obs, rows.next_obs), torch.cat([rows.action, next_action]))
         prediction, following = both.chunk(2, dim=1)
-        target = self._backup(rows, following.detach(), alpha * log_prob)
-        each, error = self._compare(prediction, target)
-        loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
-        return Learned(loss, prediction.detach(), target, error, None)
+        return prediction, self._backup(rows, following.detach(), alpha * log_prob), None
 
     def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         with self._by_batch("actor"):

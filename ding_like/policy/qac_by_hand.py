@@ -22,7 +22,7 @@ class NumpyQAC:
     """
 
     def __init__(self, actor: TrainedNetwork, critic: TrainedNetwork) -> None:
-        self._params = actor.params, critic.params
+        self._actor_params, self._critic_params = actor.params, critic.params
         self._is_plain = critic.network.num_points is None
         self._actor, self._critic = NumpyGrad(actor.network, actor.params), NumpyGrad(critic.network, critic.params)
         # Any: they are there, as `of` has looked.
@@ -57,7 +57,7 @@ class NumpyQAC:
     def learn_values(self, loss: Tensor, slope: Tensor) -> Tensor:
         """Fill the critics' gradient by the slope of a loss of what they predicted last; return the loss."""
         self._critic.backward(slope.numpy()[..., None] if self._is_plain else slope.numpy())
-        return self._params[1].loss.copy_(loss).clone()
+        return self._critic_params.loss.copy_(loss).clone()
 
     def judge(self, obs: Tensor, action: Array, *, by_first: bool = False) -> Tensor:
         """Return the values that the critics, or the first alone, give; keep what `slope_by_action` needs."""
@@ -72,7 +72,7 @@ class NumpyQAC:
     def improve(self, loss: Tensor, slope: Array) -> Tensor:
         """Fill the actor's gradient by the slope of a loss of what it gave last; return the loss."""
         self._actor.backward(slope)
-        return self._params[0].loss.copy_(loss).clone()
+        return self._actor_params.loss.copy_(loss).clone()
 
     def _values(self, output: Array) -> Tensor:
         return torch.from_numpy(output[..., 0] if self._is_plain else output)

@@ -139,11 +139,16 @@ class SoftActorCritic(OffPolicyActorCritic):
         """Return the values to log of what critics or targets say."""
         return prediction
 
-    def _learn_values(self, rows: Rows, alpha: Tensor) -> Learned:
-        """Fill the critics' gradient."""
+    def _predict(self, rows: Rows, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return (what `_chosen` gives of rows' actions, its targets without a gradient, the values of all actions)."""
         with torch.no_grad():
             target = self._target(rows, alpha)
         prediction, every = self._chosen(rows)
+        return prediction, target, every
+
+    def _learn_values(self, rows: Rows, alpha: Tensor) -> Learned:
+        """Fill the critics' gradient."""
+        prediction, target, every = self._predict(rows, alpha)
         each, error = self._compare(prediction, target)
         loss = self._critic.backward((rows.weight * each).mean(dim=1).sum())
         return Learned(loss, prediction.detach(), target, error, every)
@@ -234,7 +239,15 @@ class SACPolicy(SoftActorCritic):
 
     def _init_learn(self) -> None:
         super()._init_learn()
-        self._by_hand = self._in_numpy(self._actor, self._critic)
+        # An algorithm of the user's own that replaces one of these is autograd's: by hand nothing calls them.
+        is_own = self._replaces(SACPolicy, "_target", "_chosen", "_draw") or (
+            self._replaces(SACPolicy, "_compare") and not self._replaces(SACPolicy, "_compare_by_hand")
+        )
+        self._by_hand = None if is_own else self._in_numpy(self._actor, self._critic)
+
+    def _replaces(self, cls: type, *names: str) -> bool:
+        """Tell whether one of the methods that a class has is another one here."""
+        return any(getattr(type(self), name) is not getattr(cls, name) for name in names)
 
     def _target(self, rows: Rows, alpha: Tensor) -> Tensor:
         action, log_prob = self._draw(rows.next_obs)

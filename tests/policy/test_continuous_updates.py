@@ -21,7 +21,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.model.qac import DiscreteQAC
-from ding_like.policy.sac import DiscreteSACPolicy
+from ding_like.policy.sac import DiscreteSACPolicy, SACPolicy
 from tests.policy import hybrid, test_pdqn
 from tests.policy.continuous import (
     CASES,
@@ -198,6 +198,22 @@ def test_an_update_equals_a_slow_walk_over_rows(name: str, case: str, backend: s
         # Two action dimensions: the entropy aims at -2.
         expected = math.log(ALPHA) * (float(info["entropy"].mean()) + 2)
         assert float(info["alpha_loss"]) == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_an_own_loss_of_values_is_not_passed_over_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(self: SACPolicy, prediction: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        return (prediction - target).square(), prediction - target
+
+    own, usual, batch = type("Own", (SACPolicy,), {"_compare": doubled}), make("sac"), make_batch()
+    policy = own(usual.cfg)
+    assert policy._by_hand is None and usual._by_hand is not None
+    policy.learn_mode.load_state_dict(usual.learn_mode.state_dict())
+
+    policy.grad(batch)
+    usual.grad(batch)
+
+    found, expected = (each._critic.params.grad_vector for each in (policy, usual))
+    torch.testing.assert_close(found, 2.0 * expected, rtol=1e-4, atol=1e-6)
 
 
 def test_without_noise_the_target_is_that_of_the_target_actor() -> None:
