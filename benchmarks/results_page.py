@@ -18,7 +18,7 @@ DOCS = ROOT / "docs"
 RESULTS = DOCS / "results"
 _MARK = re.compile(r"<!-- results: (?P<group>\w+) -->.*?<!-- end of results -->", re.DOTALL)
 _HEAD = "| | env steps | return, median | lowest to highest | seeds | CPU-hours | published | recorded from |"
-_LABELS = {"sac": "SAC", "tqc": "TQC", "crossq": "CrossQ", "ppo": "PPO", "pqn": "PQN", "sb3": "SB3", "best": "CrossQ"}
+_LABELS = {"sac": "SAC", "tqc": "TQC", "crossq": "CrossQ", "ppo": "PPO", "pqn": "PQN", "sb3": "SB3"}
 Records = dict[str, dict[str, Any]]
 
 
@@ -38,7 +38,7 @@ def _minatar() -> Group:
 
 _CHEETAH = ("halfcheetah_crossq", "halfcheetah_tqc", "halfcheetah_sac", "halfcheetah_sac_sb3")
 _PPO = ("halfcheetah_ppo", "hopper_ppo", "walker2d_ppo")
-_BEST = ("halfcheetah_best", "hopper_crossq")
+_BEST = ("halfcheetah_crossq_200k", "hopper_crossq_200k")
 GROUPS = {
     "cheetah": Group(_CHEETAH, {"HalfCheetah-v5": _CHEETAH}, by_cpu=True),
     "best": Group(_BEST, {name: (name,) for name in _BEST}),
