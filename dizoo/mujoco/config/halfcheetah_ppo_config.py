@@ -1,7 +1,7 @@
 """HalfCheetah-v5 with PPO; it needs the extra `mujoco`.
 
-Short pieces of many envs, advantages computed afresh for each epoch and a smaller first deviation: with 8 envs and none
-of these a seed stayed on its back.
+Short pieces of many envs, advantages computed afresh for each epoch and a smaller first deviation, chosen by a few runs
+of one seed.
 """
 
 from easydict import EasyDict
