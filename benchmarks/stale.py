@@ -41,6 +41,8 @@ _BENCHMARKS = {
     "coordinator": (_PARALLEL, "../coordinator.py"),
     "end_to_end": (_TRAINING, "dqn_*"),
     "end_to_end_ppo": (_TRAINING, "ppo_*"),
+    "end_to_end_sac": (_TRAINING, "qac_*"),
+    "end_to_end_td3": (_TRAINING, "qac_*"),
     "envs_": (("envs", "data"), "envs*"),
     "learners_": ((*_TRAINING, "comm/learner_group.py", "pipeline/learners"), "learners*"),
     "parallel_": ((*_TRAINING, *_PARALLEL, *_RAY), "parallel_*"),
@@ -75,6 +77,8 @@ def recordings(root: Path = ROOT) -> Iterator[Recording]:
     """Yield every recorded file of the tree. Raises KeyError for one that no command makes again."""
     for path in sorted((root / "docs/learning").glob("*.json")):
         yield _learning(path, root)
+    for path in sorted((root / "docs/results").glob("*.json")):
+        yield _result(path, root)
     for path in sorted((root / "benchmarks/results").glob("*.jsonl")):
         yield _benchmark(path, root)
     for path in sorted((root / "docs/reports").glob("*.json")):
@@ -108,6 +112,7 @@ def commits_of(path: Path) -> set[str]:
     text = path.read_text()
     rows = [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else [json.loads(text)]
     parts = [*rows, *(part for row in rows for part in row.values() if isinstance(part, dict))]
+    parts += [run for row in rows for run in row.get("runs", ()) if isinstance(run, dict)]
     return {str(part["commit"]).removesuffix("-dirty") for part in parts if part.get("commit")}
 
 
@@ -127,6 +132,15 @@ def _learning(path: Path, root: Path) -> Recording:
         command += ["--env-step", str(record["limit_env_step"])]
     command += ["--out", _name(path, root), *record["overrides"]]
     return Recording(_name(path, root), (*_in_package(parts), str(config)), shlex.join(command))
+
+
+def _result(path: Path, root: Path) -> Recording:
+    """Return what `tests.learning.learn` recorded; a run of a peer depends on nothing in the package."""
+    record: Mapping[str, Any] = json.loads(path.read_text())
+    configs = [str(found.relative_to(root)) for found in (root / "dizoo").rglob(f"{record['config']}*")]
+    parts = () if record["mode"] == "sb3" else _in_package((*_TRAINING, *_SERIAL_FILES))
+    command = f"python -m tests.learning.learn --again {path.stem}"
+    return Recording(_name(path, root), (*parts, *configs, "tests/learning/learn.py"), command)
 
 
 def _benchmark(path: Path, root: Path) -> Recording:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import FlatPart, ObsShape, has_images, lay_out
+from ding_like.model.encoder import ObsShape, has_images, lay_out
 from ding_like.model.layers import Activation, LinearStack, ObsTensor, as_sizes, build_activation
 from ding_like.model.qac import QAC
 from ding_like.utils.registries import MODEL_REGISTRY
@@ -23,8 +23,8 @@ _MAX_SCALE, _MAX_SHIFT = 3.0, 5.0  # r_max and d_max of Ioffe 2017, section 4
 class BatchRenorm(nn.Module):
     """Normalisation of features [B, F] by running statistics, which batches move; then a scale and a shift.
 
-    It uses the running statistics, `running` [2, F], mean and variance, unless a `BatchStatistics` says otherwise. Then
-    it uses those of the batch, keeps them in `batch` [2, F], and corrects the result towards the running ones:
+    It uses the running statistics, `running` [2, F], mean and variance, except inside `batch_statistics`. There it uses
+    those of the batch, keeps them in `batch` [2, F], and, where that asks for it, corrects towards the running ones:
 
         y = (x - mean_batch) / sigma_batch * r + d
         r = clip(sigma_batch / sigma, 1 / 3, 3)     d = clip((mean_batch - mean) / sigma, -5, 5)
@@ -129,7 +129,7 @@ class CrossQ(QAC):
             raise ConfigError(f"obs_shape is {obs_shape}, but the 'crossq' model needs vectors; use policy 'sac'")
         (actions,) = as_sizes("action_shape", action_shape)
         encoder = lay_out(obs_shape, activation=activation)
-        size = cast(FlatPart, encoder).output_size
+        size = encoder.output_size
         hidden = as_sizes("actor_head_hidden_size", actor_head_hidden_size) * (1 + actor_head_layer_num)
         self.actor = LinearStack(encoder, *_renormed([size, *hidden, 2 * actions], activation))
         hidden = as_sizes("critic_head_hidden_size", critic_head_hidden_size) * (1 + critic_head_layer_num)

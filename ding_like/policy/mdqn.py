@@ -1,4 +1,4 @@
-"""Munchausen DQN (Vieillard et al. 2020): DQN whose rewards grow by how likely its own policy holds the action.
+"""Munchausen DQN (Vieillard et al. 2020): DQN that adds to each reward the scaled log probability of the action.
 
 The policy is pi = softmax(Q' / tau), of the target network Q'. A row is (obs, action, R, discount, next_obs,
 terminated), R the discounted sum of its rewards. The target of its value is
