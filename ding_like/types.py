@@ -128,6 +128,22 @@ class CheckpointPart(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
+class RewardModelLike(Protocol):
+    """Giver of rewards, to which a learner shows each batch (Any: of whatever the policy learns from)."""
+
+    monitored: Sequence[str]
+
+    def collect(self, batch: Any) -> None: ...
+
+    def train(self) -> dict[str, Any]: ...
+
+    def estimate(self, batch: Any) -> Any: ...
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
+
+
 class Forward(Protocol):
     """Function from observations to a network's output, without a gradient: in numpy, in torch, or on a remote server.
 

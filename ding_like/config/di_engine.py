@@ -146,10 +146,6 @@ MODEL_KEYS: dict[str, str] = {
 
 # Sections of DI-engine that are whole methods of learning: the message, in place of "unknown key".
 NOT_HERE: dict[str, str] = {
-    "*reward_model": (
-        "DI-engine's reward models (GAIL, RND, ICM, TREX, guided cost, ...) are not here: leave the section out to "
-        "learn from the rewards of the env"
-    ),
     "bco": "DI-engine's imitation learning is not here: choose a policy that learns from rewards",
     "dataset": "DI-engine's offline learning is not here: choose a policy that learns in an env",
 }
@@ -434,8 +430,6 @@ def _names_its_modules(section: Any) -> bool:  # Any: what a user wrote
 
 def missing(part: str, name: object) -> str | None:
     """Return what to use in place of a class that only DI-engine has, or None for an unknown name."""
-    if part == "reward_model":
-        return reason_of(NOT_HERE, "reward_model")
     stem = name.removesuffix("_command") if isinstance(name, str) else ""
     if part != "policy" or stem not in CLOSEST_POLICIES:
         return None

@@ -18,7 +18,7 @@ from ding_like.types import Actor, Array, Info, Obs, State, StepBatch
 
 # Of a mode's fields those that are ours; the others are DI-engine's.
 OUR_FIELDS = frozenset(
-    ("actor", "segment", "num_ready", "reads_info", "minibatches", "grad", "apply")
+    ("actor", "segment", "num_ready", "reads_info", "minibatches", "grad", "apply", "with_returns")
     + ("grad_state", "load_grad_state", "gradient", "load_gradient")
 )
 
@@ -31,6 +31,11 @@ GetAttribute: TypeAlias = Callable[[str], Any]
 SetAttribute: TypeAlias = Callable[[str, Any], None]
 GetState: TypeAlias = Callable[[], State]
 LoadState: TypeAlias = Callable[[State], None]
+
+
+def as_they_are(batch: TransitionBatch) -> TransitionBatch:
+    """Return rows whose other columns do not follow from their rewards."""
+    return batch
 
 
 def refuse_to_part(*_args: object, **_kwargs: object) -> NoReturn:
@@ -91,6 +96,7 @@ class LearnMode(NamedTuple):
     load_grad_state: LoadState = refuse_to_part
     gradient: GetState = refuse_to_part
     load_gradient: LoadState = refuse_to_part
+    with_returns: Callable[[TransitionBatch], TransitionBatch] = as_they_are  # of rows with other rewards
 
 
 class EvalMode(NamedTuple):

@@ -13,10 +13,11 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -40,11 +41,16 @@ _TOLD = "~observed/"  # before the names of tensors that are no columns
 MAX_BYTES = 64 << 20
 
 
-def save_columns(path: str | os.PathLike[str], columns: Mapping[str, Array]) -> None:
-    """Write columns to a file, whole or not at all. Raises CheckpointError for a dtype that has no place in one."""
+def save_columns(
+    path: str | os.PathLike[str], columns: Mapping[str, Array], info: Mapping[str, Json] | None = None
+) -> None:
+    """Write columns to a file, whole or not at all, with what `columns_info` returns of them.
+
+    Raises CheckpointError for a dtype that has no place in one.
+    """
     arrays = {name: np.ascontiguousarray(column) for name, column in columns.items()}
     # safetensors sorts by dtype; rows come back with their columns in this order.
-    meta = {"format": _COLUMNS_FORMAT, "columns": json.dumps(list(arrays))}
+    meta = {"format": _COLUMNS_FORMAT, "columns": json.dumps(list(arrays)), "info": json.dumps(dict(info or {}))}
     try:
         data = save_tensors(arrays, metadata=meta)
     except (SafetensorError, KeyError, TypeError) as error:
@@ -56,12 +62,25 @@ def save_columns(path: str | os.PathLike[str], columns: Mapping[str, Array]) -> 
 
 def load_columns(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return the columns that `save_columns` wrote. Raises CheckpointError for a damaged or foreign file."""
+    with _opened(path) as (file, meta):
+        return {name: file.get_tensor(name) for name in json.loads(meta["columns"])}
+
+
+def columns_info(path: str | os.PathLike[str]) -> dict[str, Json]:
+    """Return the `info` that `save_columns` wrote beside columns. Raises CheckpointError as `load_columns` does."""
+    with _opened(path) as (_, meta):
+        info: dict[str, Json] = json.loads(meta.get("info", "{}"))
+        return info
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[tuple[Any, dict[str, str]]]:  # Any: safetensors types nothing
     try:
         with safe_open(path, framework="numpy") as file:
             meta = file.metadata() or {}
             if meta.get("format") != _COLUMNS_FORMAT:
                 raise CheckpointError(f"{path} has the format {meta.get('format')!r}, expected {_COLUMNS_FORMAT!r}.")
-            return {name: file.get_tensor(name) for name in json.loads(meta["columns"])}
+            yield file, meta
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read as columns: {error}. It is damaged, or another file.") from error
 

@@ -29,6 +29,8 @@ from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
+from ding_like.reward_model import create_reward_model
+from ding_like.reward_model.base import Sizes
 from ding_like.types import Config, EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
 from ding_like.utils.seeding import global_rng_state, make_rng, set_global_rng_state
@@ -284,7 +286,32 @@ def build_learner(
         exp_name=cfg.exp_name,
         instance_name=_named("learner", rank),
     )
+    prepare_batches(cfg, policy, learner, seed=seed, rank=rank)
     return learner
+
+
+def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, seed: int, rank: int = 0) -> None:
+    """Give a learner the reward model and the expert's rows that its config asks for.
+
+    Raises ConfigError for a policy whose rows cannot be given other rewards.
+    """
+    section = cfg.get("reward_model")
+    mean = getattr(learner.reducer, "mean", None)
+    if section and section.get("type"):
+        if why := getattr(policy, "why_no_reward_model", lambda: None)():
+            raise ConfigError(f"reward model '{section.type}' does not work with policy '{cfg.policy.type}': {why}.")
+        model = create_reward_model(
+            section,
+            Sizes.of_policy(policy.cfg),
+            seed=seed,
+            rng=make_rng(seed, "reward_model", *_apart(rank)),
+            device=policy.device,
+            batches_per_collect=1 if cfg.policy.on_policy else int(cfg.policy.learn.update_per_collect),
+            mean=mean,
+        )
+        learner.use_reward_model(model)
+    if (rows := policy.expert_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:
+        learner.use_expert_rows(rows)
 
 
 def build_buffer(

@@ -21,12 +21,13 @@ from easydict import EasyDict
 from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
 from ding_like.data.batch import EpisodeBatch, TransitionBatch, columns_to_obs
+from ding_like.data.expert_rows import ExpertRows
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import OUR_FIELDS, CollectMode, CommandMode, EvalMode, LearnMode, check_logged, method_name
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError, describe_error, raised_at
+from ding_like.model.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
 from ding_like.policy import di_engine_view
 from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
-from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
 from ding_like.policy.rows import NStepRows, RowMaker
 from ding_like.policy.sharing import Moving, Share, copied, load, saver
 from ding_like.types import Actor, Array, Config, Info, PolicyLike, SampleUnit, State
@@ -314,6 +315,21 @@ class Policy:
         """Yield the minibatches of one `train` call: the batch itself, once; of whole episodes, all their rows."""
         yield batch.batch if isinstance(batch, EpisodeBatch) and self.sample_unit == "row" else batch
 
+    def with_returns(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return rows that a reward model gave other rewards, with the columns that follow from these."""
+        return batch
+
+    def why_no_reward_model(self) -> str | None:
+        """Return why rows cannot be given other rewards, None if they can: each reward is one step's."""
+        return (
+            f"policy.nstep is {self._nstep}, and rewards are given step by step: set it to 1" * (self._nstep > 1)
+            or None
+        )
+
+    def expert_rows(self, rng: np.random.Generator) -> ExpertRows | None:
+        """Return the expert's rows that join each batch, None for a policy that learns without an expert."""
+        return None
+
     def _weight(self, batch: TransitionBatch) -> Any:
         """Return the importance weights [B] of rows, None where there are none or the config leaves them out."""
         return batch.columns.get("weight") if self._cfg.priority_IS_weight else None
@@ -447,6 +463,11 @@ class Policy:
     def command_mode(self) -> CommandMode:
         """Return what a commander uses."""
         return CommandMode(self._get_setting_learn, self._get_setting_collect, self._get_setting_eval)
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the networks."""
+        return self._device
 
     @property
     def cfg(self) -> EasyDict:

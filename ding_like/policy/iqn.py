@@ -43,10 +43,10 @@ from torch import Tensor, nn
 from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.numpy_networks import NumpyIQN, NumpyProposal, is_plain_iqn
+from ding_like.model.optimizer import FlatOptimizer, build_rule
 from ding_like.policy.dqn import QuantilePolicy
 from ding_like.policy.forward import EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.optimizer import FlatOptimizer, build_rule
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.td import best_action
 from ding_like.rl_utils.value_family import (

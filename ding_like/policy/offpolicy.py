@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch
+from ding_like.model.optimizer import FlatOptimizer
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, ForwardActor, NetworkForward
-from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.qac_by_hand import NumpyQAC
 from ding_like.policy.sharing import GradNoise, Moving, Pending
 from ding_like.policy.trained_network import TrainedNetwork

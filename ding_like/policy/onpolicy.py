@@ -16,11 +16,11 @@ from ding_like.data.rollout import Rollout
 from ding_like.data.spaces import hybrid_mask
 from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
+from ding_like.model.optimizer import FlatOptimizer
 from ding_like.model.vac import num_outputs
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import ForwardActor, NetworkForward, OfFamily
 from ding_like.policy.model_methods import ModelMethod
-from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import Moving, Pending, Share
 from ding_like.rl_utils.distributions import ActionFamily, Hybrid, allowed_logits, build_family
 from ding_like.rl_utils.exploration import Schedule, constant, linear_schedule
@@ -127,6 +127,12 @@ class OnPolicy(Policy):
         """Return (the rollout's rows with `value`, `advantage` and `return_`, nothing to keep per lane [E])."""
         batch = TransitionBatch({**rollout.columns(), **self._targets(rollout)})
         return batch, np.zeros(rollout.num_lanes, np.int64)
+
+    def with_returns(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return the rows of a rollout with values, advantages and targets of the rewards that they have now."""
+        rollout = Rollout(int(batch["lane"].max()) + 1, capacity=len(batch))  # the log that the rows came from
+        rollout.append(batch.columns)
+        return batch.with_columns(**self._targets(rollout))
 
     def _targets(self, rollout: Rollout) -> dict[str, Array]:
         """Return values, advantages and the critic's targets of a rollout's rows [N]."""

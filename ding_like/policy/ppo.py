@@ -26,7 +26,6 @@ import torch
 from torch import nn
 
 from ding_like.data.batch import TransitionBatch, split_mask
-from ding_like.data.rollout import Rollout
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
 from ding_like.policy.base import PER_COLLECT
 from ding_like.policy.onpolicy import OnPolicyActorCritic
@@ -131,9 +130,7 @@ class PPOPolicy(OnPolicyActorCritic):
         self._begin_train(batch, num_rows=len(batch))
         for epoch in range(learn.epoch_per_collect):
             if epoch and self._cfg.recompute_adv:
-                rollout = Rollout(int(batch["lane"].max()) + 1, capacity=len(batch))  # the log that the rows came from
-                rollout.append(batch.columns)
-                batch = batch.with_columns(**self._targets(rollout))
+                batch = self.with_returns(batch)
             rows = batch
             if learn.adv_norm == "batch":
                 rows = batch.with_columns(advantage=normalise(batch["advantage"]))
@@ -261,6 +258,10 @@ class PPOOffPolicy(PPOPolicy):
         path: (only, "where rows come from a buffer, use learn.update_per_collect, or policy 'ppo'")
         for path, only in (("recompute_adv", False), ("learn.target_kl", None), ("learn.epoch_per_collect", 1))
     }
+
+    def why_no_reward_model(self) -> str | None:
+        """Return why rows cannot be given other rewards: they are no whole rollout."""
+        return "rows keep advantages of the rewards that they came with: choose policy 'ppo'"
 
     def minibatches(self, batch: TransitionBatch, rng: np.random.Generator) -> Iterator[TransitionBatch]:
         """Yield the batch itself."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ding_like.model.flat_params import FlatParams
-from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.model.optimizer import FlatOptimizer
 from ding_like.types import Config, State
 
 

@@ -28,9 +28,9 @@ from ding_like.errors import ConfigError
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import ObsTensor, factor_noise
 from ding_like.model.numpy_networks import NumpyGrad, can_differentiate
+from ding_like.model.optimizer import FlatOptimizer
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, EpsilonGreedy, ForwardActor, NetworkForward
-from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.policy.sharing import GradNoise, Moving
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean

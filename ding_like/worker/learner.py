@@ -19,9 +19,11 @@ import torch
 from easydict import EasyDict
 
 from ding_like.config.tree import deep_merge
+from ding_like.data.batch import EpisodeBatch
+from ding_like.data.expert_rows import ExpertRows
 from ding_like.data.rows import LearnMode, adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError, RegistryError, TrainingError
-from ding_like.types import CheckpointPart, Config, Info, PolicyLike, Reducer, Report, State
+from ding_like.types import CheckpointPart, Config, Info, PolicyLike, Reducer, Report, RewardModelLike, State
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds, Configurable
 from ding_like.utils.checkpoint import from_di_engine, load_state, save_state
 from ding_like.utils.files import is_full, when_there_is_room
@@ -344,12 +346,15 @@ class BaseLearner(Configurable):
         if self.world_size > 1:
             hook_cfg.setdefault("log_reduce_after_iter", True)
         self._hooks = build_learner_hook_by_cfg(hook_cfg)
+        self.reward_model: RewardModelLike | None = None  # gives batches their rewards; None: those of the env stay
+        self.expert_rows: ExpertRows | None = None  # rows of an expert that join each batch
         self._mode: LearnMode | None = None
         self._takes_rows = False
         self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
         self._last_info: dict[str, Any] = {}  # of that minibatch
         self._trained_on: Any = None  # what the minibatches under way are of
         self._num_minibatches = 0  # of it so far
+        self._reward_info: Info = {}  # of the reward model's last updates
         self._grad_kwargs: Mapping[str, Any] = {}  # of the caller of `train`, for the policy's `grad`
         self._started_s = perf_counter()
         if policy is not None:
@@ -386,8 +391,47 @@ class BaseLearner(Configurable):
         kwargs = policy_kwargs or {}
         # The adapter of a policy in DI-engine's style calls `forward` to make the minibatches.
         for_forward, self._grad_kwargs = (kwargs, {}) if self._takes_rows else ({}, kwargs)
-        yield from mode.minibatches(data if batch is None else batch, self._rng, **for_forward)
+        source = data if batch is None else batch
+        if self.reward_model is not None or self.expert_rows is not None:
+            source = self._prepared(source)
+        yield from mode.minibatches(source, self._rng, **for_forward)
         self._trained_on = None
+
+    def use_reward_model(self, model: RewardModelLike) -> None:
+        """Give batches the rewards of a model, which learns from each batch first, and save it with the policy."""
+        self.reward_model = self.checkpoint_parts["reward_model"] = model
+        if self.monitor is not None:
+            self.monitor.names += [name for name in model.monitored if name not in self.monitor.names]
+
+    def use_expert_rows(self, rows: ExpertRows) -> None:
+        """Have rows of an expert join each batch."""
+        self.expert_rows = rows
+
+    def pretrain(self, updates: int) -> None:
+        """Train on the expert's rows alone; these updates count."""
+        assert self.expert_rows is not None, "a policy that learns from an expert"
+        rows, self.expert_rows = self.expert_rows, None
+        try:
+            for _ in range(updates):
+                self.train(rows.alone(int(self._mode_or_fail().get_attribute("batch_size"))))
+        finally:
+            self.expert_rows = rows
+
+    def _prepared(self, data: Any) -> Any:
+        """Return a batch with the reward model's rewards, and what follows from them, and with the expert's rows."""
+        batch = as_batch(data.batch if isinstance(data, EpisodeBatch) else data)
+        if batch is None:
+            raise ConfigError(
+                f"reward models and experts' rows take rows in columns, and this policy learns from "
+                f"{type(data).__name__}: choose another policy or buffer."
+            )
+        if self.expert_rows is not None:
+            batch = self.expert_rows.join(batch)
+        if self.reward_model is not None:
+            self.reward_model.collect(batch)
+            self._reward_info = {**self._reward_info, **self.reward_model.train()}
+            batch = self._mode_or_fail().with_returns(self.reward_model.estimate(batch))
+        return batch.to_list() if self._takes_rows else batch
 
     def compute_gradients(self, minibatch: Any) -> Info:
         """Compute the gradient of a minibatch, which stays in the policy, and return what the policy reported.
@@ -396,6 +440,10 @@ class BaseLearner(Configurable):
         """
         self._last_minibatch = minibatch
         self._last_info, priority = self._mode_or_fail().grad(minibatch, **self._grad_kwargs)
+        if self._reward_info:
+            self._last_info = {**self._last_info, **self._reward_info}
+        if priority is not None and self.expert_rows is not None:
+            priority = priority[: len(priority) - self.expert_rows.num_joined]
         self._num_minibatches += 1
         if priority is not None:
             self.priority_info = _priority_info(priority, self._trained_on)
@@ -529,7 +577,13 @@ class BaseLearner(Configurable):
             "collector_envstep": self.collector_envstep,
             "monitor": None if self.monitor is None else self.monitor.state_dict(),
             "rng": rng_state(self._rng),
+            **{name: part.state_dict() for name, part in self._own_parts().items()},
         }
+
+    def _own_parts(self) -> dict[str, CheckpointPart]:
+        """Return what prepares batches and is saved with the learner."""
+        parts = {"reward_model": self.reward_model, "expert_rows": self.expert_rows}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def load_state_dict(self, state: State) -> None:
         """Restore what `state_dict` returned; the policy must be set before."""
@@ -538,6 +592,8 @@ class BaseLearner(Configurable):
         self.collector_envstep = state["collector_envstep"]
         if self.monitor is not None and state["monitor"] is not None:
             self.monitor.load_state_dict(state["monitor"])
+        for name, part in self._own_parts().items():
+            part.load_state_dict(state[name])
 
     def close(self) -> None:
         """Close the learner's own files; may be called again."""

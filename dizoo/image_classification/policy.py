@@ -12,8 +12,8 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import build_encoder
 from ding_like.model.flat_params import FlatParams
+from ding_like.model.optimizer import FlatOptimizer
 from ding_like.policy import Policy
-from ding_like.policy.optimizer import FlatOptimizer
 from ding_like.types import Array
 from ding_like.utils.registries import MODEL_REGISTRY, POLICY_REGISTRY
 

@@ -38,7 +38,7 @@ import torch
 
 from ding_like.model.flat_params import FlatParams
 from ding_like.policy import Policy
-from ding_like.policy.optimizer import FlatOptimizer
+from ding_like.model.optimizer import FlatOptimizer
 from ding_like.utils.registries import POLICY_REGISTRY
 
 

@@ -5,7 +5,7 @@ import torch
 
 from ding_like.errors import CheckpointError, TrainingError
 from ding_like.model.flat_params import FlatParams
-from ding_like.policy.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, build_rule
+from ding_like.model.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, build_rule
 
 
 def make(clip: float | None = None, most: int = 3) -> tuple[torch.nn.Linear, FlatParams, FlatOptimizer]:

@@ -1,0 +1,37 @@
+"""Reward models: what gives transitions rewards, beside those of the env or in their place; one file a method."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from ding_like.reward_model.base import MeanOfLearners, RewardModel, Sizes
+from ding_like.reward_model.di_engine import BaseRewardModel, DiEngineRewardModel
+from ding_like.types import Config, RewardModelLike
+from ding_like.utils.registries import REWARD_MODEL_REGISTRY
+
+__all__ = ["BaseRewardModel", "RewardModel", "create_reward_model"]
+
+
+def create_reward_model(
+    cfg: Config,
+    sizes: Sizes,
+    *,
+    seed: int,
+    rng: np.random.Generator,
+    device: str | torch.device = "cpu",
+    batches_per_collect: int = 1,
+    mean: MeanOfLearners | None = None,
+) -> RewardModelLike:
+    """Build the reward model that `cfg.type` names; its weights follow from `seed` alone.
+
+    Raises RegistryError for an unknown name, ConfigError for demonstrations that do not fit.
+    """
+    cls: Any = REWARD_MODEL_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if not issubclass(cls, RewardModel):
+            return DiEngineRewardModel(cls(cfg, str(device), None))
+        return cls(cfg, sizes, rng=rng, device=device, batches_per_collect=batches_per_collect, mean=mean)
