@@ -100,7 +100,8 @@ class FlatParams:
     def backward(self, loss: Tensor) -> Tensor:
         """Fill the gradients of these parameters, of no others that `loss` (0-dim) went through; return it detached."""
         self.zero_grad()
-        loss.backward(inputs=self.parameters())  # type: ignore[no-untyped-call]  # torch gives it no types
+        learned = [param for param in self.parameters() if param.requires_grad]
+        loss.backward(inputs=learned)  # type: ignore[no-untyped-call]  # torch gives it no types
         self.loss.copy_(loss.detach())
         return loss.detach()
 
