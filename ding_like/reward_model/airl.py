@@ -41,7 +41,8 @@ class AIRLRewardModel(RewardModel):
         discount_factor=0.99,
         # The reward depends on the observation alone.
         state_only=False,
-        # Small: a discriminator that is far ahead gives rewards below 0 everywhere, and an early end is best.
+        # Few and small steps: a discriminator that is far ahead gives rewards below 0, and an early end is best.
+        update_per_collect=5,
         learning_rate=3e-4,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"discount_factor": SHARE}

@@ -82,7 +82,9 @@ class Transitions(NamedTuple):
         """Return the transitions at index [M] int64."""
         obs, next_obs = (map_obs(lambda it: it[index], each) for each in (self.obs, self.next_obs))
         valid, mask = (None if each is None else each[index] for each in (self.valid, self.mask))
-        return Transitions(obs, self.action[index], next_obs, self.reward[index], self.terminated[index], valid, mask)
+        return Transitions(
+            obs, self.action[index], next_obs, self.reward[index], self.terminated[index], valid, mask=mask
+        )
 
     def within_episodes(self) -> Transitions:
         """Return the transitions that `valid` marks."""
@@ -260,7 +262,7 @@ class RewardModel(Configurable):
             action = action.flatten(0, 1)
             valid = self._as_tensors(columns["mask"]).flatten() if "mask" in columns else None
         terminated = self._as_tensors(columns["terminated"]).bool().flatten()
-        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, mask)
+        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, mask=mask)
 
     def _as_tensors(self, value: Any) -> Any:
         return map_obs(lambda it: torch.as_tensor(it, device=self.device), value)
