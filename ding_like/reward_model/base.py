@@ -288,9 +288,24 @@ class RewardModel(Configurable):
     def read_expert(self, path: str) -> Transitions:
         """Return the transitions of a file of demonstrations. Raises SchemaError where they do not fit the env."""
         demonstrations = Demonstrations.load(path)
+        self.check_actions(demonstrations.columns["action"], path)
         found = self.lay_out(demonstrations.batch())
         self.check_sizes(found, path)
         return found
+
+    def check_actions(self, action: Array, source: str) -> None:
+        """Raise ConfigError where actions [N, ...] of `source` are of another kind or number than the env's."""
+        sizes, rows = self.sizes, action.reshape(len(action), -1)
+        fits = rows.shape[1] == (len(sizes.choices) if sizes.is_discrete else sizes.action_size)
+        if fits and sizes.is_discrete:
+            fits = rows.dtype.kind in "iub" and bool(((rows >= 0) & (rows < sizes.choices)).all())
+        if not fits:
+            kind = "discrete" if sizes.is_discrete else "continuous"
+            raise ConfigError(
+                f"{source} has actions of shape {list(action.shape[1:])} and type {action.dtype}, from {rows.min()} to "
+                f"{rows.max()}, and those of this env are {kind} with action_shape {sizes.action_shape}: it was "
+                "collected in another one."
+            )
 
     def check_sizes(self, found: Transitions, source: str) -> None:
         """Raise ConfigError where transitions of `source` have other sizes than the env's."""
