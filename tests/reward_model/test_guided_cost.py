@@ -61,7 +61,7 @@ def test_loss_and_gradient_are_those_of_a_walk_over_rows(sizes: Sizes, tmp_path:
 def test_the_reward_is_minus_the_cost(sizes: Sizes, tmp_path: Path) -> None:
     model, batch = make("guided_cost", tmp_path, sizes), rows_of(1, sizes)
     network = copy.deepcopy(model.module).double()
-    expected = [-float(cost(network, row)) for row in rows_as_tensors(batch, sizes)]
+    expected = [-float(cost(network, row).detach()) for row in rows_as_tensors(batch, sizes)]
     np.testing.assert_allclose(model.estimate(batch)["reward"], expected, rtol=1e-4, atol=1e-6)
 
 

@@ -59,7 +59,7 @@ def test_rewards_and_sigma_are_those_of_a_walk_over_rows(sizes: Sizes, sigma: fl
     module = copy.deepcopy(model.module).double()
 
     def errors(of: Any) -> list[float]:
-        return [float(error(module, row, *scale_of(sizes))) for row in rows_as_tensors(of, sizes)]
+        return [float(error(module, row, *scale_of(sizes)).detach()) for row in rows_as_tensors(of, sizes)]
 
     expected_sigma = -math.log(0.9) / np.mean(errors(expert_of(sizes))) if sigma is None else sigma
     assert float(model.module.sigma) == pytest.approx(expected_sigma, rel=1e-4)
