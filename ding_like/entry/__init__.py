@@ -17,6 +17,8 @@ _HOMES = {
     "launch_learner": "ding_like.entry.dist_entry",
     "random_collect": "ding_like.pipeline.collect",
     "collect_demo_data": "ding_like.entry.eval_entry",
+    "collect_demonstrations": "ding_like.entry.demonstrations",
+    "collect_episodic_demo_data": "ding_like.entry.demonstrations",
     "eval": "ding_like.entry.eval_entry",
     # DI-engine's own entry of PPG: here every on-policy algorithm has the same.
     "serial_pipeline_onpolicy_ppg": "ding_like.entry.serial_entry:serial_pipeline_onpolicy",
@@ -25,7 +27,6 @@ _NO_OFFLINE = "there is no learning from recorded data yet; serial_pipeline and 
 _NO_REWARD_MODEL = "there are no reward models yet; serial_pipeline and serial_pipeline_onpolicy learn from the env's"
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
-    "collect_episodic_demo_data": "use collect_demo_data, or an EpisodeSerialCollector and save_data of a buffer",
     "serial_pipeline_bc": _NO_OFFLINE,
     "serial_pipeline_dqfd": _NO_OFFLINE,
     "serial_pipeline_gail": _NO_OFFLINE,

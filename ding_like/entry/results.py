@@ -1,4 +1,4 @@
-"""What is made of a run: `ding plot`, `ding compare`, `ding report`, `ding enjoy`, `ding export`, `ding serve`."""
+"""What is made of a run: `ding plot`, `compare`, `report`, `enjoy`, `collect`, `export`, `serve`."""
 
 from __future__ import annotations
 
@@ -271,6 +271,38 @@ def enjoy_command(
     echo(f"returns {listed}{more}\n{path}")
 
 
+_COLLECTS = """\b
+Examples:
+  ding collect my_exp --episodes 20
+  ding collect my_exp --episodes 50 --checkpoint last --out demos.safetensors
+  ding collect my_exp --checkpoint iteration_2000.pth.tar -s 7
+"""
+
+
+@sub_command("collect", epilog=_COLLECTS)
+@click.argument("experiment", metavar="EXP")
+@click.option("-n", "--episodes", type=WholeNumber(min=1), default=10, metavar="N", help="Episodes to play. [10]")
+@click.option("-o", "--out", metavar="FILE", help="Where to write them. [EXP/expert_data.safetensors]")
+@click.option(
+    "--checkpoint", "--ckpt", "checkpoint", default="best", metavar="CKPT", help="best, last, or a file. [best]"
+)
+@click.option("-s", "--seed", type=WholeNumber(min=0), metavar="SEED", help="Seed of the episodes. [the run's]")
+@IMPORT_OPTION
+def collect_command(
+    experiment: str, episodes: int, out: str | None, checkpoint: str, seed: int | None, import_names: tuple[str, ...]
+) -> None:
+    """Record demonstrations: whole episodes of a trained agent, step by step, in a file.
+
+    EXP is the folder of a run. The agent acts without exploration, in the envs that the run collected in. Configs name
+    the file as reward_model.data_path or policy.collect.data_path.
+    """
+    from ding_like.entry.demonstrations import collect_demonstrations
+
+    collect_demonstrations(
+        experiment, num_episodes=episodes, out=out, checkpoint=checkpoint, seed=seed, import_names=import_names
+    )
+
+
 @sub_command("export", epilog=_EXPORTS)
 @click.argument("experiment", metavar="EXP")
 @click.option("--to", "form", type=click.Choice(["torchscript", "onnx"]), required=True, help="Which kind of file.")
@@ -417,7 +449,9 @@ def _one_line(space: dict[str, Any]) -> str:
 @click.argument("experiment", metavar="EXP")
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
 @click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
-@click.option("--checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]")
+@click.option(
+    "--checkpoint", "--ckpt", "checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]"
+)
 @click.option("--token-file", metavar="FILE", help="A secret that clients send; needed for hosts that others reach.")
 @click.option(
     "--reload-s",

@@ -162,7 +162,12 @@ def read_given(input_cfg: object, *, has_system: bool = True) -> tuple[Config, C
 
 
 def load_config(
-    input_cfg: InputConfig, *, seed: int, overrides: Sequence[str] = (), exp_name: str | None = None, **kwargs: Any
+    input_cfg: InputConfig,
+    *,
+    seed: int | None,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    **kwargs: Any,
 ) -> FrozenConfig:
     """Return the compiled config of a file or of (main_config, create_config)."""
     main, create, _, source = read_given(input_cfg, has_system=False)
