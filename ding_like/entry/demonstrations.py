@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import allow_saved_config
 from ding_like.config import FrozenConfig, compile_config, to_plain
+from ding_like.config.schema import DATA_FILE
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.eval_entry import loaded_policy
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-DATA_FILE = "expert_data.safetensors"  # its name in a run's folder
 NUM_EPISODES = 10
 
 
@@ -76,7 +76,7 @@ def collect_demonstrations(
         raise ConfigError(f"num_episodes is {num_episodes}; give a number of episodes from 1.")
     path = _data_file(out, exp_or_config)
     expert = expert_of(exp_or_config, checkpoint, model=model, import_names=import_names)
-    return _written(path, expert, num_episodes, seed, env_setting, info or {})
+    return play_and_save(path, expert, num_episodes, seed, env_setting, info or {})
 
 
 @shown_as_by_the_command()
@@ -101,7 +101,7 @@ def collect_episodic_demo_data(
     path = None if state_dict is not None or state_dict_path is None else Path(state_dict_path)
     cfg = load_config(input_cfg, seed=seed, save=False, renew_dir=False, builds_model=model is None)
     expert = Expert(cfg, state_dict if path is None else load_state(path), path, model)
-    _written(Path(expert_data_path), expert, collect_count, seed, env_setting, {})
+    play_and_save(Path(expert_data_path), expert, collect_count, seed, env_setting, {})
 
 
 def expert_of(
@@ -147,7 +147,7 @@ def _data_file(out: str | Path | None, exp_or_config: InputConfig) -> Path:
     return path
 
 
-def _written(
+def play_and_save(
     path: Path,
     expert: Expert,
     num_episodes: int,
@@ -160,7 +160,7 @@ def _written(
     if is_game(cfg):
         raise ConfigError("demonstrations are of one player, and this run's env is a game of several.")
     env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
-    setting = env_fn, list(env_cfgs)[:num_episodes], []  # each env plays one episode at least
+    setting: EnvSetting = env_fn, list(env_cfgs)[:num_episodes], []  # each env plays one episode at least
     with training_process(), closing(build_collect_env(cfg, seed=seed, env_setting=setting)) as manager:
         policy, statistics = loaded_policy(cfg, manager, "eval", seed, expert.model, expert.state)
         actor = adapt_eval_mode(policy.eval_mode).actor

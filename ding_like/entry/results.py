@@ -289,7 +289,7 @@ Examples:
 @click.option("-s", "--seed", type=WholeNumber(min=0), metavar="SEED", help="Seed of the episodes. [the run's]")
 @IMPORT_OPTION
 def collect_command(
-    experiment: str, episodes: int, out: str | None, checkpoint: str, seed: int | None, import_names: tuple[str, ...]
+    experiment: str, episodes: int, out: str | None, ckpt: str, seed: int | None, import_names: tuple[str, ...]
 ) -> None:
     """Record demonstrations: whole episodes of a trained agent, step by step, in a file.
 
@@ -299,7 +299,7 @@ def collect_command(
     from ding_like.entry.demonstrations import collect_demonstrations
 
     collect_demonstrations(
-        experiment, num_episodes=episodes, out=out, checkpoint=checkpoint, seed=seed, import_names=import_names
+        experiment, num_episodes=episodes, out=out, checkpoint=ckpt, seed=seed, import_names=import_names
     )
 
 
@@ -449,9 +449,7 @@ def _one_line(space: dict[str, Any]) -> str:
 @click.argument("experiment", metavar="EXP")
 @click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
 @click.option("--port", type=WholeNumber(0, 65535), default=0, metavar="PORT", help="0 is any that is free. [0]")
-@click.option(
-    "--checkpoint", "--ckpt", "checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]"
-)
+@click.option("--checkpoint", default="best", metavar="CKPT", help="best, newest, or a file. [best]")
 @click.option("--token-file", metavar="FILE", help="A secret that clients send; needed for hosts that others reach.")
 @click.option(
     "--reload-s",
