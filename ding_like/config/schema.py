@@ -102,8 +102,8 @@ TOP_TEMPLATE: Config = {
         "env_step": None,
         # Number of episodes that the expert plays.
         "num_episodes": 10,
-        # Seed of the expert's training and episodes; None: the run's.
-        "seed": None,
+        # Seed of the expert's training and episodes: runs with several seeds learn from one expert.
+        "seed": 0,
     },
 }
 
@@ -118,7 +118,7 @@ TOP_BOUNDS: Mapping[str, Bounds] = {
 TOP_TYPES: Mapping[str, tuple[type, ...]] = {
     "expert.config": (str, tuple, list),
     "expert.stop_value": (float,),
-    **dict.fromkeys(("expert.env_step", "expert.seed"), (int,)),
+    "expert.env_step": (int,),
 }
 
 DATA_FILE = "expert_data.safetensors"  # its name where a config gives none, in the run's folder

@@ -222,7 +222,10 @@ def _run_several(options: Options) -> bool:
         return False
     if not MODES[mode].has_experiments or module is not None or options["dry_run"]:
         what = "--dry-run" if options["dry_run"] else f"-M {module}" if module else f"mode {mode}"
-        raise ConfigError(f"{len(seeds)} seeds are given, but {what} is of one: give one -s.")
+        fix = "give one -s"
+        if mode.removeprefix("serial_") in _STAGED:
+            fix += ", then run `ding -m serial` with all of them and the data_path of its demonstrations"
+        raise ConfigError(f"{len(seeds)} seeds are given, but {what} is of one: {fix}.")
     from ding_like.comm.learner_group import in_environment
 
     if in_environment():

@@ -64,23 +64,24 @@ _NUM_CHECKPOINTS = 6  # that play ranked demonstrations, at most
 
 
 class _Record:
-    """File that records what the stages of a run were made of."""
+    """File that records of what the trainings of a run's stages were made, and their folders."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / STAGES_FILE
 
-    def get(self, stage: str) -> dict[str, str] | None:
-        """Return the hash and the folder of a stage, None if it has never begun."""
-        return self._read().get(stage)
+    def of(self, stage: str) -> dict[str, Path]:
+        """Return the folders of a stage's trainings by the hash of what they were made of, the newest last."""
+        return {each["hash"]: Path(each["folder"]) for each in self._read().get(stage, [])}
 
-    def put(self, stage: str, *, digest: str, folder: str) -> None:
-        """Record that a stage begins."""
-        found = {**self._read(), stage: {"hash": digest, "folder": folder}}
-        write_text(self._path, json.dumps(found, indent=2))
+    def add(self, stage: str, **training: Json) -> None:
+        """Record that a training begins; it replaces one of the same hash."""
+        found = self._read()
+        others = [each for each in found.get(stage, []) if each["hash"] != training["hash"]]
+        write_text(self._path, json.dumps({**found, stage: [*others, training]}, indent=2))
 
-    def _read(self) -> dict[str, dict[str, str]]:
+    def _read(self) -> dict[str, list[dict[str, Json]]]:
         try:
-            found: dict[str, dict[str, str]] = json.loads(self._path.read_text(encoding="utf-8"))
+            found: dict[str, list[dict[str, Json]]] = json.loads(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except ValueError as error:
@@ -110,17 +111,21 @@ class Stages:
         self._folder = Path(cfg.exp_name)
         self._record = _Record(self._folder)
         self._trains_expert = cfg.expert.checkpoint in ("best", "last")
-        self._number = 0
+        self._number, self._total = 0, 3 if self._trains_expert else 2
 
     def run(self) -> Policy:
         """Run the stages that are missing, and return the policy."""
-        expert, digest = self._train_expert() if self._trains_expert else (None, "")
-        self._collect(expert, digest)
-        return self._learn()
+        try:
+            expert, digest = self._train_expert() if self._trains_expert else (None, "")
+            self._collect(expert, digest)
+            return self._learn()
+        except (KeyboardInterrupt, SystemExit):
+            logger.info("interrupted in stage %d of %d: the same command goes on with it", self._number, self._total)
+            raise
 
     def _tell(self, text: str) -> None:
         self._number += 1
-        logger.info("stage %d of %d: %s", self._number, 3 if self._trains_expert else 2, text)
+        logger.info("stage %d of %d: %s", self._number, self._total, text)
 
     # ---- the stages
 
@@ -130,7 +135,7 @@ class Stages:
         input_cfg, overrides = expert_input(cfg.config), []
         if cfg.stop_value is not None:
             overrides.append(f"env.stop_value={literal(cfg.stop_value)}")
-        seed = self._cfg.seed if cfg.seed is None else cfg.seed
+        seed = cfg.seed
         asked: dict[str, Any] = {"seed": seed, "overrides": overrides, "builds_model": given.expert_model is None}
         own = load_config(input_cfg, **asked, save=False, renew_dir=False, quiet=True)
         check_demonstrations(own)
@@ -163,7 +168,7 @@ class Stages:
     def _collect(self, expert: Path | None, digest: str) -> None:
         """Have the expert play the demonstrations, unless they are there and are its own."""
         cfg, given = self._cfg.expert, self._given
-        seed = self._cfg.seed if cfg.seed is None else cfg.seed
+        seed = cfg.seed
         checkpoint = Path(cfg.checkpoint) if expert is None else find_checkpoint(expert, cfg.checkpoint)
         if not checkpoint.is_file():
             raise CheckpointError(
@@ -223,7 +228,7 @@ class Stages:
         given, cfg = self._given, self._cfg
         overrides = [*given.overrides, f"{self._key}={self._data}"]
         parts = {"arguments": given.arguments._asdict(), "load_path": given.load_path}
-        digest = config_hash(cfg, parts, file_hash(self._data))
+        digest = config_hash(cfg, parts, columns_info(self._data)[_STAGE])
 
         def plan(folder: str) -> Plan[None]:
             more: dict[str, Any] = {"exp_name": folder, "load_path": given.load_path, "renew_dir": False}
@@ -250,26 +255,25 @@ class Stages:
         model: torch.nn.Module | None,
     ) -> tuple[Path, Policy | None]:
         """Return (the folder of a finished training, its policy if it has trained now)."""
-        before = self._record.get(stage)
-        why = ""
-        if before is not None and Path(before["folder"]).is_dir():
-            folder = Path(before["folder"])
-            is_over = (folder / "result.json").is_file()
-            if before["hash"] != digest:
-                why = f"; {folder}/ is of another config, seed or limit"
-            elif is_over:
-                self._tell(f"{what}: trained already, in {folder}/")
-                return folder, None
-            elif resume_store(str(folder)).steps():
-                self._tell(f"{what}: training goes on in {folder}/")
-                resumed = resume_pipeline(str(folder), env_setting=self._given.env_setting, model=model)
-                assert isinstance(resumed, Policy), "the run is of this process"
-                return folder, resumed
+        before = self._record.of(stage)
+        folder, why = before.get(digest), ""
+        if folder is not None and (folder / "result.json").is_file():
+            self._tell(f"{what}: trained already, in {folder}/")
+            return folder, None
+        if folder is not None and resume_store(str(folder)).steps():
+            self._tell(f"{what}: training goes on in {folder}/")
+            resumed = resume_pipeline(str(folder), env_setting=self._given.env_setting, model=model)
+            assert isinstance(resumed, Policy), "the run is of this process"
+            return folder, resumed
+        if before and folder is None:
+            why = f"; {[*before.values()][-1]}/ is of another config, seed or limit"
         folder = Path(next(name for name in fresh_names(str(base)) if not _has_begun(Path(name))))
-        self._tell(f"{what}: training in {folder}/{why}")
-        self._record.put(stage, digest=digest, folder=str(folder))
         planned = plan(str(folder))
-        return folder, load(MODES[planned.arguments.mode].home)(planned).train().policy
+        self._tell(f"{what}: training in {folder}/{why}")
+        run = planned.arguments
+        limits = {"max_env_step": run.max_env_step, "max_train_iter": run.max_train_iter}
+        self._record.add(stage, hash=digest, folder=str(folder), seed=run.seed, **limits)
+        return folder, load(MODES[run.mode].home)(planned).train().policy
 
 
 def _has_begun(folder: Path) -> bool:
