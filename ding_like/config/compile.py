@@ -12,10 +12,10 @@ from typing import Any
 from easydict import EasyDict
 
 from ding_like.config import di_engine
-from ding_like.config.di_engine import COMMANDER, NAIVE_BUFFER, listed, log_without_effect
+from ding_like.config.di_engine import COMMANDER, DATA_PATHS, NAIVE_BUFFER, listed, log_without_effect
 from ding_like.config.read import NAMED_IN_CREATE, Override, apply_overrides, save_config
 from ding_like.config.report import Fault, config_error
-from ding_like.config.schema import PARTS, Checker, Schema, build_schema, contradictions
+from ding_like.config.schema import DATA_FILE, PARTS, Checker, Schema, build_schema, contradictions
 from ding_like.config.tree import FrozenConfig, Tree, deep_merge, get_path, literal, set_path, to_plain
 from ding_like.errors import ConfigError
 from ding_like.types import Config
@@ -32,6 +32,7 @@ _COPIES = (
     ("env.n_evaluator_episode", "policy.eval.evaluator.n_episode"),
     ("policy.unroll_len", "policy.collect.unroll_len"),
 )
+_GIVEN = object()
 _NO_CREATE_CONFIG = (
     "create_config has the keys of a main_config ({}), but is to say which classes there are, as in\n"
     "  create_config = dict(env=dict(type='gymnasium'), policy=dict(type='dqn'))\n"
@@ -132,6 +133,7 @@ def _compiled(
         text = f"would have no effect, as the run's seed is given as {seed}; set it there: -s, seed="
         faults.append(Fault("seed", text))
     faults += di_engine.read_her(main, create, quiet=quiet)
+    di_engine.read_ngu(main, create, quiet=quiet)
     schema = _schema_of(main, create, faults, source)
     checker = Checker(schema, {path: override.raw for path, override in applied.items()})
     di_engine.translate(main, schema.defaults, schema.knows)
@@ -144,10 +146,11 @@ def _compiled(
     if not schema.opaque:
         faults += _check_copies(cfg, user, applied, checker.ignored)
         _copy_settings(cfg)
+    name = cfg["exp_name"] if exp_name is None else exp_name
+    _name_demonstrations(cfg, str(name))
     faults += contradictions(schema, user, cfg, builds_model=builds_model)
     if schema.is_di_engine:
         faults = _tolerated(faults, applied, checker.ignored, cfg=cfg, defaults=schema.defaults)
-    name = cfg["exp_name"] if exp_name is None else exp_name
     faults += _name_faults(name, "exp_name" if exp_name is None else "--exp-name")
     texts = {path: override.text for path, override in applied.items()}
     if faults:
@@ -181,7 +184,7 @@ def _schema_of(main: Tree, create: Tree, faults: list[Fault], source: str) -> Sc
     schema = build_schema(main, create, faults)
     schema.dropped.update(dropped)
     policy = schema.classes.get("policy.type")
-    method = None if ignores_missing or policy is None else di_engine.missing_method(main, create, source)
+    method = None if ignores_missing or policy is None else di_engine.missing_method(main, create, source, schema.knows)
     if method is not None:
         raise ConfigError(
             f"{os.path.basename(source)} is a config of DI-engine for {method}. That method is not here. To train "
@@ -246,6 +249,15 @@ def _name_faults(name: object, path: str) -> Iterator[Fault]:
         yield Fault(path, "is empty; give the name of the run's folder")
     elif os.path.isfile(str(name)):
         yield Fault(path, f"'{name}' is a file here, and is to name the run's folder: give another name")
+
+
+def _name_demonstrations(cfg: Tree, exp_name: str) -> None:
+    """Name the file of demonstrations that an expert will play, where the config names none."""
+    expert = cfg["expert"]
+    if expert["config"] or expert["checkpoint"] not in ("best", "last"):
+        for path in DATA_PATHS:
+            if get_path(cfg, path, _GIVEN) in ("", None):
+                set_path(cfg, path, os.path.join(exp_name, DATA_FILE))
 
 
 def _play_in_every_env(cfg: Tree, user: Tree) -> None:

@@ -59,12 +59,40 @@ _REASONS: dict[str, str] = {
     "policy.transition_with_policy_data policy.collect.collector_logit": "rows hold what the policy declares",
     "policy.collect.env_num policy.collect.collector_env_num": "use env.collector_env_num",
     "policy.collect.noise_sigma": "the policy draws its actions: it explores without noise",
-    "policy.collect.model_path policy.collect.state_dict_path": (
-        "of data sets and experts: give --load-path to start from a checkpoint"
+    "policy.collect.state_dict_path": "give --load-path to start from a checkpoint",
+    "policy.collect.model_path policy.collect.data_path policy.collect.expert_data_path": (
+        "of policies and reward models that learn from an expert"
     ),
-    "policy.collect.expert_data_path policy.collect.data_path policy.collect.data_type "
-    "policy.collect.save_path policy.collect.collect_count policy.expert_random_collect_size": (
-        "of data sets and experts, which are not here"
+    "policy.collect.demonstration_info_path": "demonstrations are one file, which `ding collect` writes",
+    "policy.collect.data_type policy.collect.save_path policy.collect.collect_count policy.expert_random_collect_size "
+    "reward_model.collect_count": "expert.num_episodes says how much an expert plays",
+    "reward_model.input_size reward_model.obs_shape reward_model.action_shape reward_model.action_size": (
+        "the env says how large observations and actions are"
+    ),
+    "reward_model.reward_model_path": "checkpoints of the run hold the reward model",
+    "reward_model.expert_model_path reward_model.expert_data_path reward_model.offline_data_path "
+    "reward_model.bc_path": ("this reward model learns without an expert, or from demonstrations alone"),
+    "reward_model.clear_buffer_per_iters reward_model.clear_buffer_per_train_iters "
+    "reward_model.target_new_data_count": (
+        "a reward model learns from the batches that the policy learns from, and keeps none"
+    ),
+    "reward_model.exp_name": "exp_name stands at the top of main_config",
+    "reward_model.continuous reward_model.discrete_action": "the env says which kind of actions it takes",
+    "reward_model.algo_for_model reward_model.env_id": "expert.config says what the expert is, and where it plays",
+    "reward_model.load_path": "give --load-path on the command line",
+    **dict.fromkeys(
+        (
+            "reward_model.obs_norm reward_model.obs_norm_clamp_min reward_model.obs_norm_clamp_max",
+            "reward_model.intrinsic_reward_type reward_model.intrinsic_reward_weight",
+            "reward_model.intrinsic_reward_rescale reward_model.extrinsic_reward_norm",
+            "reward_model.extrinsic_reward_norm_max reward_model.reverse_scale",
+            "reward_model.only_use_last_five_frames_for_icm_rnd reward_model.nstep reward_model.log_every_n_train",
+            "reward_model.checkpoint_min reward_model.checkpoint_max reward_model.checkpoint_step",
+            "reward_model.min_snippet_length reward_model.max_snippet_length reward_model.num_trajs",
+            "reward_model.num_snippets reward_model.input_type reward_model.bc_iterations",
+            "reward_model.num_trajs_per_bin reward_model.trajectories_per_bin reward_model.sample_size",
+        ),
+        "this reward model has no such setting",
     ),
     "policy.collect.collector.get_train_sample": "the collector 'sample' returns training rows in any case",
     "policy.eval.env_num": "use env.evaluator_env_num",
@@ -132,6 +160,18 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.weight_decay": "policy.learn.optimizer.weight_decay",
     "policy.learn.epochs_aux": "policy.learn.aux_train_epoch",
     "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
+}
+
+# Our keys that name a file of demonstrations, of those classes that learn from one.
+DATA_PATHS = ("reward_model.data_path", "policy.collect.data_path")
+
+# DI-engine's path -> ours, of what concerns an expert, where the config has a class with one of `DATA_PATHS`.
+_OF_EXPERT = {
+    "policy.collect.model_path": "expert.checkpoint",
+    "reward_model.expert_model_path": "expert.checkpoint",
+    "policy.collect.expert_data_path": "policy.collect.data_path",
+    "reward_model.expert_data_path": "reward_model.data_path",
+    "reward_model.offline_data_path": "reward_model.data_path",
 }
 
 # DI-engine's path -> the argument of the model that it stands for; a model takes what its constructor takes.
@@ -346,24 +386,22 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("impala", "ppo_offpolicy"): ("acer",),
     ("qmix", "ppo"): ("atoc", "coma"),
     ("dqn", "qrdqn"): ("averaged_dqn",),
-    ("pg", "ppo"): ("bc", "il"),
+    ("bc",): ("il",),
     ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
     ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
-    ("sac",): ("cql", "iql", "mbsac", "sqil_sac"),
+    ("sac",): ("cql", "iql", "mbsac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
-    ("dqn", "rainbow"): ("dqfd",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
     ("ppo", "ppo_recurrent"): ("dt",),
     ("r2d2", "ppo_recurrent"): ("gtrxl_discrete",),
     ("ppo", "qmix"): ("happo",),
     ("qmix", "dqn"): ("madqn",),
-    ("r2d2", "rainbow"): ("ngu",),
     ("ppo", "pg"): ("ppo_pg",),
-    ("ppo",): ("ppo_stdim", "ppof", "trex"),
-    ("r2d2",): ("r2d2_collect_traj", "r2d3"),
+    ("ppo",): ("ppo_stdim", "ppof"),
+    ("r2d2",): ("r2d2_collect_traj",),
     ("r2d2", "drqn"): ("r2d2_gtrxl",),
     ("td3",): ("td3_bc", "td3_vae"),
 }
@@ -375,34 +413,13 @@ _ENTRY = re.compile(r"^[^#\n]*\b(serial_pipeline_\w+|collect_\w*demo_data\w*)\("
 # the method. The first that fits counts.
 MISSING_METHODS: Mapping[str, str] = {
     "bco": "behavioural cloning from observations (BCO)",
-    "bc": "behavioural cloning (BC)",
-    "dqfd": "DQfD, learning from demonstrations",
     "dreamer": "Dreamer, a world model",
     "dream": "a world model",
-    "gail": "GAIL, imitation of an expert",
-    "guided_cost": "guided cost learning, imitation of an expert",
-    "icm": "ICM, an exploration reward",
     "mbpo": "MBPO, a world model",
     "mbrl": "a world model",
-    "ngu": "NGU, exploration rewards",
     "offline": "offline learning from a data set",
     "plr": "prioritised level replay (PLR)",
-    "preference_based_irl": "a reward model that learns from preferences (T-REX, D-REX)",
-    "drex": "D-REX, a reward model that learns from preferences",
-    "pwil": "PWIL, imitation of an expert",
-    "r2d3": "R2D3, learning from demonstrations",
-    "reward_model": "a reward model (RND, ICM, PWIL, ...)",
-    "rnd": "RND, an exploration reward",
-    "sqil": "SQIL, imitation of an expert",
     "td3_vae": "TD3 on actions of an auto-encoder",
-    "trex": "T-REX, a reward model that learns from preferences",
-}
-_EXPERT = "learning from an expert (SQIL, GAIL, DQfD, ...)"
-# Keys that only such methods have: their run has an expert or a data set beside the env.
-_KEYS_OF_METHODS: Mapping[str, str] = {
-    **{f"policy.collect.{key}": _EXPERT for key in ("model_path", "expert_data_path", "demonstration_info_path")},
-    "policy.expert_random_collect_size": _EXPERT,
-    "policy.collect.data_path": MISSING_METHODS["offline"],
 }
 
 
@@ -436,10 +453,11 @@ def missing(part: str, name: object) -> str | None:
     return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(map(repr, CLOSEST_POLICIES[stem]))}"
 
 
-def missing_method(main: Config, create: Config, source: str) -> str | None:
+def missing_method(main: Config, create: Config, source: str, knows: Callable[[str], bool]) -> str | None:
     """Return which method of DI-engine a config is of and how that shows, if the method is not here; else None.
 
-    The function that the file `source` calls counts first, then keys of `main`, then the file's name.
+    The function that the file `source` calls counts first, then keys of `main` that no class `knows`, then the file's
+    name.
     """
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
@@ -448,9 +466,8 @@ def missing_method(main: Config, create: Config, source: str) -> str | None:
                 return f"{method}, as it calls {name}"
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
-    for path, method in _KEYS_OF_METHODS.items():
-        if get_path(main, path):
-            return f"{method}, as it has {path}"
+    if get_path(main, "policy.collect.data_path") and not any(map(knows, DATA_PATHS)):
+        return f"{MISSING_METHODS['offline']}, as it has policy.collect.data_path"
     words = Path(source).stem.split("_") if is_di_engine(create) else ()
     return next((f"{MISSING_METHODS[word]}, as its name says" for word in words if word in MISSING_METHODS), None)
 
@@ -473,6 +490,7 @@ _SCHEDULE = "policy.learn.schedule"
 def translate(main: Tree, defaults: Tree, knows: Callable[[str], bool]) -> None:
     """Change a main_config to our keys, in place; what has another form than DI-engine's stays as it is."""
     _name_model_keys(main, knows)
+    _name_expert(main, knows)
     each = get_path(main, _PER_ENV)
     envs = get_path(main, "env.evaluator_env_num", get_path(defaults, "env.evaluator_env_num"))
     if type(each) is type(envs) is int and get_path(main, _TOTAL) is None and not knows(_PER_ENV):
@@ -500,6 +518,49 @@ def _name_model_keys(main: Tree, knows: Callable[[str], bool]) -> None:
         del get_path(main, section)[key]
         if value:
             set_path(main, target, value)
+
+
+def _name_expert(main: Tree, knows: Callable[[str], bool]) -> None:
+    """Put what DI-engine says of an expert and of a reward model's network where it stands here.
+
+    Placeholders of paths are left out: the stages of the run make these files.
+    """
+    for place in ("policy.collect", "reward_model"):
+        given: Any = get_path(main, place)
+        for key, value in [*items(given)] if isinstance(given, dict) else ():
+            if isinstance(value, str) and "placeholder" in value:
+                del given[key]
+    has_expert = any(map(knows, DATA_PATHS))
+    for path, target in _OF_EXPERT.items():
+        place, _, key = path.rpartition(".")
+        section: Any = get_path(main, place)
+        if not (isinstance(section, dict) and section.get(key) and has_expert) or knows(path) or not knows(target):
+            continue
+        value = section.pop(key)
+        if get_path(main, target) is None:
+            set_path(main, target, value)
+    model = main.get("reward_model")
+    is_ours = knows("reward_model.hidden_size_list") and not knows("reward_model.hidden_size")
+    if isinstance(model, dict) and is_ours and isinstance(model.get("hidden_size"), (int, list, tuple)):
+        size = model.pop("hidden_size")
+        model.setdefault("hidden_size_list", [size] if isinstance(size, int) else list(size))
+
+
+def read_ngu(main: Tree, create: Tree, *, quiet: bool) -> None:
+    """Change NGU's two reward models of a config in DI-engine's form to the one here, in place."""
+    sections = [main.pop(name, None) for name in _NGU]
+    for name in _NGU:
+        create.pop(name, None)
+    if not any(isinstance(each, Mapping) for each in sections) or "reward_model" in main:
+        return
+    given = next(each for each in sections if isinstance(each, Mapping))
+    main["reward_model"] = {key: value for key, value in items(given) if key != "type"}
+    create["reward_model"] = {"type": "ngu"}
+    if not quiet:
+        _logger.info("read as reward_model.type='ngu', which has one network size and one rate: those of %s", _NGU[0])
+
+
+_NGU = ("rnd_reward_model", "episodic_reward_model")
 
 
 def _read_schedule(main: Tree, learn: Tree, defaults: Tree) -> None:

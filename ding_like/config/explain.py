@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from ding_like.config.di_engine import COMMANDER
 from ding_like.config.report import dict_entries
-from ding_like.config.schema import PARTS, TOP_BOUNDS, TOP_TEMPLATE, Part, Schema
+from ding_like.config.schema import PARTS, TOP_BOUNDS, TOP_TEMPLATE, TOP_TYPES, Part, Schema
 from ding_like.config.tree import get_path, join, leaves, literal, set_path, to_plain
 from ding_like.utils import registries
 from ding_like.utils.registries import Registry
@@ -107,7 +107,7 @@ def _shipped(registry: Registry[Any]) -> list[str]:
 
 def _run_settings() -> Iterator[Setting]:
     """Yield the settings of a run, which are no class's."""
-    schema = Schema(defaults=to_plain(TOP_TEMPLATE), bounds=dict(TOP_BOUNDS))
+    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(TOP_TYPES), bounds=dict(TOP_BOUNDS))
     meanings = dict(_named(_SCHEMA, _TEMPLATES[""], ""))
     for path, default in leaves(schema.defaults):
         yield Setting("", "", path, default, _accepts(schema, path, default), meanings.get(path, ""))

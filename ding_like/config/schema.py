@@ -88,13 +88,40 @@ TOP_TEMPLATE: Config = {
         # Seconds without an answer after which a learner counts as lost, and the run ends.
         "timeout_s": 60.0
     },
+    # How the demonstrations are made that reward_model.data_path or policy.collect.data_path names, where they are
+    # missing: modes serial_gail, serial_sqil, serial_dqfd and so on train an expert, which plays them.
+    "expert": {
+        # Config of the expert: a file, the name of a shipped one such as "cartpole_dqn", or (main_config,
+        # create_config). Empty: there is no expert.
+        "config": "",
+        # Checkpoint of the expert's run that plays: "best", "last", or a file; with a file none is trained.
+        "checkpoint": "best",
+        # Mean return of an evaluation that ends the expert's training; None: that of its config.
+        "stop_value": None,
+        # Env steps after which the expert's training ends; None: no limit.
+        "env_step": None,
+        # Number of episodes that the expert plays.
+        "num_episodes": 10,
+        # Seed of the expert's training and episodes: runs with several seeds learn from one expert.
+        "seed": 0,
+    },
 }
 
 TOP_BOUNDS: Mapping[str, Bounds] = {
     **dict.fromkeys(("seed", "resume.save_every_s", "resume.save_every_env_steps", "resume.max_buffer_gb"), FROM_0),
-    "resume.keep": FROM_1,
+    **dict.fromkeys(("resume.keep", "expert.env_step", "expert.num_episodes"), FROM_1),
+    "expert.seed": FROM_0,
+    "expert.stop_value": ANY_NUMBER,
     "learners.timeout_s": ABOVE_0,
 }
+
+TOP_TYPES: Mapping[str, tuple[type, ...]] = {
+    "expert.config": (str, tuple, list),
+    "expert.stop_value": (float,),
+    "expert.env_step": (int,),
+}
+
+DATA_FILE = "expert_data.safetensors"  # its name where a config gives none, in the run's folder
 
 ENV_TEMPLATE: Config = {
     "manager": {},
@@ -233,7 +260,7 @@ class Schema:
 
 def build_schema(main: Config, create: Config, faults: list[Fault]) -> Schema:
     """Return the schema of the classes that `create` names, or `main` where it has a `type`; faults go to `faults`."""
-    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types=dict(_DI_ENGINE_KEYS), bounds=dict(TOP_BOUNDS))
+    schema = Schema(defaults=to_plain(TOP_TEMPLATE), types={**_DI_ENGINE_KEYS, **TOP_TYPES}, bounds=dict(TOP_BOUNDS))
     schema.is_di_engine = di_engine.is_di_engine(create)
     sections = _sections(create, schema, faults)
     takes_di_engine = di_engine.is_switched(create)

@@ -17,26 +17,28 @@ _HOMES = {
     "launch_learner": "ding_like.entry.dist_entry",
     "random_collect": "ding_like.pipeline.collect",
     "collect_demo_data": "ding_like.entry.eval_entry",
+    "collect_demonstrations": "ding_like.entry.demonstrations",
+    "collect_episodic_demo_data": "ding_like.entry.demonstrations",
     "eval": "ding_like.entry.eval_entry",
+    **{
+        f"serial_pipeline_{name}": "ding_like.entry.stages"
+        for name in (
+            *("gail", "sqil", "dqfd", "r2d3", "ngu", "reward_model"),
+            *("preference_based_irl", "preference_based_irl_onpolicy"),
+        )
+    },
+    # DI-engine has two, by the policy's nature, which the config says.
+    **{
+        f"serial_pipeline_reward_model_{name}": "ding_like.entry.stages:serial_pipeline_reward_model"
+        for name in ("offpolicy", "onpolicy")
+    },
     # DI-engine's own entry of PPG: here every on-policy algorithm has the same.
     "serial_pipeline_onpolicy_ppg": "ding_like.entry.serial_entry:serial_pipeline_onpolicy",
 }
-_NO_OFFLINE = "there is no learning from recorded data yet; serial_pipeline and serial_pipeline_onpolicy learn online"
-_NO_REWARD_MODEL = "there are no reward models yet; serial_pipeline and serial_pipeline_onpolicy learn from the env's"
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
-    "collect_episodic_demo_data": "use collect_demo_data, or an EpisodeSerialCollector and save_data of a buffer",
-    "serial_pipeline_bc": _NO_OFFLINE,
-    "serial_pipeline_dqfd": _NO_OFFLINE,
-    "serial_pipeline_gail": _NO_OFFLINE,
-    "serial_pipeline_offline": _NO_OFFLINE,
-    "serial_pipeline_ngu": "use serial_pipeline with policy 'r2d2'",
+    "serial_pipeline_offline": "there is no offline reinforcement learning yet; serial_pipeline learns online",
     "serial_pipeline_plr": "use collect's level_seeds in a loop of your own",
-    "serial_pipeline_preference_based_irl": _NO_REWARD_MODEL,
-    "serial_pipeline_r2d3": "use serial_pipeline with policy 'r2d2'",
-    "serial_pipeline_reward_model_offpolicy": _NO_REWARD_MODEL,
-    "serial_pipeline_reward_model_onpolicy": _NO_REWARD_MODEL,
-    "serial_pipeline_sqil": _NO_OFFLINE,
     "serial_pipeline_td3_vae": "use serial_pipeline with policy 'td3'",
 }
 

@@ -29,6 +29,7 @@ Examples:
   ding compare my_exp other_exp
   ding report my_exp
   ding enjoy my_exp
+  ding collect my_exp --episodes 20
   ding serve my_exp --port 8000
   ding export my_exp --to onnx
   ding check-env CartPole-v1
@@ -227,7 +228,9 @@ def _query(name: str) -> None:
 
 # Sub-command -> its click command in this package, imported on use.
 SUB_COMMANDS = {
-    **{name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "export", "serve")},
+    **{
+        name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "collect", "export", "serve")
+    },
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
     "profile": "profile_run:profile_command",
 }

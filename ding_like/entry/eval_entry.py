@@ -67,7 +67,7 @@ def eval(
             state_dict = load_state(load_path)
         setting = env_setting or get_vec_env_setting(cfg.env, collect=False)
         with closing(build_eval_env(cfg, seed=seed, env_setting=setting)) as manager:
-            policy, statistics = _loaded(cfg, manager, "eval", seed, model, state_dict)
+            policy, statistics = loaded_policy(cfg, manager, "eval", seed, model, state_dict)
             mode = adapt_eval_mode(policy.eval_mode)
             if replay_path is not None:
                 film, make_env = Path(replay_path) / "agent.gif", filmable(setting[2][0], setting[0])
@@ -108,7 +108,7 @@ def _write(path: Path, result: EvalResult, origin: Mapping[str, Any], ends: list
         logger.info("wrote %s", path)
 
 
-def _loaded(
+def loaded_policy(
     cfg: FrozenConfig,
     manager: EnvManager,
     mode: Literal["eval", "collect"],
@@ -150,7 +150,7 @@ def collect_demo_data(
     cfg = load_config(input_cfg, seed=seed, save=False, renew_dir=False, builds_model=model is None)
     with training_process():
         with closing(build_collect_env(cfg, seed=seed, env_setting=env_setting)) as manager:
-            policy, _ = _loaded(cfg, manager, "collect", seed, model, state_dict)
+            policy, _ = loaded_policy(cfg, manager, "collect", seed, model, state_dict)
             rng, exp_name = make_rng(seed, "collector"), cfg.exp_name
             section = {**SampleSerialCollector.config, "type": "sample"}
             collector = SampleSerialCollector(section, manager, policy.collect_mode, exp_name=exp_name, rng=rng)

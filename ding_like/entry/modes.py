@@ -35,6 +35,17 @@ class Mode(NamedTuple):
 
 
 _SOCKETS = ("module", "key_file", "host", "port", "retry_s")
+# Modes that make what is missing before the policy learns from it: demonstrations, and the expert that plays them.
+_STAGED = {
+    "gail": "serial_pipeline_gail",
+    "sqil": "serial_pipeline_sqil",
+    "dqfd": "serial_pipeline_dqfd",
+    "r2d3": "serial_pipeline_r2d3",
+    "ngu": "serial_pipeline_ngu",
+    "trex": "serial_pipeline_preference_based_irl",
+    "trex_onpolicy": "serial_pipeline_preference_based_irl_onpolicy",
+    "reward_model": "serial_pipeline_reward_model",
+}
 MODES = {
     "serial": Mode("serial_entry:serial_pipeline", "serial_entry:SerialMode", ("load_path", "learners")),
     "serial_onpolicy": Mode(
@@ -53,12 +64,14 @@ MODES = {
         modules=("coordinator", "collector", "learner"),
         has_experiments=False,
     ),
+    **{
+        f"serial_{name}": Mode(f"stages:{function}", passes=("load_path", "learners"), has_experiments=False)
+        for name, function in _STAGED.items()
+    },
     "eval": Mode("eval_entry:eval", passes=("load_path", "replay_path"), has_experiments=False),
 }
 # Modes of DI-engine that are not here.
-_MISSING = (
-    "serial_sqil serial_dqfd serial_trex serial_trex_onpolicy serial_reward_model serial_gail serial_offline serial_ngu"
-).split()
+_MISSING = ("serial_offline",)
 
 _LEARNERS = "; a learner of mode dist shares its batches with as many others as system.num_learners says"
 # (option, mode that does not take it; "" is any) -> how to do it.
@@ -209,7 +222,10 @@ def _run_several(options: Options) -> bool:
         return False
     if not MODES[mode].has_experiments or module is not None or options["dry_run"]:
         what = "--dry-run" if options["dry_run"] else f"-M {module}" if module else f"mode {mode}"
-        raise ConfigError(f"{len(seeds)} seeds are given, but {what} is of one: give one -s.")
+        fix = "give one -s"
+        if mode.removeprefix("serial_") in _STAGED:
+            fix += ", then run `ding -m serial` with all of them and the data_path of its demonstrations"
+        raise ConfigError(f"{len(seeds)} seeds are given, but {what} is of one: {fix}.")
     from ding_like.comm.learner_group import in_environment
 
     if in_environment():

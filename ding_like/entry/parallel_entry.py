@@ -25,6 +25,7 @@ from ding_like.entry.training import (
     NO_LIMIT,
     RunArguments,
     SystemInput,
+    check_demonstrations,
     check_limits,
     check_nstep,
     limit_words,
@@ -343,6 +344,7 @@ class ParallelMode:
     def __init__(self, compiled: Callable[..., FrozenConfig], arguments: CoordinatedArguments) -> None:
         self._compiled, self._arguments = compiled, arguments
         self._planned = CoordinatedRun(compiled(save=False), arguments, RunFolder())
+        check_demonstrations(self._planned.cfg)
 
     @classmethod
     def of(

@@ -1,4 +1,4 @@
-"""What is made of a run: `ding plot`, `ding compare`, `ding report`, `ding enjoy`, `ding export`, `ding serve`."""
+"""What is made of a run: `ding plot`, `compare`, `report`, `enjoy`, `collect`, `export`, `serve`."""
 
 from __future__ import annotations
 
@@ -269,6 +269,38 @@ def enjoy_command(
     if median_of:
         more = f"  the median of {len(median_of)} episodes from {min(median_of):.4g} to {max(median_of):.4g}"
     echo(f"returns {listed}{more}\n{path}")
+
+
+_COLLECTS = """\b
+Examples:
+  ding collect my_exp --episodes 20
+  ding collect my_exp --episodes 50 --checkpoint last --out demos.safetensors
+  ding collect my_exp --checkpoint iteration_2000.pth.tar -s 7
+"""
+
+
+@sub_command("collect", epilog=_COLLECTS)
+@click.argument("experiment", metavar="EXP")
+@click.option("-n", "--episodes", type=WholeNumber(min=1), default=10, metavar="N", help="Episodes to play. [10]")
+@click.option("-o", "--out", metavar="FILE", help="Where to write them. [EXP/expert_data.safetensors]")
+@click.option(
+    "--checkpoint", "--ckpt", "checkpoint", default="best", metavar="CKPT", help="best, last, or a file. [best]"
+)
+@click.option("-s", "--seed", type=WholeNumber(min=0), metavar="SEED", help="Seed of the episodes. [the run's]")
+@IMPORT_OPTION
+def collect_command(
+    experiment: str, episodes: int, out: str | None, ckpt: str, seed: int | None, import_names: tuple[str, ...]
+) -> None:
+    """Record demonstrations: whole episodes of a trained agent, step by step, in a file.
+
+    EXP is the folder of a run. The agent acts without exploration, in the envs that the run collected in. Configs name
+    the file as reward_model.data_path or policy.collect.data_path.
+    """
+    from ding_like.entry.demonstrations import collect_demonstrations
+
+    collect_demonstrations(
+        experiment, num_episodes=episodes, out=out, checkpoint=ckpt, seed=seed, import_names=import_names
+    )
 
 
 @sub_command("export", epilog=_EXPORTS)

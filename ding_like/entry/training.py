@@ -21,9 +21,11 @@ from ding_like.agent.video import write_pictures
 from ding_like.comm.learner_group import LearnerGroup
 from ding_like.comm.workers.failures import place_raised, worker_of
 from ding_like.config import FrozenConfig, compile_config, read_config, save_system, to_plain
+from ding_like.config.di_engine import DATA_PATHS
 from ding_like.config.read import Override, check_overrides, given_configs, take_overrides
 from ding_like.config.report import Fault, config_error
-from ding_like.config.tree import Tree
+from ding_like.config.tree import Tree, get_path
+from ding_like.entry.modes import MODES
 from ding_like.errors import ConfigError, DingError, TrainingError
 from ding_like.pipeline.components import Components
 from ding_like.pipeline.envs import EnvSetting, check_env_setting
@@ -135,6 +137,7 @@ def make_plan(
     compiled = partial(compile_config, main, create, **given, builds_model=model is None)
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)
+    check_demonstrations(cfg)
     limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
     if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
         arguments = arguments._replace(max_train_iter=limit)  # the config's own
@@ -148,7 +151,7 @@ def make_plan(
         resumes=resumes,
         env_setting=env_setting,
         model=model,
-        compile_in=lambda folder: compiled(quiet=True, folder=folder),
+        compile_in=lambda folder: compiled(quiet=True, folder=folder, renew_dir=renew_dir),
     )
 
 
@@ -162,7 +165,12 @@ def read_given(input_cfg: object, *, has_system: bool = True) -> tuple[Config, C
 
 
 def load_config(
-    input_cfg: InputConfig, *, seed: int, overrides: Sequence[str] = (), exp_name: str | None = None, **kwargs: Any
+    input_cfg: InputConfig,
+    *,
+    seed: int | None,
+    overrides: Sequence[str] = (),
+    exp_name: str | None = None,
+    **kwargs: Any,
 ) -> FrozenConfig:
     """Return the compiled config of a file or of (main_config, create_config)."""
     main, create, _, source = read_given(input_cfg, has_system=False)
@@ -223,6 +231,41 @@ def check_nstep(cfg: FrozenConfig, max_env_step: int) -> None:
             f"policy.nstep is {nstep:,}, more than the {max_env_step:,} env steps of the run: no such return could be "
             f"summed. Give policy.nstep from 1 to {max_env_step:,} (1 to 5 is usual), or --env-step {nstep} or more."
         )
+
+
+def demonstrations_of(cfg: FrozenConfig) -> tuple[str, list[str]] | None:
+    """Return the key of a config that names demonstrations, and their files; None where it learns from none."""
+    for key in DATA_PATHS:
+        if given := get_path(cfg, key):
+            return key, [str(each) for each in ([given] if isinstance(given, str) else given)]
+    return None
+
+
+def has_expert(cfg: FrozenConfig) -> bool:
+    """Return whether a config describes an expert that plays its demonstrations."""
+    return bool(cfg.expert.config) or cfg.expert.checkpoint not in ("best", "last")
+
+
+def check_demonstrations(cfg: FrozenConfig) -> None:
+    """Raise ConfigError for demonstrations that are not there, with what makes them."""
+    key, files = demonstrations_of(cfg) or ("", [])
+    missing = next((file for file in files if not Path(file).is_file()), None)
+    if missing is None:
+        return
+    mode = stage_mode_of(cfg)
+    if has_expert(cfg):
+        fix = f"`ding -m {mode}` with this config has the expert play them"
+    else:
+        fix = f"`ding collect EXP --out {missing}` plays them with the agent of a run, and `ding -m {mode} ... "
+        fix += "expert.config=cartpole_dqn` trains an expert first, here that of a shipped config"
+    raise ConfigError(f"there is no file of demonstrations '{missing}', which {key} names: {fix}.")
+
+
+def stage_mode_of(cfg: FrozenConfig) -> str:
+    """Return the mode that makes the demonstrations of a config and learns from them."""
+    types = [str(section.type) for section in (cfg.get("reward_model"), cfg.policy) if section and section.get("type")]
+    named = [f"serial_{kind.partition('_')[0]}" for kind in types]
+    return next((mode for mode in named if mode in MODES), "serial_reward_model")
 
 
 def serial_mode_of(cfg: FrozenConfig) -> str:

@@ -308,6 +308,7 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
             device=policy.device,
             batches_per_collect=1 if cfg.policy.on_policy else int(cfg.policy.learn.update_per_collect),
             mean=mean,
+            log_prob=policy.log_prob if getattr(policy, "has_log_prob", False) else None,
         )
         learner.use_reward_model(model)
     if (rows := policy.expert_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import torch
 from easydict import EasyDict
+from torch import Tensor
 
 from ding_like.config import NoEffect, deep_merge
 from ding_like.config.tree import get_path
@@ -325,6 +326,17 @@ class Policy:
             f"policy.nstep is {self._nstep}, and rewards are given step by step: set it to 1" * (self._nstep > 1)
             or None
         )
+
+    # Whether it has `log_prob`.
+    has_log_prob: ClassVar[bool] = False
+
+    def log_prob(self, obs: Any, action: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the log probabilities [N] of actions as the env takes them, as the policy is now.
+
+        `obs` are observations without their masks [N, A]. Of actions within bounds it is a density in units of
+        (high - low) / 2.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives actions no probabilities.")
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows | None:
         """Return the expert's rows that join each batch, None for a policy that learns without an expert."""

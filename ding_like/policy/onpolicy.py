@@ -388,4 +388,11 @@ class OnPolicyActorCritic(OnPolicy):
         log_prob, entropy = self._family.log_prob_and_entropy(allowed_logits(output, mask), rows[self._family.column])
         return log_prob, entropy, value
 
+    has_log_prob: ClassVar[bool] = True
+
+    def log_prob(self, obs: Any, action: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the log probabilities [N] of actions; one at a bound has the density there, drawn beyond it or not."""
+        output = allowed_logits(self._model.actor(obs), mask)
+        return self._family.log_prob_and_entropy(output, self._family.raw_of(action))[0]
+
     monitored: tuple[str, ...] = ("cur_lr", "total_loss", "policy_loss", "value_loss", "entropy")

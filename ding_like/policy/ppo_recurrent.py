@@ -59,6 +59,7 @@ class PPORecurrentPolicy(PPOPolicy):
     config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "the gradient of a recurrent network is autograd's"}
 
     model_name = "recurrent_vac"
+    has_log_prob: ClassVar[bool] = False  # they depend on the state before an observation
 
     # ---- acting
 

@@ -40,7 +40,15 @@ from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows
 from ding_like.policy.trained_network import TrainedNetwork
-from ding_like.rl_utils.distributions import Categorical, SquashedByHand, squashed_gaussian, squashed_gaussian_by_hand
+from ding_like.rl_utils.distributions import (
+    MAX_LOG_SIGMA,
+    MIN_LOG_SIGMA,
+    Categorical,
+    SquashedByHand,
+    squashed_gaussian,
+    squashed_gaussian_by_hand,
+    unsquashed,
+)
 from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value, where_some_legal
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
@@ -305,6 +313,15 @@ class SACPolicy(SoftActorCritic):
         mean, log_sigma = self._actor.network(obs).chunk(2, dim=1)
         return squashed_gaussian(mean, log_sigma, self._normal_like(mean))
 
+    has_log_prob: ClassVar[bool] = True
+
+    def log_prob(self, obs: Any, action: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the log densities [N] of actions; of one at a bound, which tanh never reaches, that just before it."""
+        mean, log_sigma = self._model.actor(obs).chunk(2, dim=1)
+        log_sigma = log_sigma.clamp(MIN_LOG_SIGMA, MAX_LOG_SIGMA)
+        noise = (unsquashed(self._inside(action)) - mean) * (-log_sigma).exp()
+        return squashed_gaussian(mean, log_sigma, noise)[1]
+
     def _draw_by_hand(self, output: Array) -> SquashedByHand:
         """Do what `_draw` does, in numpy, given what the actor gives."""
         return squashed_gaussian_by_hand(output, self._normal_like(output[:, : output.shape[1] // 2]).numpy())
@@ -341,6 +358,12 @@ class DiscreteSACPolicy(SoftActorCritic):
     def _log_pi(self, obs: Any, mask: Tensor | None) -> Tensor:
         """Return the log probabilities [B, A] of all actions, with the actor's gradient."""
         return log_softmax(self._actor.network(obs), mask)
+
+    has_log_prob: ClassVar[bool] = True
+
+    def log_prob(self, obs: Any, action: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the log probabilities [N] of actions [N]."""
+        return self._log_pi(obs, mask).gather(1, action.unsqueeze(1)).squeeze(1)
 
     def _improve(self, rows: Rows, values: Tensor | None, alpha: Tensor) -> Improved:
         assert values is not None, "they come from `_chosen`"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ding_like.reward_model.base import MeanOfLearners, RewardModel, Sizes
+from ding_like.reward_model.base import LogProb, MeanOfLearners, RewardModel, Sizes
 from ding_like.reward_model.di_engine import BaseRewardModel, DiEngineRewardModel
 from ding_like.types import Config, RewardModelLike
 from ding_like.utils.registries import REWARD_MODEL_REGISTRY
@@ -24,9 +24,11 @@ def create_reward_model(
     device: str | torch.device = "cpu",
     batches_per_collect: int = 1,
     mean: MeanOfLearners | None = None,
+    log_prob: LogProb | None = None,
 ) -> RewardModelLike:
     """Build the reward model that `cfg.type` names; its weights follow from `seed` alone.
 
+    `log_prob` is the policy's, None where it has none.
     Raises RegistryError for an unknown name, ConfigError for demonstrations that do not fit.
     """
     cls: Any = REWARD_MODEL_REGISTRY.get(cfg["type"], cfg.get("import_names", ()))
@@ -34,4 +36,5 @@ def create_reward_model(
         torch.manual_seed(seed)
         if not issubclass(cls, RewardModel):
             return DiEngineRewardModel(cls(cfg, str(device), None))
-        return cls(cfg, sizes, rng=rng, device=device, batches_per_collect=batches_per_collect, mean=mean)
+        given = dict(rng=rng, device=device, batches_per_collect=batches_per_collect, mean=mean, log_prob=log_prob)
+        return cls(cfg, sizes, **given)

@@ -28,11 +28,13 @@ from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import Activation, build_mlp
 from ding_like.model.optimizer import FlatOptimizer
 from ding_like.types import Array, Config, Info, State
-from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, Configurable
+from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, Configurable, declared
 from ding_like.utils.seeding import rng_state, set_rng_state
 
 # Mean over all learners of a vector, in one message; None: there is one learner.
 MeanOfLearners = Callable[[Tensor], Tensor]
+# (observations, actions as the env takes them, action masks or None) -> the policy's log probabilities [N].
+LogProb = Callable[[Any, Tensor, Any], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Transitions(NamedTuple):
     reward: Tensor  # [N] float32
     terminated: Tensor  # [N] bool
     valid: Tensor | None = None  # [N] bool: steps within their episode; None: all
+    mask: Tensor | None = None  # [N, A] which actions `obs` allows; None: all
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -78,8 +81,10 @@ class Transitions(NamedTuple):
     def take(self, index: Tensor) -> Transitions:
         """Return the transitions at index [M] int64."""
         obs, next_obs = (map_obs(lambda it: it[index], each) for each in (self.obs, self.next_obs))
-        valid = None if self.valid is None else self.valid[index]
-        return Transitions(obs, self.action[index], next_obs, self.reward[index], self.terminated[index], valid)
+        valid, mask = (None if each is None else each[index] for each in (self.valid, self.mask))
+        return Transitions(
+            obs, self.action[index], next_obs, self.reward[index], self.terminated[index], valid, mask=mask
+        )
 
     def within_episodes(self) -> Transitions:
         """Return the transitions that `valid` marks."""
@@ -111,6 +116,8 @@ class RewardModel(Configurable):
     }
     # Whether `self.expert` is read of `data_path`.
     needs_expert = False
+    # Whether `log_prob` is asked for, which not every policy has.
+    needs_log_prob = False
     monitored: tuple[str, ...] = ("reward_model_loss",)  # what the learner logs beside the policy's
 
     @classmethod
@@ -124,6 +131,10 @@ class RewardModel(Configurable):
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the section `reward_model`."""
+        defaults = cls.default_config()
+        for key, why in declared(cls, "config_unused").items():
+            if cfg[key] != defaults[key]:
+                yield key, f"is {cfg[key]!r}, but has no effect: {why}; leave it out (default: {defaults[key]!r})"
         if cls.needs_expert and not cfg["data_path"]:
             yield "data_path", "is not set: give the file of demonstrations that `ding collect` wrote"
 
@@ -136,12 +147,22 @@ class RewardModel(Configurable):
         device: str | torch.device = "cpu",
         batches_per_collect: int = 1,
         mean: MeanOfLearners | None = None,
+        log_prob: LogProb | None = None,
     ) -> None:
-        """Build the networks, which draw from torch's generator, and read the demonstrations."""
+        """Build the networks, which draw from torch's generator, and read the demonstrations.
+
+        `log_prob` is the policy's. Raises ConfigError where it is needed and the policy has none.
+        """
         self._cfg, self.sizes, self.device = EasyDict(deep_merge(self.default_config(), cfg)), sizes, device
-        self._rng, self._mean = rng, mean
+        self._rng, self._mean, self._log_prob = rng, mean, log_prob
+        if self.needs_log_prob and log_prob is None:
+            raise ConfigError(
+                f"reward model '{self._cfg.type}' needs the probabilities that the policy gives to actions, and this "
+                "policy has none: choose policy 'ppo', 'a2c', 'sac' or 'discrete_sac', or reward_model.type='gail'."
+            )
         self._updates_per_batch, self._owed = self._cfg.update_per_collect / batches_per_collect, 0.0
         self._collected: Transitions | None = None
+        self._is_pretrained = False
         self._params: FlatParams | None = None
         self._module = self.build().to(device)
         if any(each.requires_grad for each in self._module.parameters()):
@@ -165,6 +186,10 @@ class RewardModel(Configurable):
     def rewards(self, transitions: Transitions) -> Tensor:
         """Return the rewards [N] of transitions; called without a gradient, for all rows of a batch at once."""
 
+    def pretrain(self) -> Info:
+        """Learn before the first batch, of the demonstrations alone, and return what the last step reports."""
+        return {}
+
     # ---- the slot
 
     def collect(self, batch: TransitionBatch) -> None:
@@ -172,8 +197,13 @@ class RewardModel(Configurable):
         self._collected = self.lay_out(batch).within_episodes()
 
     def train(self) -> Info:
-        """Take the gradient steps that are due for the batch collected last, and return what the last one reports."""
+        """Take the gradient steps that are due for the batch collected last, and return what the last one reports.
+
+        The first call runs `pretrain` before.
+        """
         info: Info = {}
+        if not self._is_pretrained:
+            info, self._is_pretrained = self.pretrain(), True
         if self._params is None or self._collected is None:
             return info
         self._owed += self._updates_per_batch
@@ -195,6 +225,7 @@ class RewardModel(Configurable):
     def state_dict(self) -> State:
         """Return networks, optimizer, generator and the steps that are owed, for an exact resume."""
         state: dict[str, Any] = {"model": self._module.state_dict(), "owed": self._owed, "rng": rng_state(self._rng)}
+        state["is_pretrained"] = self._is_pretrained
         if self._params is not None:
             state["optimizer"] = self._optimizer.state_dict()
         return state
@@ -202,7 +233,7 @@ class RewardModel(Configurable):
     def load_state_dict(self, state: State) -> None:
         """Take over a copy of what `state_dict` returned."""
         self._module.load_state_dict(state["model"])
-        self._owed = state["owed"]
+        self._owed, self._is_pretrained = state["owed"], state["is_pretrained"]
         set_rng_state(self._rng, state["rng"])
         if self._params is not None:
             self._optimizer.load_state_dict(state["optimizer"])
@@ -218,8 +249,9 @@ class RewardModel(Configurable):
         """Return the transitions of rows, of which those that are sequences give as many as they have steps."""
         columns = batch.columns
         is_sequence = columns["reward"].ndim > 1
-        obs = self._as_tensors(split_mask(columns_to_obs("obs", columns))[0])
+        obs, mask = split_mask(self._as_tensors(columns_to_obs("obs", columns)))
         if is_sequence:  # [B, L + 1, O...]
+            mask = None if mask is None else mask[:, :-1].flatten(0, 1)
             next_obs = map_obs(lambda it: it[:, 1:].flatten(0, 1), obs)
             obs = map_obs(lambda it: it[:, :-1].flatten(0, 1), obs)
         else:
@@ -230,7 +262,7 @@ class RewardModel(Configurable):
             action = action.flatten(0, 1)
             valid = self._as_tensors(columns["mask"]).flatten() if "mask" in columns else None
         terminated = self._as_tensors(columns["terminated"]).bool().flatten()
-        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid)
+        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, mask=mask)
 
     def _as_tensors(self, value: Any) -> Any:
         return map_obs(lambda it: torch.as_tensor(it, device=self.device), value)
@@ -243,12 +275,37 @@ class RewardModel(Configurable):
         hot = [functional.one_hot(each[:, place], num) for place, num in enumerate(self.sizes.choices)]
         return torch.cat(hot, dim=1).float()
 
+    def log_prob(self, transitions: Transitions) -> Tensor:
+        """Return the log probabilities [N] that the policy, as it is now, gives to the actions; no gradient."""
+        assert self._log_prob is not None, "a model that needs it"
+        sizes, action = self.sizes, transitions.action
+        if sizes.is_discrete:
+            action = torch.stack([hot.argmax(dim=1) for hot in action.split(sizes.choices, dim=1)], dim=1)
+            action = action[:, 0] if isinstance(sizes.action_shape, int) else action
+        with torch.no_grad():
+            return self._log_prob(transitions.obs, action, transitions.mask)
+
     def read_expert(self, path: str) -> Transitions:
         """Return the transitions of a file of demonstrations. Raises SchemaError where they do not fit the env."""
         demonstrations = Demonstrations.load(path)
+        self.check_actions(demonstrations.columns["action"], path)
         found = self.lay_out(demonstrations.batch())
         self.check_sizes(found, path)
         return found
+
+    def check_actions(self, action: Array, source: str) -> None:
+        """Raise ConfigError where actions [N, ...] of `source` are of another kind or number than the env's."""
+        sizes, rows = self.sizes, action.reshape(len(action), -1)
+        fits = rows.shape[1] == (len(sizes.choices) if sizes.is_discrete else sizes.action_size)
+        if fits and sizes.is_discrete:
+            fits = rows.dtype.kind in "iub" and bool(((rows >= 0) & (rows < sizes.choices)).all())
+        if not fits:
+            kind = "discrete" if sizes.is_discrete else "continuous"
+            raise ConfigError(
+                f"{source} has actions of shape {list(action.shape[1:])} and type {action.dtype}, from {rows.min()} to "
+                f"{rows.max()}, and those of this env are {kind} with action_shape {sizes.action_shape}: it was "
+                "collected in another one."
+            )
 
     def check_sizes(self, found: Transitions, source: str) -> None:
         """Raise ConfigError where transitions of `source` have other sizes than the env's."""

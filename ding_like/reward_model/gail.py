@@ -24,6 +24,13 @@ from ding_like.utils.bounds import FROM_0, Bounds
 from ding_like.utils.registries import REWARD_MODEL_REGISTRY
 
 
+def tell_apart(of_expert: Tensor, of_policy: Tensor) -> tuple[Tensor, Info]:
+    """Return (a discriminator's loss, the shares that it tells right) of its logits [N] for both kinds of row."""
+    loss = functional.softplus(-of_expert).mean() + functional.softplus(of_policy).mean()
+    right = (of_expert > 0).float().mean(), (of_policy < 0).float().mean()
+    return loss, {"expert_accuracy": right[0], "policy_accuracy": right[1]}
+
+
 @REWARD_MODEL_REGISTRY.register("gail")
 class GAILRewardModel(RewardModel):
     """Discriminator of an expert's transitions and the policy's, whose doubt is the policy's cost."""
@@ -56,12 +63,10 @@ class GAILRewardModel(RewardModel):
     def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
         """Return (the discriminator's loss, the shares of transitions that it tells right)."""
         expert = self.draw(self.expert, len(minibatch))
-        of_expert, of_policy = self.logits(expert), self.logits(minibatch)
-        loss = functional.softplus(-of_expert).mean() + functional.softplus(of_policy).mean()
+        loss, info = tell_apart(self.logits(expert), self.logits(minibatch))
         if self._cfg.gradient_penalty:
             loss = loss + self._cfg.gradient_penalty * self._penalty(expert, minibatch)
-        right = (of_expert > 0).float().mean(), (of_policy < 0).float().mean()
-        return loss, {"expert_accuracy": right[0].detach(), "policy_accuracy": right[1].detach()}
+        return loss, info
 
     def _penalty(self, expert: Transitions, policy: Transitions) -> Tensor:
         share = torch.as_tensor(self._rng.random((len(expert), 1)), dtype=torch.float32, device=self.device)

@@ -56,6 +56,9 @@ class ActionFamily(Protocol):
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Return both for each row, [B]; `action` is the batch's `column`."""
 
+    def raw_of(self, action: Tensor) -> Tensor:
+        """Return the batch's `column` of actions as the env takes them."""
+
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
         """Return KL(p, q) [B] of the distributions that two outputs [B, P] stand for, how far q is from p."""
 
@@ -89,6 +92,9 @@ class Categorical:
 
     def check_mask(self, mask: Array) -> None:
         check_some_legal(mask)
+
+    def raw_of(self, action: Tensor) -> Tensor:
+        return action
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         log_probs = output.log_softmax(dim=1)
@@ -146,6 +152,9 @@ class MultiCategorical:
         flat = mask.reshape(len(mask), sum(self._sizes))
         for factor in self._factors:
             check_some_legal(flat[:, factor])
+
+    def raw_of(self, action: Tensor) -> Tensor:
+        return action
 
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         import torch
@@ -243,6 +252,14 @@ class Gaussian:
 
     def check_mask(self, mask: Array) -> None:
         raise SchemaError("an action mask came with continuous actions, none of which it can forbid: take it out")
+
+    def raw_of(self, action: Tensor) -> Tensor:
+        """Return `action_raw` [B, A] of actions as the env takes them: of one at a bound, what just reaches it."""
+        import torch
+
+        centre, half = (torch.from_numpy(each).to(action.device) for each in (self._centre, self._half))
+        inside = (action.reshape(-1, self._size) - centre) / half
+        return unsquashed(inside) if self._squash else inside
 
     def to_env(self, raw: Array) -> Array:
         """Return what the env takes for `action_raw` [R, A], float32."""
@@ -397,6 +414,11 @@ class Hybrid:
     def check_mask(self, mask: Array) -> None:
         raise SchemaError("an action mask came with hybrid actions, whose choices it cannot forbid: take it out")
 
+    def raw_of(self, action: Tensor) -> Tensor:
+        import torch
+
+        return torch.cat([action[:, :1], self._gaussian.raw_of(action[:, 1:])], dim=1)
+
     def log_prob_and_entropy(self, output: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         logit, mu, log_sigma = self._parts(output)
         mask = self._mask_like(output)
@@ -470,6 +492,15 @@ class Hybrid:
 
 # What keeps exp(log sigma) in range; Haarnoja et al. 2018 use these numbers in their code.
 MIN_LOG_SIGMA, MAX_LOG_SIGMA = -20.0, 2.0
+
+
+# Largest magnitude of tanh(u) whose u is looked for: float32 has few numbers beyond.
+_MAX_SQUASHED = 1.0 - 1e-6
+
+
+def unsquashed(action: Tensor) -> Tensor:
+    """Return u of actions tanh(u); of those at or beyond a bound, that of one just before it."""
+    return action.clamp(-_MAX_SQUASHED, _MAX_SQUASHED).atanh()
 
 
 def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

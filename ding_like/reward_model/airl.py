@@ -1,0 +1,86 @@
+"""Adversarial inverse reinforcement learning (Fu et al. 2018, "Learning robust rewards with adversarial IRL").
+
+A discriminator tells the expert's transitions (1) from the policy's (0). What is learned in it is a reward g and a
+potential h, which takes up what shaping a reward leaves open:
+
+    f(s, a, s') = g(s, a) + gamma * h(s') - h(s)                       gamma * h(s') only if not terminated
+    D(s, a, s') = exp(f) / (exp(f) + pi(a|s)), the sigmoid of x = f - log pi(a|s)
+    loss        = -mean_expert(log D) - mean_policy(log(1 - D))
+    reward      = log D - log(1 - D) = f - log pi(a|s)                 section 4: an entropy bonus is part of it
+
+pi is the policy as it is when the discriminator learns: of an on-policy batch the one that acted; of a replay buffer's
+rows, which older ones made, too, so that D compares the expert with what is in the buffer. With `state_only` g depends
+on s alone, which is what lets a reward be used in another env (section 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from ding_like.reward_model.base import PairNetwork, RewardModel, Transitions
+from ding_like.reward_model.gail import tell_apart
+from ding_like.types import Info
+from ding_like.utils.bounds import SHARE, Bounds
+from ding_like.utils.registries import REWARD_MODEL_REGISTRY
+
+
+@REWARD_MODEL_REGISTRY.register("airl")
+class AIRLRewardModel(RewardModel):
+    """Discriminator whose logit is a reward, shaped by a potential, less the policy's log probability."""
+
+    config: dict[str, Any] = dict(
+        type="airl",
+        # File of the expert's demonstrations, which `ding collect` writes.
+        data_path="",
+        # Widths of the hidden layers, of the reward's network and of the potential's.
+        hidden_size_list=[64, 64],
+        # Discount of the potential: that of the policy.
+        discount_factor=0.99,
+        # The reward depends on the observation alone.
+        state_only=False,
+        # Few and small steps: a discriminator that is far ahead gives rewards below 0, and an early end is best.
+        update_per_collect=5,
+        learning_rate=3e-4,
+    )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"discount_factor": SHARE}
+    needs_expert = True
+    needs_log_prob = True
+    monitored = ("reward_model_loss", "expert_accuracy", "policy_accuracy")
+
+    def build(self) -> nn.Module:
+        """Return the networks `reward` and `potential`."""
+        sizes, cfg = self.sizes, self._cfg
+        return nn.ModuleDict(
+            {
+                "reward": PairNetwork(
+                    sizes.obs_shape,
+                    cfg.hidden_size_list,
+                    action_size=0 if cfg.state_only else sizes.action_size,
+                    activation="tanh",
+                ),
+                "potential": PairNetwork(sizes.obs_shape, cfg.hidden_size_list, activation="tanh"),
+            }
+        )
+
+    def shaped(self, transitions: Transitions) -> Tensor:
+        """Return f [N]."""
+        reward, potential = self.module["reward"], self.module["potential"]
+        now = reward(transitions.obs, None if self._cfg.state_only else transitions.action)[:, 0]
+        after = potential(transitions.next_obs)[:, 0].masked_fill(transitions.terminated, 0.0)
+        out: Tensor = now + self._cfg.discount_factor * after - potential(transitions.obs)[:, 0]
+        return out
+
+    def logits(self, transitions: Transitions) -> Tensor:
+        """Return x = f - log pi [N], above 0 where the expert is the likelier."""
+        return self.shaped(transitions) - self.log_prob(transitions)
+
+    def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
+        """Return (the discriminator's loss, the shares of transitions that it tells right)."""
+        return tell_apart(self.logits(self.draw(self.expert, len(minibatch))), self.logits(minibatch))
+
+    def rewards(self, transitions: Transitions) -> Tensor:
+        """Return f - log pi [N]."""
+        return self.logits(transitions)
