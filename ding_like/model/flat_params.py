@@ -100,7 +100,8 @@ class FlatParams:
     def backward(self, loss: Tensor) -> Tensor:
         """Fill the gradients of these parameters, of no others that `loss` (0-dim) went through; return it detached."""
         self.zero_grad()
-        loss.backward(inputs=self.parameters())  # type: ignore[no-untyped-call]  # torch gives it no types
+        trained = [each for each in self._params.values() if each.requires_grad]
+        loss.backward(inputs=trained)  # type: ignore[no-untyped-call]  # torch gives it no types
         self.loss.copy_(loss.detach())
         return loss.detach()
 

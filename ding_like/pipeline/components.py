@@ -309,6 +309,11 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
             batches_per_collect=1 if cfg.policy.on_policy else int(cfg.policy.learn.update_per_collect),
             mean=mean,
         )
+        if getattr(model, "needs_sequences", False) and not getattr(policy, "rows_are_sequences", False):
+            raise ConfigError(
+                f"reward model '{section.type}' takes rows that are sequences, and those of policy '{cfg.policy.type}' "
+                "are single transitions: choose policy 'ngu' or 'r2d2'."
+            )
         learner.use_reward_model(model)
     if (rows := policy.expert_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:
         learner.use_expert_rows(rows)

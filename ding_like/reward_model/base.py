@@ -71,6 +71,7 @@ class Transitions(NamedTuple):
     reward: Tensor  # [N] float32
     terminated: Tensor  # [N] bool
     valid: Tensor | None = None  # [N] bool: steps within their episode; None: all
+    row_steps: int = 1  # steps of each row, which lie one after another; 1 as well of single transitions
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -111,6 +112,8 @@ class RewardModel(Configurable):
     }
     # Whether `self.expert` is read of `data_path`.
     needs_expert = False
+    # Whether it takes rows that are sequences alone.
+    needs_sequences = False
     monitored: tuple[str, ...] = ("reward_model_loss",)  # what the learner logs beside the policy's
 
     @classmethod
@@ -225,12 +228,14 @@ class RewardModel(Configurable):
         else:
             next_obs = self._as_tensors(split_mask(columns_to_obs("next_obs", columns))[0])
         action, reward = self._as_tensors(columns["action"]), self._as_tensors(columns["reward"]).float()
-        valid = None
+        valid, row_steps = None, 1
         if is_sequence:
-            action = action.flatten(0, 1)
+            action, row_steps = action.flatten(0, 1), reward.shape[1]
             valid = self._as_tensors(columns["mask"]).flatten() if "mask" in columns else None
         terminated = self._as_tensors(columns["terminated"]).bool().flatten()
-        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid)
+        return Transitions(
+            obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, row_steps
+        )
 
     def _as_tensors(self, value: Any) -> Any:
         return map_obs(lambda it: torch.as_tensor(it, device=self.device), value)
