@@ -16,14 +16,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import BONUS_WEIGHT, TransitionBatch
 from ding_like.model.encoder import ObsShape, is_one_hot
 from ding_like.model.layers import as_sizes, build_mlp, init_orthogonal
 from ding_like.reward_model.base import MeanOfLearners, Moments, PairNetwork, RewardModel, Sizes, Transitions
 from ding_like.types import Config
 from ding_like.utils.bounds import FINITE, FROM_0, Bounds
 
-BONUS_WEIGHT = "bonus_weight"  # float32 [B], the column of rows that weight the bonus each in its own way
 _TYPES = ("add", "assign", "new")
 
 

@@ -14,14 +14,14 @@ main_config = EasyDict(
         ),
         policy=dict(
             cuda=False,
-            discount_factor=0.99,
+            discount_factor=0.95,
             nstep=1,
             model=dict(encoder_hidden_size_list=[128], dueling=False, head_layer_num=0),
             learn=dict(
                 update_per_collect=4,
                 batch_size=128,
                 learning_rate=1e-3,
-                target_update_freq=100,
+                target_update_freq=50,
                 loss="huber",
             ),
             collect=dict(n_sample=8),

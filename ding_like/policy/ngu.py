@@ -1,0 +1,63 @@
+"""Never Give Up (Badia et al. 2020): R2D2 that learns a family of policies, from much exploration to none.
+
+Each of N arms has a weight beta of the bonus and a discount gamma, and maximises r + beta b (`reward_model/ngu.py`):
+
+    beta_0 = 0, beta_{N-1} = beta, else beta sigmoid(10 (2 i - (N - 2)) / (N - 2))
+    gamma_i = 1 - exp(((N - 1 - i) log(1 - gamma_max) + i log(1 - gamma_min)) / (N - 1))
+
+One network has the values of all arms; it is given the arm beside the observation. A lane that collects draws an arm
+for each episode, which its rows keep, and learns with the arm's beta and gamma. Evaluations take the arm 0, which the
+bonus does not move. The rest is R2D2's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from ding_like.policy.forward import ArmActor, EpsilonGreedy, ForwardActor, RecurrentForward
+from ding_like.policy.model_methods import ModelMethod
+from ding_like.policy.r2d2 import R2D2Policy
+from ding_like.policy.rows import ArmRows
+from ding_like.rl_utils.exploration import exploration_arms
+from ding_like.types import Config
+from ding_like.utils.bounds import FROM_0, SHARE, Bounds
+from ding_like.utils.registries import POLICY_REGISTRY
+
+@POLICY_REGISTRY.register("ngu")
+class NGUPolicy(R2D2Policy):
+    """Family of recurrent Q-learners that weight a bonus for exploration each in its own way."""
+
+    model_methods: tuple[ModelMethod, ...] = (*R2D2Policy.model_methods, ModelMethod("num_arms", None))
+    config: dict[str, Any] = dict(
+        type="ngu",
+        nstep=1,
+        # Weight of the reward model's bonus in the rewards of the arm that explores most.
+        beta=0.3,
+        # Discount of the arm that explores most; that of the arm that explores least is `discount_factor`.
+        discount_factor_min=0.99,
+    )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"beta": FROM_0, "discount_factor_min": SHARE}
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "nstep": (1, "rewards are given step by step, and each arm has a discount of its own")
+    }
+    model_name = "ngu"
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, message) for every contradiction in the policy section."""
+        yield from super().check_config(cfg)
+        low, high = cfg["discount_factor_min"], cfg["discount_factor"]
+        if high >= 1:
+            yield "discount_factor", f"is {high}, but discounts lie between 1 and it in proportion: set it below 1"
+        elif low > high:
+            yield "discount_factor_min", f"is {low}, above discount_factor {high}: swap them"
+
+    def row_maker(self) -> ArmRows:
+        ends: dict[str, float] = dict(gamma_max=self._gamma, gamma_min=self._cfg.discount_factor_min)
+        betas, gammas = exploration_arms(int(self._model.num_arms), beta=self._cfg.beta, **ends)
+        return ArmRows(self._shape, self._nstep, self._gamma, tuple(betas.tolist()), tuple(gammas.tolist()))
+
+    def _make_actor(self, *, explores: bool) -> ForwardActor:
+        forward = RecurrentForward(self._model.run, self._model.initial_state, self._device)
+        return (ArmActor if explores else ForwardActor)(forward, EpsilonGreedy())
