@@ -52,6 +52,8 @@ class NGUPolicy(R2D2Policy):
             yield "discount_factor", f"is {high}, but discounts lie between 1 and it in proportion: set it below 1"
         elif low > high:
             yield "discount_factor_min", f"is {low}, above discount_factor {high}: swap them"
+        if (num_arms := cfg["model"].get("num_arms", 2)) == 1:
+            yield "model.num_arms", f"is {num_arms}; give 2 or more, or take policy 'r2d2', which has one"
 
     def row_maker(self) -> ArmRows:
         ends: dict[str, float] = dict(gamma_max=self._gamma, gamma_min=self._cfg.discount_factor_min)

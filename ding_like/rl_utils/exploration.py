@@ -124,10 +124,8 @@ def factorised_noise(rows: int, size: int, *, rng: np.random.Generator) -> Array
 def exploration_arms(num_arms: int, *, beta: float, gamma_max: float, gamma_min: float) -> tuple[Array, Array]:
     """Return (weights of the bonus, discounts) [N] of arms that explore the more the higher their number is.
 
-    Raises ConfigError for fewer than two arms. Source: Badia et al. 2020, Never Give Up, appendix A.
+    There are two arms or more. Source: Badia et al. 2020, Never Give Up, appendix A.
     """
-    if num_arms < 2:
-        raise ConfigError(f"policy.model.num_arms is {num_arms}; give 2 or more, or take policy 'r2d2'.")
     index = np.arange(num_arms)
     betas = beta / (1 + np.exp(-10 * (2 * index - (num_arms - 2)) / max(num_arms - 2, 1)))
     betas[0], betas[-1] = 0.0, beta

@@ -14,6 +14,7 @@ from ding_like.errors import ConfigError
 from ding_like.utils.registries import ENV_REGISTRY
 
 _NEAR = 0.001  # the reward of the left end
+_PIXELS = 16  # of a state's square
 
 
 class Chain(gymnasium.Env[Any, Any]):
@@ -26,9 +27,12 @@ class Chain(gymnasium.Env[Any, Any]):
     actions, of deep sea).
     """
 
-    def __init__(self, n_states: int = 30) -> None:
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 5}
+
+    def __init__(self, n_states: int = 30, *, render_mode: str | None = None) -> None:
         if n_states < 3:
             raise ConfigError(f"env.n_states is {n_states}, expected 3 or more.")
+        self.render_mode = render_mode
         self.observation_space, self.action_space = spaces.Discrete(n_states), spaces.Discrete(2)
         self.right = np.random.default_rng(0).integers(2, size=n_states)  # the action to the right, in each state
         self._last, self._state, self._steps = n_states - 1, 1, 0
@@ -46,6 +50,13 @@ class Chain(gymnasium.Env[Any, Any]):
         terminated = self._state == self._last
         reward = 1.0 if terminated else _NEAR if self._state == 0 else 0.0
         return self._state, reward, terminated, not terminated and self._steps > self._last + 9, {}
+
+    def render(self) -> Any:
+        """Return a picture of the chain, uint8 [H, W, 3]."""
+        colours = np.full((1, self._last + 1, 3), (40, 60, 90), np.uint8)
+        colours[0, -1] = 90, 160, 60
+        colours[0, self._state] = 240, 190, 40
+        return colours.repeat(_PIXELS, axis=0).repeat(_PIXELS, axis=1)
 
 
 gymnasium.register("dizoo/Chain-v0", entry_point=f"{__name__}:Chain")
