@@ -30,7 +30,7 @@ _INSTEAD = {
     "serial_pipeline_dqfd": _NO_OFFLINE,
     "serial_pipeline_gail": _NO_OFFLINE,
     "serial_pipeline_offline": _NO_OFFLINE,
-    "serial_pipeline_ngu": "use serial_pipeline with policy 'r2d2'",
+    "serial_pipeline_ngu": "use serial_pipeline with policy 'ngu' and reward model 'ngu'",
     "serial_pipeline_plr": "use collect's level_seeds in a loop of your own",
     "serial_pipeline_preference_based_irl": _NO_REWARD_MODEL,
     "serial_pipeline_r2d3": "use serial_pipeline with policy 'r2d2'",

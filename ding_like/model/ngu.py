@@ -1,4 +1,4 @@
-"""Network of Never Give Up (Badia et al. 2020): values of actions for each of several arms, by one recurrent network."""
+"""Network of Never Give Up (Badia et al. 2020): values of actions for each of several arms, by a recurrent network."""
 
 from __future__ import annotations
 

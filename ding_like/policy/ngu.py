@@ -24,6 +24,7 @@ from ding_like.types import Config
 from ding_like.utils.bounds import FROM_0, SHARE, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
+
 @POLICY_REGISTRY.register("ngu")
 class NGUPolicy(R2D2Policy):
     """Family of recurrent Q-learners that weight a bonus for exploration each in its own way."""

@@ -233,9 +233,7 @@ class RewardModel(Configurable):
             action, row_steps = action.flatten(0, 1), reward.shape[1]
             valid = self._as_tensors(columns["mask"]).flatten() if "mask" in columns else None
         terminated = self._as_tensors(columns["terminated"]).bool().flatten()
-        return Transitions(
-            obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, row_steps
-        )
+        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, row_steps)
 
     def _as_tensors(self, value: Any) -> Any:
         return map_obs(lambda it: torch.as_tensor(it, device=self.device), value)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ding_like.model.layers import build_mlp
 from ding_like.reward_model.base import Sizes, Transitions
-from ding_like.reward_model.intrinsic import InverseModel, IntrinsicRewardModel
+from ding_like.reward_model.intrinsic import IntrinsicRewardModel, InverseModel
 from ding_like.types import Info
 from ding_like.utils.bounds import SHARE, Bounds
 from ding_like.utils.registries import REWARD_MODEL_REGISTRY

@@ -19,7 +19,7 @@ from torch.nn import functional
 from ding_like.data.batch import BONUS_WEIGHT, TransitionBatch
 from ding_like.model.encoder import ObsShape, is_one_hot
 from ding_like.model.layers import as_sizes, build_mlp, init_orthogonal
-from ding_like.reward_model.base import MeanOfLearners, Moments, PairNetwork, RewardModel, Sizes, Transitions
+from ding_like.reward_model.base import MeanOfLearners, Moments, PairNetwork, RewardModel, Sizes
 from ding_like.types import Config
 from ding_like.utils.bounds import FINITE, FROM_0, Bounds
 
@@ -44,10 +44,16 @@ class IntrinsicRewardModel(RewardModel):
         """Yield (path, message) for every contradiction in the section `reward_model`."""
         yield from super().check_config(cfg)
         if (kind := cfg["intrinsic_reward_type"]) not in _TYPES:
-            yield "intrinsic_reward_type", f"must be {', '.join(map(repr, _TYPES[:-1]))} or {_TYPES[-1]!r}, got {kind!r}"
+            yield (
+                "intrinsic_reward_type",
+                f"must be {', '.join(map(repr, _TYPES[:-1]))} or {_TYPES[-1]!r}, got {kind!r}",
+            )
         if len(cfg["hidden_size_list"]) < 2:
             sizes = list(cfg["hidden_size_list"])
-            yield "hidden_size_list", f"is {sizes}; give two widths or more, such as [64, 64]: the last is the features'"
+            yield (
+                "hidden_size_list",
+                f"is {sizes}; give two widths or more, such as [64, 64]: the last is the features'",
+            )
 
     def estimate(self, batch: TransitionBatch) -> TransitionBatch:
         """Return a batch whose rewards have the bonus in them; the one given stays as it is."""
@@ -143,9 +149,7 @@ class RandomDistance(nn.Module):
     distances so far; None for `clamp`: observations are not normalised.
     """
 
-    def __init__(
-        self, obs_shape: ObsShape, hidden_size_list: Sequence[int], clamp: tuple[float, float] | None
-    ) -> None:
+    def __init__(self, obs_shape: ObsShape, hidden_size_list: Sequence[int], clamp: tuple[float, float] | None) -> None:
         super().__init__()
         *hidden, size = hidden_size_list
         self.inputs = None if clamp is None else ObsMoments(obs_shape, *clamp)

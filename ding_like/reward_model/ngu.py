@@ -57,9 +57,7 @@ class NGURewardModel(DistillationRewardModel):
     def build(self) -> nn.Module:
         """Return the networks of both kinds of novelty, with the moments."""
         inverse = InverseModel(self.sizes, self._cfg.hidden_size_list)
-        return nn.ModuleDict(
-            {"inverse": inverse, "distillation": self.build_distillation(), "distances": Moments(1)}
-        )
+        return nn.ModuleDict({"inverse": inverse, "distillation": self.build_distillation(), "distances": Moments(1)})
 
     @property
     def distillation(self) -> RandomDistance:

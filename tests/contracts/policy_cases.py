@@ -272,7 +272,22 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, actor: Any = None) -> Rollout:
     """Return a rollout of the policy's own actions, or of an actor's, in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    explores = ("pdqn", "dqn", "mdqn", "sql", "pqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn", "ngu")
+    explores = (
+        "pdqn",
+        "dqn",
+        "mdqn",
+        "sql",
+        "pqn",
+        "c51",
+        "qrdqn",
+        "iqn",
+        "fqf",
+        "rainbow",
+        "qmix",
+        "r2d2",
+        "drqn",
+        "ngu",
+    )
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
     for step in range(STEPS):

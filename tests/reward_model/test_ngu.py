@@ -56,7 +56,9 @@ def slow_bonus(model: Any, batch: TransitionBatch, mean: float, row: int, step: 
 
 
 def ngu(**changes: Any) -> Any:
-    return make("ngu", **{**dict(num_neighbors=K, cluster_distance=0.02, max_lifelong=1.5, kernel_epsilon=0.01), **changes})
+    return make(
+        "ngu", **{**dict(num_neighbors=K, cluster_distance=0.02, max_lifelong=1.5, kernel_epsilon=0.01), **changes}
+    )
 
 
 def test_the_bonus_equals_the_algorithm_step_by_step() -> None:
@@ -110,7 +112,7 @@ def test_losses_are_those_of_both_models_over_steps_that_are_learned_from() -> N
         pair = [features(model, batch["obs"][row, at + side]) for side in (0, 1)]
         with torch.no_grad():
             network = model.module["inverse"]
-            logits = network.head(network.main(torch.tensor([sum(pair, [])]).float()))[0].tolist()
+            logits = network.head(network.main(torch.tensor([pair[0] + pair[1]]).float()))[0].tolist()
             distances += float(model.module["distillation"](torch.tensor(batch["obs"][row, at + 1])[None]))
         inverse -= logits[batch["action"][row, at]] - math.log(sum(math.exp(each) for each in logits))
     count = batch["mask"].sum()

@@ -64,7 +64,9 @@ def test_the_loss_is_the_mean_error_and_moves_the_predictor_alone() -> None:
 
     expected = slow_errors(make("rnd"), minibatch.next_obs.numpy(), seen).mean()
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-4)
-    moved = {name.partition(".")[0] for name, value in model.module.state_dict().items() if not value.equal(before[name])}
+    moved = {
+        name.partition(".")[0] for name, value in model.module.state_dict().items() if not value.equal(before[name])
+    }
     assert moved == {"predictor"}
 
 

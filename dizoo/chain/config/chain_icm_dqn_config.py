@@ -27,12 +27,12 @@ main_config = EasyDict(
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=250)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.05, decay=2000),
+                eps=dict(type="linear", start=1.0, end=0.1, decay=2000),
                 replay_buffer=dict(replay_buffer_size=20_000),
             ),
         ),
         reward_model=dict(
-            intrinsic_reward_weight=0.1,
+            intrinsic_reward_weight=1.0,
             hidden_size_list=[64, 64],
             update_per_collect=2,
             batch_size=128,

@@ -27,7 +27,7 @@ main_config = EasyDict(
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=250)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.05, decay=2000),
+                eps=dict(type="linear", start=1.0, end=0.1, decay=2000),
                 replay_buffer=dict(replay_buffer_size=20_000),
             ),
         ),
