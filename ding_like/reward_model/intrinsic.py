@@ -2,7 +2,8 @@
 
     reward = r + weight * b                with intrinsic_reward_type 'add'; 'assign' leaves r out
 
-b is the bonus of a transition. Rows with a column `bonus_weight` [B] have their own share of it beside the weight.
+b is the bonus of a transition. Rows with a column `bonus_weight` [B] have their own share of it beside the weight, and
+keep r in a column `env_reward`.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class IntrinsicRewardModel(RewardModel):
         if BONUS_WEIGHT in batch.columns:
             share = self._as_tensors(batch[BONUS_WEIGHT])
             bonus = share.reshape(-1, *[1] * (bonus.ndim - 1)) * bonus
+            batch = batch.with_columns(env_reward=batch["reward"])
         reward = bonus if kind == "assign" else reward + bonus
         return batch.with_columns(reward=reward.numpy() if reward.device.type == "cpu" else reward)
 

@@ -41,6 +41,7 @@ NOT_HERE = (
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "entropy_tau": (0.5, {}),
     "beta": (0.7, {}),
+    "learn.exploit_share": (0.5, {}),
     "discount_factor_min": (0.5, {}),
     "m_alpha": (0.3, {}),
     "m_clip": (-0.001, {}),

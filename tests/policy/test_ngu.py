@@ -89,7 +89,7 @@ def test_the_arm_changes_the_values() -> None:
     assert not any(values[0].allclose(other) for other in values[1:])
 
 
-def slow_loss(policy: NGUPolicy, row: Any, betas: Any, gammas: Any) -> float:
+def slow_loss(policy: NGUPolicy, row: Any, gammas: Any) -> float:
     """Return the loss of a row, step by step, with the discount of its arm; the networks are run from its state."""
     state = {name[6:]: torch.tensor(value)[None] for name, value in row.items() if name.startswith("state/")}
     gamma, losses = float(gammas[int(state["arm"].argmax())]), []
@@ -124,7 +124,27 @@ def test_the_loss_has_the_discount_of_each_row_and_a_bonus_by_its_beta() -> None
     bonus = alone["reward"] - rows["reward"]
     np.testing.assert_allclose(rewarded["reward"], rows["reward"] + betas[arm][:, None] * bonus, rtol=1e-4, atol=1e-5)
     assert (rewarded["reward"][arm == 0] == rows["reward"][arm == 0]).all()
-    expected = np.mean([slow_loss(policy, row, betas, gammas) for row in rewarded])
+    expected = np.mean([slow_loss(policy, row, gammas) for row in rewarded])
+    assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_arm_0_learns_from_a_share_of_the_rows_of_the_others() -> None:
+    changes = dict(learn=dict(value_rescale=False), discount_factor=0.95, discount_factor_min=0.5)
+    policy = make(**deep_merge(changes, dict(learn=dict(exploit_share=0.5))))
+    rows, _ = policy.segment(rollout_of(policy)[0])
+    with_bonus = rows.with_columns(reward=rows["reward"] + 5.0, env_reward=rows["reward"])
+
+    (marked,) = policy.minibatches(with_bonus, np.random.default_rng(0))
+    info, _ = policy.grad(marked)
+
+    exploits = marked["exploits"]
+    assert 0.2 < exploits.mean() < 0.8 and (rows["state/arm"][exploits, 0] == 0).any()
+    _, gammas = exploration_arms(ARMS, beta=0.3, gamma_max=0.95, gamma_min=0.5)
+    arm = rows["state/arm"].copy()
+    arm[exploits] = np.eye(ARMS, dtype=np.float32)[0]
+    reward = np.where(exploits[:, None], rows["reward"], rows["reward"] + 5.0)
+    changed = rows.with_columns(**{"state/arm": arm, "reward": reward})
+    expected = np.mean([slow_loss(policy, row, gammas) for row in changed])
     assert float(info["total_loss"]) == pytest.approx(expected, rel=1e-4)
 
 

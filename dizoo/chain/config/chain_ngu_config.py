@@ -33,6 +33,7 @@ main_config = EasyDict(
                 update_per_collect=64,
                 batch_size=16,
                 learning_rate=2e-3,
+                exploit_share=0.5,
                 value_rescale=False,
                 loss="huber",
                 target_update_freq=25,
