@@ -245,8 +245,8 @@ class ArmRows(SequenceReturns):
         """Return (rows that are sequences, the steps to keep per lane [E])."""
         rows, keep = super().segment(rollout)
         arm = rows[f"{STATE}arm"].argmax(axis=1)
-        discount = np.float32(self.gammas)[arm][:, None].repeat(self.shape.length, axis=1)
-        return rows.with_columns(discount=discount, **{BONUS_WEIGHT: np.float32(self.betas)[arm]}), keep
+        discount = np.array(self.gammas, np.float32)[arm][:, None].repeat(self.shape.length, axis=1)
+        return rows.with_columns(discount=discount, **{BONUS_WEIGHT: np.array(self.betas, np.float32)[arm]}), keep
 
 
 @dataclass(frozen=True)
