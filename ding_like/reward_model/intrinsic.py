@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ding_like.data.batch import BONUS_WEIGHT, TransitionBatch
+from ding_like.data.batch import BONUS_WEIGHT, LAST_STEP, TransitionBatch
 from ding_like.model.encoder import ObsShape, is_one_hot
 from ding_like.model.layers import as_sizes, build_mlp, init_orthogonal
 from ding_like.reward_model.base import MeanOfLearners, Moments, PairNetwork, RewardModel, Sizes
@@ -55,6 +56,13 @@ class IntrinsicRewardModel(RewardModel):
                 "hidden_size_list",
                 f"is {sizes}; give two widths or more, such as [64, 64]: the last is the features'",
             )
+
+    def __init__(self, cfg: Config, sizes: Sizes, **settings: Any) -> None:
+        """Build the networks; the last action and reward, where they are observed, are not in what is new."""
+        shape = sizes.obs_shape
+        if isinstance(shape, Mapping):
+            sizes = replace(sizes, obs_shape={key: part for key, part in shape.items() if key not in LAST_STEP})
+        super().__init__(cfg, sizes, **settings)
 
     def estimate(self, batch: TransitionBatch) -> TransitionBatch:
         """Return a batch whose rewards have the bonus in them; the one given stays as it is."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from ding_like.data.batch import TransitionBatch
 from ding_like.reward_model.base import Sizes
 from tests.reward_model.bonus import (
     BOX,
@@ -91,3 +92,22 @@ def test_steps_beyond_an_episode_have_no_bonus_and_are_not_learned_from() -> Non
 def test_learners_stay_equal_and_a_model_goes_on_exactly_from_its_state() -> None:
     assert_learners_stay_equal("icm", rows_of)
     assert_round_trip("icm", rows_of)
+
+
+def test_the_last_action_and_reward_are_not_in_what_is_new() -> None:
+    sizes = Sizes({"obs": 3, "prev_action": 4, "prev_reward_extrinsic": 1}, 4, True)
+    rows = rows_of()
+    last = {
+        "prev_action": np.eye(4, dtype=np.float32)[rows["action"]],
+        "prev_reward_extrinsic": rows["reward"][:, None],
+    }
+    columns = {name: rows[name] for name in ("action", "reward", "terminated")}
+    for prefix in ("obs", "next_obs"):
+        columns |= {f"{prefix}/obs": rows[prefix], **{f"{prefix}/{name}": column for name, column in last.items()}}
+    batch = TransitionBatch(columns)
+    other = batch.with_columns(**{"next_obs/prev_action": 1 - columns["next_obs/prev_action"]})
+    for kind in ("rnd", "icm"):
+        model = make(kind, sizes)
+        model.collect(batch)
+
+        np.testing.assert_array_equal(model.estimate(batch)["reward"], model.estimate(other)["reward"])
