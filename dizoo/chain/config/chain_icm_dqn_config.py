@@ -21,7 +21,7 @@ main_config = EasyDict(
                 update_per_collect=4,
                 batch_size=128,
                 learning_rate=1e-3,
-                target_update_freq=50,
+                target_update_freq=25,
                 loss="huber",
             ),
             collect=dict(n_sample=8),
@@ -34,8 +34,9 @@ main_config = EasyDict(
         reward_model=dict(
             intrinsic_reward_weight=1.0,
             hidden_size_list=[64, 64],
-            update_per_collect=2,
+            update_per_collect=1,
             batch_size=128,
+            learning_rate=5e-4,
         ),
     )
 )
