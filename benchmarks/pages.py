@@ -45,6 +45,7 @@ BARS = {
     "cliffwalking": -13.0,
     "frozen_lake": 1.0,
     "taxi": 7.0,
+    "chain": 1.0,
     "gym_hybrid": 1.53,  # 80 % of docs/reports/gym_hybrid_moving_optimum.json
 }
 

@@ -135,6 +135,10 @@ def map_obs(fn: Callable[[Any], Any], obs: Any) -> Any:
 
 # The entry of a dict observation with the mask of legal discrete actions.
 ACTION_MASK = "action_mask"
+# The entries of a dict observation with the action and the reward of the step before.
+LAST_STEP = ("prev_action", "prev_reward_extrinsic")
+# The column [B] of rows of which each weights the bonus of an exploration reward in its own way.
+BONUS_WEIGHT = "bonus_weight"
 
 
 def split_mask(obs: Any) -> tuple[Any, Any]:

@@ -310,6 +310,11 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
             mean=mean,
             log_prob=policy.log_prob if getattr(policy, "has_log_prob", False) else None,
         )
+        if getattr(model, "needs_sequences", False) and not getattr(policy, "rows_are_sequences", False):
+            raise ConfigError(
+                f"reward model '{section.type}' takes rows that are sequences, and those of policy '{cfg.policy.type}' "
+                "are single transitions: choose policy 'ngu' or 'r2d2'."
+            )
         learner.use_reward_model(model)
     if (rows := policy.expert_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:
         learner.use_expert_rows(rows)

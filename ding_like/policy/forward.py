@@ -379,11 +379,25 @@ class ForwardActor(LaneState):
             given = {"noise": factorised_noise(len(lanes), self._noise_size, rng=rng)}
         if not self._columns:
             return self.choose(self.forward(obs, given)[0], mask, rng, setting)
-        state = self.take(lanes, is_first)
+        state = self.begin(self.take(lanes, is_first), is_first, rng)
         output, after = self.forward(obs, {**given, **state})
         self.put(lanes, after)
         chosen = self.choose(output, mask, rng, setting)
         return {**chosen, **{f"state/{name}": column for name, column in state.items()}}
+
+    def begin(self, state: dict[str, Array], is_first: Array, rng: np.random.Generator) -> dict[str, Array]:
+        """Return the state [R, S...] of lanes before they act; a subclass draws what an episode keeps."""
+        return state
+
+
+class ArmActor(ForwardActor):
+    """Actor whose lanes draw an arm for each episode, one-hot in the network's state `arm` (Badia et al. 2020)."""
+
+    def begin(self, state: dict[str, Array], is_first: Array, rng: np.random.Generator) -> dict[str, Array]:
+        """Return the state of lanes, with a new arm for each that begins an episode."""
+        arms = np.eye(state["arm"].shape[1], dtype=np.float32)
+        state["arm"][is_first] = arms[rng.integers(len(arms), size=np.count_nonzero(is_first))]
+        return state
 
 
 _ATTRIBUTES = ("on_policy", "n_sample", "n_episode", "unroll_len")  # that collectors ask of a collect mode

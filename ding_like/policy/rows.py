@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
-from ding_like.data.batch import TransitionBatch
+from ding_like.data.batch import BONUS_WEIGHT, TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
 from ding_like.rl_utils.returns import nstep_return
@@ -232,6 +232,21 @@ class SequenceReturns(SequenceRows):
             discount=np.ascontiguousarray(window.discount.T),
             terminated=np.take_along_axis(rows["terminated"], window.last.T, axis=1),
         ), keep
+
+
+@dataclass(frozen=True)
+class ArmRows(SequenceReturns):
+    """Maker of sequences with the weight of the bonus [R] and the discount [R, L] of the arm that acted."""
+
+    betas: tuple[float, ...]
+    gammas: tuple[float, ...]
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows that are sequences, the steps to keep per lane [E])."""
+        rows, keep = super().segment(rollout)
+        arm = rows[f"{STATE}arm"].argmax(axis=1)
+        discount = np.array(self.gammas, np.float32)[arm][:, None].repeat(self.shape.length, axis=1)
+        return rows.with_columns(discount=discount, **{BONUS_WEIGHT: np.array(self.betas, np.float32)[arm]}), keep
 
 
 @dataclass(frozen=True)

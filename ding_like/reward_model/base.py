@@ -74,6 +74,7 @@ class Transitions(NamedTuple):
     terminated: Tensor  # [N] bool
     valid: Tensor | None = None  # [N] bool: steps within their episode; None: all
     mask: Tensor | None = None  # [N, A] which actions `obs` allows; None: all
+    row_steps: int = 1  # steps of each row, which lie one after another; 1 as well of single transitions
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -118,6 +119,8 @@ class RewardModel(Configurable):
     needs_expert = False
     # Whether `log_prob` is asked for, which not every policy has.
     needs_log_prob = False
+    # Whether it takes rows that are sequences alone.
+    needs_sequences = False
     monitored: tuple[str, ...] = ("reward_model_loss",)  # what the learner logs beside the policy's
 
     @classmethod
@@ -257,12 +260,13 @@ class RewardModel(Configurable):
         else:
             next_obs = self._as_tensors(split_mask(columns_to_obs("next_obs", columns))[0])
         action, reward = self._as_tensors(columns["action"]), self._as_tensors(columns["reward"]).float()
-        valid = None
+        valid, row_steps = None, 1
         if is_sequence:
-            action = action.flatten(0, 1)
+            action, row_steps = action.flatten(0, 1), reward.shape[1]
             valid = self._as_tensors(columns["mask"]).flatten() if "mask" in columns else None
         terminated = self._as_tensors(columns["terminated"]).bool().flatten()
-        return Transitions(obs, self.action_features(action), next_obs, reward.flatten(), terminated, valid, mask=mask)
+        features = self.action_features(action)
+        return Transitions(obs, features, next_obs, reward.flatten(), terminated, valid, mask, row_steps)
 
     def _as_tensors(self, value: Any) -> Any:
         return map_obs(lambda it: torch.as_tensor(it, device=self.device), value)

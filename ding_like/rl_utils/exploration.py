@@ -121,6 +121,19 @@ def factorised_noise(rows: int, size: int, *, rng: np.random.Generator) -> Array
     return np.copysign(np.sqrt(np.abs(eps)), eps)
 
 
+def exploration_arms(num_arms: int, *, beta: float, gamma_max: float, gamma_min: float) -> tuple[Array, Array]:
+    """Return (weights of the bonus, discounts) [N] of arms that explore the more the higher their number is.
+
+    There are two arms or more. Source: Badia et al. 2020, Never Give Up, appendix A.
+    """
+    index = np.arange(num_arms)
+    betas = beta / (1 + np.exp(-10 * (2 * index - (num_arms - 2)) / max(num_arms - 2, 1)))
+    betas[0], betas[-1] = 0.0, beta
+    share = index / (num_arms - 1)
+    gammas = 1 - np.exp((1 - share) * math.log(1 - gamma_max) + share * math.log(1 - gamma_min))
+    return betas, gammas
+
+
 class ActionRange:
     """Scale of each dimension of an action: -1 is `low`, 1 is `high`, `centre` and half of its width, `half`, between.
 

@@ -104,7 +104,7 @@ def of_td3(folder: Path, *, name: str = "pendulum_td3", entry: str = "serial_pip
             dict(keys="model_path='expert.pth.tar',"),
             "learning from an expert (SQIL, GAIL, DQfD, ...), as it has policy.collect.model_path",
         ),
-        (dict(name="pendulum_rnd_td3"), "RND, an exploration reward, as its name says"),
+        (dict(name="pendulum_pwil_td3"), "PWIL, imitation of an expert, as its name says"),
     ],
 )
 def test_a_config_of_a_method_that_is_not_here_is_refused(changes: Any, said: str, tmp_path: Path) -> None:

@@ -112,6 +112,7 @@ CASES: dict[str, Case] = {
     "r2d2": Case("r2d2", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT)),
     "r2d2 gru": Case("r2d2", _DISCRETE, dict(model=dict(_DRQN_MODEL, lstm_type="gru", res_link=True), **_SHORT)),
     "drqn": Case("drqn", _DISCRETE, dict(model=dict(_DRQN_MODEL, dueling=False), learn_unroll_len=4)),
+    "ngu": Case("ngu", _DISCRETE, dict(model=dict(_DRQN_MODEL, num_arms=3), **{**_SHORT, "nstep": 1})),
     "rainbow": Case("rainbow", _DISCRETE, _RAINBOW),
     "rainbow autograd": Case("rainbow", _DISCRETE, deep_merge(_RAINBOW, dict(learn=dict(backend="autograd")))),
     "rainbow noise alone": Case(
@@ -271,7 +272,22 @@ def forbidden(case: Case, action: np.ndarray, mask: np.ndarray) -> int:
 def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, actor: Any = None) -> Rollout:
     """Return a rollout of the policy's own actions, or of an actor's, in a made-up env."""
     rng, rollout = np.random.default_rng(seed), Rollout(LANES)
-    explores = ("pdqn", "dqn", "mdqn", "sql", "pqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn")
+    explores = (
+        "pdqn",
+        "dqn",
+        "mdqn",
+        "sql",
+        "pqn",
+        "c51",
+        "qrdqn",
+        "iqn",
+        "fqf",
+        "rainbow",
+        "qmix",
+        "r2d2",
+        "drqn",
+        "ngu",
+    )
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
     for step in range(STEPS):
@@ -354,6 +370,7 @@ GRAD_CASES: dict[str, Case] = {
     "fqf nstep": _with("fqf", nstep=3, double=False, learn=dict(target_theta=0.1, learning_rate_fraction=1e-3)),
     "qmix prioritised": _with("qmix", **_PER),
     "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
+    "ngu clipped": _with("ngu", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),
     "ppo schedules": _with("ppo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
     "ppo autograd target_kl": _with("ppo autograd", learn=dict(target_kl=0.003)),

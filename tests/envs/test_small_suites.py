@@ -358,3 +358,31 @@ def test_one_policy_may_move_the_whole_team() -> None:
     policy = serial_pipeline_onpolicy((main, create), max_env_step=64)
 
     assert policy.collect_mode.state_dict()["model"]
+
+
+def test_the_chain_pays_at_both_ends() -> None:
+    env = make("chain", n_states=5)
+    right = env.unwrapped.right
+    env.reset(seed=0)
+    to_the_end = [env.step(right[state])[:4] for state in (1, 2, 3)]
+    env.reset()
+    to_the_left = [env.step(1 - right[state])[:4] for state in (1, *[0] * 13)]
+
+    assert to_the_end == [(2, 0.0, False, False), (3, 0.0, False, False), (4, 1.0, True, False)]
+    assert to_the_left == [*[(0, 0.001, False, False)] * 13, (0, 0.001, False, True)]
+    assert set(make("chain").unwrapped.right) == {0, 1}
+    with pytest.raises(ConfigError, match=r"env\.n_states is 2, expected 3 or more"):
+        make("chain", n_states=2)
+
+
+def test_the_last_action_and_reward_stand_beside_the_observation() -> None:
+    env = make("chain", n_states=5, wrappers=["obs_plus_prev_action_reward"])
+    right = int(env.unwrapped.right[1])
+    first, _ = env.reset(seed=0)
+    second, *_ = env.step(1 - right)
+    third, *_ = env.step(1 - int(env.unwrapped.right[0]))
+
+    assert first["obs"] == 1 and first["prev_action"].tolist() == [0, 0] and first["prev_reward_extrinsic"] == [0]
+    assert second["obs"] == 0 and second["prev_action"].tolist() == [float(right), float(1 - right)]
+    np.testing.assert_allclose(third["prev_reward_extrinsic"], [0.001])
+    assert env.observation_space.contains(second) and env.observation_space["prev_action"].shape == (2,)

@@ -30,6 +30,7 @@ MODULES = {
     "minigrid": "dizoo.minigrid.envs.minigrid_env",
     "dmc2gym": "dizoo.dmc2gym.envs.dmc2gym_env",
     "petting_zoo": "dizoo.petting_zoo.envs.petting_zoo_simple_spread_env",
+    "chain": "dizoo.chain.envs.chain_env",
     "cliffwalking": "dizoo.cliffwalking.envs.cliffwalking_env",
     "frozen_lake": "dizoo.frozen_lake.envs.frozen_lake_env",
     "taxi": "dizoo.taxi.envs.taxi_env",

@@ -29,6 +29,7 @@ NO_VELOCITY = (
     "env.wrappers=[{'type': 'obs_select', 'indices': [0, 1]}, "
     "{'type': 'RescaleObservation', 'min_obs': -3, 'max_obs': 3}]",
 )
+NO_BONUS = ("reward_model.intrinsic_reward_weight=0", "reward_model.update_per_collect=0")
 NO_HINDSIGHT = ("policy.other.replay_buffer.k=0",)
 
 
@@ -49,6 +50,10 @@ class Gate(NamedTuple):
 
 def of_cartpole(name: str, env_step: int, bar: float = 475.0, **settings: Any) -> Gate:
     return Gate(f"{CARTPOLE}/cartpole_{name}_config.py", env_step, bar, **settings)
+
+
+def of_chain(name: str, env_step: int, bar: float = 1.0, **settings: Any) -> Gate:
+    return Gate(f"chain/config/chain_{name}_config.py", env_step, bar, **{"seeds": 5, "judged": min, **settings})
 
 
 SHORT = {
@@ -100,6 +105,11 @@ GATES = {
     "fetchreach": Gate(
         "robotics/config/fetchreach_her_sac_config.py", 20_000, -4, episodes=50, needs="gymnasium_robotics"
     ),
+    "chain rnd": of_chain("rnd_dqn", 30_000),
+    "chain icm": of_chain("icm_dqn", 30_000),
+    "chain ngu": of_chain("ngu", 30_000),
+    "chain without a bonus": of_chain("rnd_dqn", 15_000, 0.1, overrides=NO_BONUS, below=True, judged=max),
+    "chain, ngu without a bonus": of_chain("ngu", 15_000, 0.1, overrides=NO_BONUS, below=True, judged=max),
     "hybrid ppo": Gate(
         "gym_hybrid/config/gym_hybrid_hppo_config.py", 1_000_000, 0.8 * OPTIMUM, mode=ONPOLICY, episodes=100
     ),

@@ -20,6 +20,7 @@ _NEEDS = dict(
     dmc2gym="shimmy",
     petting_zoo="mpe2",
     multi_agent="mpe2",
+    chain="gymnasium",
     cliffwalking="gymnasium",
     frozen_lake="gymnasium",
     taxi="gymnasium",
@@ -35,7 +36,7 @@ _PATTERNS = (
     "*_config.py",
     "ptz_*_config.py",
     "*spread*_config.py",
-    *["*_config.py"] * 5,
+    *["*_config.py"] * 6,
 )
 # Short episodes: a run ends with 20 whole ones.
 _SHORT: dict[str, dict[str, Any]] = dict(
@@ -47,7 +48,7 @@ _SHORT: dict[str, dict[str, Any]] = dict(
     petting_zoo=dict(max_cycles=10),
     multi_agent=dict(kwargs=dict(N=3, max_cycles=10, continuous_actions=False)),
     multiagent_mujoco=dict(episode_limit=12),
-    **{suite: dict(max_episode_steps=12) for suite in ("cliffwalking", "frozen_lake", "taxi", "pomdp")},
+    **{suite: dict(max_episode_steps=12) for suite in ("chain", "cliffwalking", "frozen_lake", "taxi", "pomdp")},
 )
 CONFIGS = [
     (suite, path)

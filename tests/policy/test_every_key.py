@@ -23,7 +23,7 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
-    *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "qmix"),
+    *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "ngu", "qmix"),
     *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "d4pg", "td3", "sac", "tqc", "crossq"),
     *("ppo_recurrent", "impala"),
     "image_classification",
@@ -40,6 +40,9 @@ NOT_HERE = (
 # key: (another value, what must be set beside it)
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "entropy_tau": (0.5, {}),
+    "beta": (0.7, {}),
+    "learn.exploit_share": (0.5, {}),
+    "discount_factor_min": (0.5, {}),
     "m_alpha": (0.3, {}),
     "m_clip": (-0.001, {}),
     "learn.num_dropped": (0, {}),

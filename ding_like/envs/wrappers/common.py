@@ -21,7 +21,7 @@ from gymnasium.wrappers import (
 )
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from ding_like.data.batch import ACTION_MASK
+from ding_like.data.batch import ACTION_MASK, LAST_STEP
 from ding_like.envs.spaces import AnyEnv, Space
 from ding_like.errors import CheckpointError, ConfigError, EnvError
 from ding_like.types import Array, EnvAction, EnvObs, Info, State
@@ -253,6 +253,41 @@ class InfoMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         if ACTION_MASK not in info:
             raise EnvError(f"the wrapper 'info_mask' needs info['{ACTION_MASK}'], but {self.env} gave {sorted(info)}.")
         return {"observation": obs, ACTION_MASK: np.asarray(info[ACTION_MASK], np.int8)}
+
+
+@ENV_WRAPPER_REGISTRY.register("obs_plus_prev_action_reward")
+class ObsPlusLastStep(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Wrapper that shows the last action and reward beside what the env observes; both are zero in the first step.
+
+    The observation is a dict of `obs` (or of the entries of the env's own dict), `prev_action`, one-hot where it is
+    discrete, and `prev_reward_extrinsic` [1]. Raises ConfigError for actions that have no fixed length.
+    """
+
+    def __init__(self, env: AnyEnv) -> None:
+        super().__init__(env)
+        own, actions = env.observation_space, env.action_space
+        if not actions.is_np_flattenable:
+            raise ConfigError(f"obs_plus_prev_action_reward takes actions of a fixed length, the env has {actions}.")
+        self._size = spaces.flatdim(actions)
+        last = [spaces.Box(-np.inf, np.inf, (size,), np.float32) for size in (self._size, 1)]
+        self._is_dict = isinstance(own, spaces.Dict)
+        parts = dict(own.spaces) if isinstance(own, spaces.Dict) else {"obs": own}
+        self.observation_space = spaces.Dict({**parts, **dict(zip(LAST_STEP, last, strict=True))})
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
+        """Begin an episode."""
+        obs, info = self.env.reset(seed=seed, options=options)
+        return self._beside(obs, np.zeros(self._size, np.float32), 0.0), info
+
+    def step(self, action: EnvAction) -> tuple[EnvObs, SupportsFloat, bool, bool, Info]:
+        """Step the env."""
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        last = np.asarray(spaces.flatten(self.env.action_space, action), np.float32)
+        return self._beside(obs, last, float(reward)), reward, terminated, truncated, info
+
+    def _beside(self, obs: EnvObs, action: Array, reward: float) -> dict[str, Any]:
+        last = zip(LAST_STEP, (action, np.array([reward], np.float32)), strict=True)
+        return {**(obs if self._is_dict else {"obs": obs}), **dict(last)}
 
 
 _LETTERS = {letter: place for place, letter in enumerate(string.ascii_lowercase + " ")}

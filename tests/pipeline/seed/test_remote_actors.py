@@ -23,7 +23,8 @@ REFUSED = {
 }
 REMOTE = {name: case for name, case in ACTING.items() if name not in REFUSED}
 SETTING = {
-    name: {"eps": 0.3} for name in ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn", "pdqn")
+    name: {"eps": 0.3}
+    for name in ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn", "ngu", "pdqn")
 }
 
 

@@ -1,0 +1,1 @@
+"""Walk to the far end of a chain, past a nearer reward."""
