@@ -142,6 +142,7 @@ class RewardModel(Configurable):
         self._rng, self._mean = rng, mean
         self._updates_per_batch, self._owed = self._cfg.update_per_collect / batches_per_collect, 0.0
         self._collected: Transitions | None = None
+        self._is_pretrained = False
         self._params: FlatParams | None = None
         self._module = self.build().to(device)
         if any(each.requires_grad for each in self._module.parameters()):
@@ -165,6 +166,10 @@ class RewardModel(Configurable):
     def rewards(self, transitions: Transitions) -> Tensor:
         """Return the rewards [N] of transitions; called without a gradient, for all rows of a batch at once."""
 
+    def pretrain(self) -> Info:
+        """Learn before the first batch, of the demonstrations alone, and return what the last step reports."""
+        return {}
+
     # ---- the slot
 
     def collect(self, batch: TransitionBatch) -> None:
@@ -172,8 +177,13 @@ class RewardModel(Configurable):
         self._collected = self.lay_out(batch).within_episodes()
 
     def train(self) -> Info:
-        """Take the gradient steps that are due for the batch collected last, and return what the last one reports."""
+        """Take the gradient steps that are due for the batch collected last, and return what the last one reports.
+
+        The first call runs `pretrain` before.
+        """
         info: Info = {}
+        if not self._is_pretrained:
+            info, self._is_pretrained = self.pretrain(), True
         if self._params is None or self._collected is None:
             return info
         self._owed += self._updates_per_batch
@@ -195,6 +205,7 @@ class RewardModel(Configurable):
     def state_dict(self) -> State:
         """Return networks, optimizer, generator and the steps that are owed, for an exact resume."""
         state: dict[str, Any] = {"model": self._module.state_dict(), "owed": self._owed, "rng": rng_state(self._rng)}
+        state["is_pretrained"] = self._is_pretrained
         if self._params is not None:
             state["optimizer"] = self._optimizer.state_dict()
         return state
@@ -202,7 +213,7 @@ class RewardModel(Configurable):
     def load_state_dict(self, state: State) -> None:
         """Take over a copy of what `state_dict` returned."""
         self._module.load_state_dict(state["model"])
-        self._owed = state["owed"]
+        self._owed, self._is_pretrained = state["owed"], state["is_pretrained"]
         set_rng_state(self._rng, state["rng"])
         if self._params is not None:
             self._optimizer.load_state_dict(state["optimizer"])
