@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ding_like.data.demonstrations import Demonstrations
-from ding_like.data.rows import adapt_eval_mode
+from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.entry.training import InputConfig, load_config
 from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config
@@ -60,19 +60,21 @@ def collect_ranked(
     checkpoints: Sequence[str | Path],
     path: str | Path,
     *,
-    n_episode: int = 8,
+    n_episode: int = 20,
+    explores: bool = False,
     seed: int = 0,
     overrides: Sequence[str] = (),
 ) -> Demonstrations:
     """Write episodes of several checkpoints, from the worst to the best, to one file whose column `rank` orders them.
 
-    The checkpoints are of one config, `total_config.py` of their run say; each plays `n_episode` episodes without
-    exploring. Raises ConfigError for fewer than two.
+    The checkpoints are of one config, `total_config.py` of their run say; each plays `n_episode` episodes, with
+    `explores` by the actor that collects, whose actions of a stochastic policy are drawn. Raises ConfigError for fewer
+    than two.
     """
     if len(checkpoints) < 2:
         raise ConfigError(f"collect_ranked got {len(checkpoints)} checkpoints; give two or more, from worst to best.")
     parts = []
-    with _player(input_cfg, seed, overrides) as (manager, mode):
+    with _player(input_cfg, seed, overrides, mode="collect" if explores else "eval") as (manager, mode):
         for rank, checkpoint in enumerate(checkpoints):
             _load(manager, mode, checkpoint)
             columns = play_demonstrations(manager, mode.actor, n_episode, make_rng(seed, "ranked", str(rank)))
@@ -87,7 +89,7 @@ def collect_noisy(
     path: str | Path,
     *,
     noises: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0),
-    n_episode: int = 8,
+    n_episode: int = 20,
     seed: int = 0,
     overrides: Sequence[str] = (),
 ) -> Demonstrations:
@@ -108,7 +110,9 @@ def collect_noisy(
 
 
 @contextmanager
-def _player(input_cfg: InputConfig, seed: int, overrides: Sequence[str]) -> Iterator[tuple[EnvManager, Any]]:
+def _player(
+    input_cfg: InputConfig, seed: int, overrides: Sequence[str], *, mode: Literal["collect", "eval"] = "eval"
+) -> Iterator[tuple[EnvManager, Any]]:
     cfg = load_config(input_cfg, seed=seed, overrides=overrides, save=False, renew_dir=False)
     if "obs_norm" in [each if isinstance(each, str) else each.get("type") for each in cfg.env.get("wrappers") or ()]:
         raise ConfigError(
@@ -116,8 +120,9 @@ def _player(input_cfg: InputConfig, seed: int, overrides: Sequence[str]) -> Iter
             "learned: train the checkpoints without it."
         )
     with training_process(), closing(build_eval_env(cfg, seed=seed)) as manager:
-        policy = build_policy(fit_policy_config(cfg.policy, manager), seed=seed, modes=["eval"])
-        yield manager, adapt_eval_mode(policy.eval_mode)
+        policy = build_policy(fit_policy_config(cfg.policy, manager), seed=seed, modes=[mode])
+        is_eval = mode == "eval"
+        yield manager, adapt_eval_mode(policy.eval_mode) if is_eval else adapt_collect_mode(policy.collect_mode)
 
 
 def _load(manager: EnvManager, mode: Any, checkpoint: str | Path) -> None:

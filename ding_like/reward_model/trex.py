@@ -6,7 +6,8 @@ For two episodes of different rank, and a snippet of each, both of one length,
     loss = -mean(log(exp(R_better) / (exp(R_better) + exp(R_worse))))     equation 3
 
 The network is trained on the demonstrations before the first batch, and then stays as it is. The policy's reward is
-r(s), less its mean over the demonstrations, by its deviation there.
+r(s), less its mean over the demonstrations, by its deviation there. Snippets of one length leave the level of r open:
+where episodes may end early, rewards below 0 make an early end the best, and `sigmoid` puts all of them above it.
 """
 
 from __future__ import annotations
@@ -89,6 +90,9 @@ class RankedNetwork(nn.Module):
         self.takes_action = action_size > 0
         self.net = PairNetwork(obs_shape, hidden_size_list, action_size=action_size)
         self.moments = Moments(1)
+        # All differences between steps are learned of the ranking, none is of the first weights.
+        nn.init.zeros_(self.net.head.weight)
+        nn.init.zeros_(self.net.head.bias)
 
     def forward(self, transitions: Transitions) -> Tensor:
         """Return r [N]."""
@@ -118,6 +122,8 @@ class TREXRewardModel(RewardModel):
         max_snippet_length=50,
         # Weight of the mean of |r|, which is added to the loss.
         l1_weight=0.0,
+        # Whether the policy's reward is the sigmoid of the standardised one, from 0 to 1.
+        sigmoid=False,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "pretrain_updates": FROM_1,
@@ -165,8 +171,9 @@ class TREXRewardModel(RewardModel):
         names = set.intersection(*(set(each.columns) for each in found))
         columns = {name: np.concatenate([each.columns[name] for each in found]) for name in names}
         self.ranking = Ranking(episode, np.concatenate(ranks), found[0].source if is_one else f"the files {path}")
+        steps = self.lay_out(TransitionBatch(columns))
         # Without `next_obs`, of which half of the memory would be.
-        return self.lay_out(TransitionBatch(columns))._replace(next_obs={})
+        return Transitions(steps.obs, steps.action, {}, steps.reward, steps.terminated)
 
     def _ranks(self, demonstrations: Demonstrations) -> Array:
         if self.rank_column not in demonstrations.columns:
@@ -187,7 +194,7 @@ class TREXRewardModel(RewardModel):
             self._rng, cfg.batch_size, shortest=cfg.min_snippet_length, longest=cfg.max_snippet_length
         )
         steps = self.expert.take(torch.as_tensor(rows.ravel(), device=self.device))
-        return steps._replace(valid=torch.as_tensor(valid.ravel(), device=self.device))
+        return Transitions(*steps[:5], valid=torch.as_tensor(valid.ravel(), device=self.device))
 
     def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
         """Return (the loss of pairs of snippets, the share of pairs that the network orders right)."""
@@ -221,7 +228,7 @@ class TREXRewardModel(RewardModel):
         """Keep nothing: the network learns no more once the policy does."""
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Return standardised rewards [N]."""
+        """Return standardised rewards [N], or their sigmoid."""
         moments = self.module.moments
         reward: Tensor = (self.module(transitions) - moments.mean.float()) / moments.std
-        return reward
+        return reward.sigmoid() if self._cfg.sigmoid else reward
