@@ -132,6 +132,10 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.weight_decay": "policy.learn.optimizer.weight_decay",
     "policy.learn.epochs_aux": "policy.learn.aux_train_epoch",
     "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
+    "policy.learn.per_train_iter_k": "policy.learn.pretrain_updates",
+    "policy.learn.margin_function": "policy.learn.expert_margin",
+    "policy.learn.lambda3": "policy.learn.optimizer.weight_decay",
+    "policy.collect.pho": "policy.learn.expert_share",
 }
 
 # DI-engine's path -> the argument of the model that it stands for; a model takes what its constructor takes.
@@ -351,9 +355,8 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
     ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
-    ("sac",): ("cql", "iql", "mbsac", "sqil_sac"),
+    ("sac",): ("cql", "iql", "mbsac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
-    ("dqn", "rainbow"): ("dqfd",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
     ("ppo", "ppo_recurrent"): ("dt",),
@@ -363,7 +366,7 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("r2d2", "rainbow"): ("ngu",),
     ("ppo", "pg"): ("ppo_pg",),
     ("ppo",): ("ppo_stdim", "ppof", "trex"),
-    ("r2d2",): ("r2d2_collect_traj", "r2d3"),
+    ("r2d2",): ("r2d2_collect_traj",),
     ("r2d2", "drqn"): ("r2d2_gtrxl",),
     ("td3",): ("td3_bc", "td3_vae"),
 }
@@ -436,23 +439,26 @@ def missing(part: str, name: object) -> str | None:
     return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(map(repr, CLOSEST_POLICIES[stem]))}"
 
 
-def missing_method(main: Config, create: Config, source: str) -> str | None:
+def missing_method(main: Config, create: Config, source: str, knows: Callable[[str], bool]) -> str | None:
     """Return which method of DI-engine a config is of and how that shows, if the method is not here; else None.
 
-    The function that the file `source` calls counts first, then keys of `main`, then the file's name.
+    The function that the file `source` calls counts first, then keys of `main` which the policy does not have
+    (`knows`), then the file's name. A policy that is named like the method is the method.
     """
+    chosen = str(get_path(create, "policy.type"))
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
         for start, method in MISSING_METHODS.items():
-            if name.startswith(f"serial_pipeline_{start}"):
+            if name.startswith(f"serial_pipeline_{start}") and not chosen.startswith(start):
                 return f"{method}, as it calls {name}"
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
     for path, method in _KEYS_OF_METHODS.items():
-        if get_path(main, path):
+        if get_path(main, path) and not knows(path):
             return f"{method}, as it has {path}"
     words = Path(source).stem.split("_") if is_di_engine(create) else ()
-    return next((f"{MISSING_METHODS[word]}, as its name says" for word in words if word in MISSING_METHODS), None)
+    missing = (word for word in words if word in MISSING_METHODS and not chosen.startswith(word))
+    return next((f"{MISSING_METHODS[word]}, as its name says" for word in missing), None)
 
 
 def drop_missing(main: Tree, create: Tree) -> dict[str, str]:
