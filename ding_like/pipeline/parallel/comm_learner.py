@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -443,7 +444,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
         self._first_s = min(self._first_s, time.monotonic())
         return batch if self._aggregator is None else self._share(self._aggregator, batch)
 
-    def _share(self, aggregator: LearnerAggregator, batch: Any) -> Any:  # Any: rows or windows
+    def _share(self, aggregator: LearnerAggregator, batch: Batch) -> Batch:
         return aggregator.share(batch, train_iter=self.learner.train_iter)
 
     def _wait_for_batch(self) -> Batch | None:
