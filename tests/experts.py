@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,16 @@ import numpy as np
 
 from ding_like.data.demonstrations import Demonstrations
 
-# What `cartpole_hidden_r2d2_config.py` shows of an observation, and how it is scaled.
-_SHOWN, _SCALE = [0, 2], np.float32([5 / 4.8, 5 / 0.41887903213500977])
 COLUMNS = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "lane", "episode_id", "step")
 
 
-def cartpole(path: str | Path, *, episodes: int = 10, hidden: bool = False) -> Path:
-    """Write episodes of CartPole that return 500, with `hidden` of positions alone; return the file."""
+def cartpole(path: str | Path, *, episodes: int = 10) -> Path:
+    """Write episodes of CartPole that return 500; return the file."""
 
     def act(obs: np.ndarray) -> int:
         return int(obs @ np.array([0.05, 0.1, 1.0, 0.5]) > 0)
 
-    columns = _play("CartPole-v1", act, episodes)
-    if hidden:
-        columns |= {name: columns[name][:, _SHOWN] * _SCALE for name in ("obs", "next_obs")}
-    return _save(path, columns, "CartPole-v1")
+    return _save(path, _play("CartPole-v1", act, episodes), "CartPole-v1")
 
 
 def pendulum(path: str | Path, *, episodes: int = 10) -> Path:
@@ -66,7 +61,7 @@ def _save(path: str | Path, columns: dict[str, np.ndarray], env_id: str) -> Path
 @cache
 def written(name: str) -> Path:
     """Return the file that a shipped config names as its `data_path`, written once for this process."""
-    write = pendulum if name.startswith("pendulum") else partial(cartpole, hidden="hidden" in name)
+    write = pendulum if name.startswith("pendulum") else cartpole
     return write(Path(tempfile.mkdtemp(prefix="ding-experts-"), name))
 
 

@@ -69,7 +69,7 @@ GATES = {
     "sql": of_cartpole("sql", 30_000),
     "sqil": of_cartpole("sqil", 10_000, seeds=5),
     "dqfd": of_cartpole("dqfd", 10_000, seeds=5),
-    "r2d3 without velocities": of_cartpole("hidden_r2d3", 20_000, seeds=5),
+    "r2d3": of_cartpole("r2d3", 20_000, seeds=5),
     "pqn": of_cartpole("pqn", 60_000, mode=ONPOLICY),
     "ppo_offpolicy": of_cartpole("ppo_offpolicy", 60_000),
     "impala": of_cartpole("impala", 60_000),

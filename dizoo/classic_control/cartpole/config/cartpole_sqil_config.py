@@ -9,7 +9,7 @@ main_config = EasyDict(
             collector_env_num=8,
             evaluator_env_num=10,
             n_evaluator_episode=20,
-            stop_value=475,
+            stop_value=490,
         ),
         policy=dict(
             cuda=False,
