@@ -39,6 +39,7 @@ class ExpertRows:
     def join(self, batch: TransitionBatch) -> TransitionBatch:
         """Return a batch with rows of the expert behind its own, and a column `is_expert`; one of `alone` as it is."""
         if IS_EXPERT in batch.columns:
+            self.num_joined = int(np.count_nonzero(batch[IS_EXPERT]))
             return batch
         own = len(batch)
         self.num_joined = max(1, round(own * self._share / (1 - self._share)))
@@ -56,7 +57,6 @@ class ExpertRows:
     def alone(self, size: int) -> TransitionBatch:
         """Return a batch of the expert's rows alone."""
         rows = self._rows.take(self._rng.integers(len(self._rows), size=size))
-        self.num_joined = size
         return TransitionBatch({**rows.columns, IS_EXPERT: np.ones(size, bool), "weight": np.ones(size, np.float32)})
 
     def _as_in(self, batch: TransitionBatch) -> TransitionBatch:

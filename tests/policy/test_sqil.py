@@ -91,9 +91,7 @@ def test_the_loss_equals_a_walk_over_rows_and_actions(file: Path, backend: str) 
 
 def test_over_sac_an_update_is_that_of_sac_with_these_rewards(tmp_path: Path) -> None:
     file = experts.pendulum(tmp_path / "expert.safetensors", episodes=1)
-    own = dict(
-        model=dict(obs_shape=3, action_shape=1), action_space="continuous", action_low=[-2.0], action_high=[2.0]
-    )
+    own = dict(model=dict(obs_shape=3, action_shape=1), action_space="continuous", action_low=[-2.0], action_high=[2.0])
     found = []
     for name in ("sqil_sac", "sac"):
         defaults = to_plain(get_policy_cls({"type": name}).default_config())
