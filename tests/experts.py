@@ -16,16 +16,16 @@ from ding_like.data.demonstrations import Demonstrations
 COLUMNS = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "lane", "episode_id", "step")
 
 
-def cartpole(path: str | Path, *, episodes: int = 10) -> Path:
+def cartpole(path: str | Path, *, episodes: int = 10, seed: int = 0) -> Path:
     """Write episodes of CartPole that return 500; return the file."""
 
     def act(obs: np.ndarray) -> int:
         return int(obs @ np.array([0.05, 0.1, 1.0, 0.5]) > 0)
 
-    return _save(path, _play("CartPole-v1", act, episodes), "CartPole-v1")
+    return _save(path, _play("CartPole-v1", act, episodes, seed), "CartPole-v1")
 
 
-def pendulum(path: str | Path, *, episodes: int = 10) -> Path:
+def pendulum(path: str | Path, *, episodes: int = 10, seed: int = 0) -> Path:
     """Write episodes of Pendulum, swung up by its energy and then held; return the file."""
 
     def act(obs: np.ndarray) -> np.ndarray:
@@ -36,13 +36,13 @@ def pendulum(path: str | Path, *, episodes: int = 10) -> Path:
         torque = -(15.0 * angle + 3.0 * speed) if is_near else np.sign(speed or 1.0) * np.clip(lacks, -2.0, 2.0)
         return np.float32([np.clip(torque, -2.0, 2.0)])
 
-    return _save(path, _play("Pendulum-v1", act, episodes), "Pendulum-v1")
+    return _save(path, _play("Pendulum-v1", act, episodes, seed), "Pendulum-v1")
 
 
-def _play(env_id: str, act: Callable[[np.ndarray], Any], episodes: int) -> dict[str, np.ndarray]:
+def _play(env_id: str, act: Callable[[np.ndarray], Any], episodes: int, seed: int) -> dict[str, np.ndarray]:
     env, rows = gymnasium.make(env_id), []
     for episode in range(episodes):
-        obs, _ = env.reset(seed=episode)
+        obs, _ = env.reset(seed=1000 * seed + episode)
         step, is_over = 0, False
         while not is_over:
             action = act(obs)

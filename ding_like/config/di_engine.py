@@ -263,7 +263,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn"), _ADVANCED),
+    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn", "dqfd", "r2d3"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -274,6 +274,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
     "r2d2": {**_ADVANCED, "policy.collect.n_sample": Default(32)},
     "discrete_sac": _SAC,
     "sac": _SAC,
+    "sqil_sac": _ADVANCED,
     "ddpg": _DDPG,
     "td3": {
         **_DDPG,

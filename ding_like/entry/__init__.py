@@ -27,16 +27,16 @@ _NO_REWARD_MODEL = "there are no reward models yet; serial_pipeline and serial_p
 _INSTEAD = {
     "collect_episodic_demo_data": "use collect_demo_data, or an EpisodeSerialCollector and save_data of a buffer",
     "serial_pipeline_bc": _NO_OFFLINE,
-    "serial_pipeline_dqfd": _NO_OFFLINE,
+    "serial_pipeline_dqfd": "use serial_pipeline with policy 'dqfd' and collect.data_path",
     "serial_pipeline_gail": _NO_OFFLINE,
     "serial_pipeline_offline": _NO_OFFLINE,
     "serial_pipeline_ngu": "use serial_pipeline with policy 'r2d2'",
     "serial_pipeline_plr": "use collect's level_seeds in a loop of your own",
     "serial_pipeline_preference_based_irl": _NO_REWARD_MODEL,
-    "serial_pipeline_r2d3": "use serial_pipeline with policy 'r2d2'",
+    "serial_pipeline_r2d3": "use serial_pipeline with policy 'r2d3' and collect.data_path",
     "serial_pipeline_reward_model_offpolicy": _NO_REWARD_MODEL,
     "serial_pipeline_reward_model_onpolicy": _NO_REWARD_MODEL,
-    "serial_pipeline_sqil": _NO_OFFLINE,
+    "serial_pipeline_sqil": "use serial_pipeline with policy 'sqil' and collect.data_path",
     "serial_pipeline_td3_vae": "use serial_pipeline with policy 'td3'",
 }
 

@@ -25,6 +25,8 @@ main_config = EasyDict(
                 learning_rate=5e-4,
                 target_update_freq=80,
                 loss="huber",
+                # Values come near 100, beside which a weight of 1 is little.
+                lambda2=10.0,
                 # Updates on the expert's rows alone, before anything is collected.
                 pretrain_updates=1000,
             ),
