@@ -160,6 +160,10 @@ RENAMED_KEYS: dict[str, str] = {
     "policy.learn.weight_decay": "policy.learn.optimizer.weight_decay",
     "policy.learn.epochs_aux": "policy.learn.aux_train_epoch",
     "policy.learn.beta_weight": "policy.learn.aux_bc_weight",
+    "policy.learn.per_train_iter_k": "policy.learn.pretrain_updates",
+    "policy.learn.margin_function": "policy.learn.expert_margin",
+    "policy.learn.lambda3": "policy.learn.optimizer.weight_decay",
+    "policy.collect.pho": "policy.learn.expert_share",
 }
 
 # Our keys that name a file of demonstrations, of those classes that learn from one.
@@ -299,7 +303,7 @@ _DDPG: Defaults = {
 
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
-    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn"), _ADVANCED),
+    **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn", "dqfd", "r2d3"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -310,6 +314,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
     "r2d2": {**_ADVANCED, "policy.collect.n_sample": Default(32)},
     "discrete_sac": _SAC,
     "sac": _SAC,
+    "sqil_sac": _ADVANCED,
     "ddpg": _DDPG,
     "td3": {
         **_DDPG,
@@ -459,17 +464,19 @@ def missing_method(main: Config, create: Config, source: str, knows: Callable[[s
     The function that the file `source` calls counts first, then keys of `main` that no class `knows`, then the file's
     name.
     """
+    chosen = str(get_path(create, "policy.type"))
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
         for start, method in MISSING_METHODS.items():
-            if name.startswith(f"serial_pipeline_{start}"):
+            if name.startswith(f"serial_pipeline_{start}") and not chosen.startswith(start):
                 return f"{method}, as it calls {name}"
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
     if get_path(main, "policy.collect.data_path") and not any(map(knows, DATA_PATHS)):
         return f"{MISSING_METHODS['offline']}, as it has policy.collect.data_path"
     words = Path(source).stem.split("_") if is_di_engine(create) else ()
-    return next((f"{MISSING_METHODS[word]}, as its name says" for word in words if word in MISSING_METHODS), None)
+    missing = (word for word in words if word in MISSING_METHODS and not chosen.startswith(word))
+    return next((f"{MISSING_METHODS[word]}, as its name says" for word in missing), None)
 
 
 def drop_missing(main: Tree, create: Tree) -> dict[str, str]:

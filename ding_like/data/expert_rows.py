@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ding_like.data.batch import TransitionBatch
@@ -17,8 +15,8 @@ IS_EXPERT = "is_expert"  # bool [B], the column that tells an expert's rows
 class ExpertRows:
     """Rows of demonstrations, of which a share joins each batch.
 
-    `rows` are what the policy makes of demonstrations. Of a joined batch the expert's rows are `share`. With `rewards`
-    (of the policy's rows, of the expert's) these replace the env's.
+    `rows` are what the policy makes of demonstrations. Of a joined batch the expert's rows are `share`. With
+    `own_reward` the rows of the policy have this reward in place of the env's.
     """
 
     def __init__(
@@ -27,11 +25,11 @@ class ExpertRows:
         share: float,
         rng: np.random.Generator,
         *,
-        rewards: tuple[float, float] | None = None,
+        own_reward: float | None = None,
     ) -> None:
         if not 0 < share < 1:
             raise ConfigError(f"the share of an expert's rows is {share}; give a number above 0 and below 1.")
-        self._rows, self._share, self._rng, self._rewards = rows, share, rng, rewards
+        self._rows, self._share, self._rng, self._own_reward = rows, share, rng, own_reward
         self._filled: tuple[frozenset[str], TransitionBatch] | None = None
         self.num_joined = 0  # rows of the expert in the last batch, which are its last ones
 
@@ -39,7 +37,10 @@ class ExpertRows:
         return len(self._rows)
 
     def join(self, batch: TransitionBatch) -> TransitionBatch:
-        """Return a batch with rows of the expert behind its own, and a column `is_expert`."""
+        """Return a batch with rows of the expert behind its own, and a column `is_expert`; one of `alone` as it is."""
+        if IS_EXPERT in batch.columns:
+            self.num_joined = int(np.count_nonzero(batch[IS_EXPERT]))
+            return batch
         own = len(batch)
         self.num_joined = max(1, round(own * self._share / (1 - self._share)))
         index = self._rng.integers(len(self._rows), size=self.num_joined)
@@ -49,21 +50,14 @@ class ExpertRows:
             for name, column in batch.columns.items()
         }
         columns[IS_EXPERT] = np.arange(own + self.num_joined) >= own
-        return TransitionBatch(self._with_rewards(columns))
+        if self._own_reward is not None:
+            columns["reward"][:own] = self._own_reward
+        return TransitionBatch(columns)
 
     def alone(self, size: int) -> TransitionBatch:
         """Return a batch of the expert's rows alone."""
         rows = self._rows.take(self._rng.integers(len(self._rows), size=size))
-        columns = {**rows.columns, IS_EXPERT: np.ones(size, bool), "weight": np.ones(size, np.float32)}
-        return TransitionBatch(self._with_rewards(columns))
-
-    def _with_rewards(self, columns: dict[str, Any]) -> dict[str, Any]:
-        if self._rewards is not None:
-            of_policy, of_expert = self._rewards
-            reward, is_expert = columns["reward"], columns[IS_EXPERT]
-            chosen = np.where(is_expert, np.float32(of_expert), np.float32(of_policy))
-            columns["reward"] = np.broadcast_to(chosen.reshape(-1, *[1] * (reward.ndim - 1)), reward.shape).copy()
-        return columns
+        return TransitionBatch({**rows.columns, IS_EXPERT: np.ones(size, bool), "weight": np.ones(size, np.float32)})
 
     def _as_in(self, batch: TransitionBatch) -> TransitionBatch:
         """Return the expert's rows with the columns of a batch; those that only a buffer or an actor adds are zero."""

@@ -317,7 +317,7 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
             )
         learner.use_reward_model(model)
     if (rows := policy.expert_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:
-        learner.use_expert_rows(rows)
+        learner.use_expert_rows(rows, pretrain_updates=int(cfg.policy.learn.get("pretrain_updates", 0)))
 
 
 def build_buffer(

@@ -90,13 +90,19 @@ class R2D2Policy(SequencePolicy, ValueBasedPolicy):
             target = self._targets(rows, values.detach(), self._target_model.run(obs, state)[0], legal)
         chosen = self._family.of_action(values[:, :-1], rows["action"])
         each = self._family.loss(chosen, target)  # [B, L]
-        of_rows = (each.loss * mask).sum(dim=1) / self._shape.num_steps
+        losses = each.loss + self._beside(rows, values[:, :-1], None if legal is None else legal[:, :-1])
+        of_rows = (losses * mask).sum(dim=1) / self._shape.num_steps
         loss = self._params.backward(weighted_mean(of_rows, self._weight(rows)))
         share = mask / mask.sum()
         priority: Array | None = None
         if self._cfg.priority:
             priority = priority_of_rows(each.priority, mask).cpu().numpy()
         return loss, (chosen.detach() * share).sum(), (target * share).sum(), priority
+
+    # Any: a mask of legal actions, or None.
+    def _beside(self, rows: TransitionBatch, values: Tensor, legal: Any) -> Tensor | float:
+        """Return what is added to the losses [B, L] of TD errors, given the online network's values [B, L, A]."""
+        return 0.0
 
     # Any: a mask of legal actions, or None.
     def _targets(self, rows: TransitionBatch, online: Tensor, target: Tensor, legal: Any) -> Tensor:

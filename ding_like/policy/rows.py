@@ -46,7 +46,7 @@ class NStepRows:
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
         """Return (n-step rows, rows to keep per lane [E]) of a rollout."""
-        columns = rollout.columns()
+        columns = self._steps(rollout)
         if self.nstep == 1:
             return TransitionBatch(columns), np.zeros(rollout.num_lanes, np.int64)
         lanes = rollout.as_lanes()
@@ -65,6 +65,23 @@ class NStepRows:
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
         waiting = np.where(ended, 0, np.minimum(length, self.nstep - 1))
         return int((length - waiting).sum())
+
+    def _steps(self, rollout: Rollout) -> dict[str, Array]:
+        """Return the columns of steps: a row has those of its window's first one, but for what its end decides."""
+        return rollout.columns()
+
+
+ONE_STEP = "one_step/"
+
+
+@dataclass(frozen=True)
+class OneAndNStepRows(NStepRows):
+    """Maker of n-step rows that hold their first step too: its reward, `next_obs` and end, as `one_step/reward`, ..."""
+
+    def _steps(self, rollout: Rollout) -> dict[str, Array]:
+        columns = rollout.columns()
+        of_end = ("reward", "terminated", *(name for name in columns if name.split("/")[0] == "next_obs"))
+        return {**columns, **{f"{ONE_STEP}{name}": columns[name] for name in of_end}}
 
 
 # Of a row's first step alone; other columns are of every step.

@@ -52,6 +52,16 @@ def best_action(judge: Tensor, mask: Tensor | Array | None) -> tuple[Tensor, Ten
     return allowed.argmax(dim=-1), illegal.all(dim=-1)
 
 
+def large_margin(values: Tensor, action: Tensor, *, margin: float, mask: Tensor | None = None) -> Tensor:
+    """Return by how much `action` [...] fails to be better than each other legal action by a margin, [...].
+
+    `values` are [..., A], and `mask` marks the legal actions (not 0). Source: Hester et al. 2018, eq. 4.
+    """
+    index = action.long().unsqueeze(-1)
+    wanted = values + torch.full_like(values, margin).scatter(-1, index, 0.0)
+    return allowed_logits(wanted, mask).amax(dim=-1) - values.gather(-1, index).squeeze(-1)
+
+
 class q_nstep_td_data(NamedTuple):  # noqa: N801  # DI-engine's name
     """Arguments of `q_nstep_td_error`. B is the batch, A the number of actions, T the number of steps."""
 

@@ -6,7 +6,7 @@ import bisect
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -19,7 +19,7 @@ import torch
 from easydict import EasyDict
 
 from ding_like.config.tree import deep_merge
-from ding_like.data.batch import EpisodeBatch
+from ding_like.data.batch import EpisodeBatch, TransitionBatch
 from ding_like.data.expert_rows import ExpertRows
 from ding_like.data.rows import LearnMode, adapt_learn_mode, as_batch
 from ding_like.errors import ConfigError, RegistryError, TrainingError
@@ -348,6 +348,8 @@ class BaseLearner(Configurable):
         self._hooks = build_learner_hook_by_cfg(hook_cfg)
         self.reward_model: RewardModelLike | None = None  # gives batches their rewards; None: those of the env stay
         self.expert_rows: ExpertRows | None = None  # rows of an expert that join each batch
+        # Sends other learners, which are given batches by this one, what they train on; returns this learner's share.
+        self.share_batch: Callable[[TransitionBatch], TransitionBatch] | None = None
         self._mode: LearnMode | None = None
         self._takes_rows = False
         self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
@@ -403,19 +405,19 @@ class BaseLearner(Configurable):
         if self.monitor is not None:
             self.monitor.names += [name for name in model.monitored if name not in self.monitor.names]
 
-    def use_expert_rows(self, rows: ExpertRows) -> None:
-        """Have rows of an expert join each batch."""
+    def use_expert_rows(self, rows: ExpertRows, *, pretrain_updates: int = 0) -> None:
+        """Have rows of an expert join each batch; a new run begins with updates on these rows alone, if any."""
         self.expert_rows = rows
+        if pretrain_updates:
+            updates = {"updates": pretrain_updates}
+            self.register_hook(PretrainHook("pretrain_before_run", 30, position="before_run", ext_args=updates))
 
     def pretrain(self, updates: int) -> None:
         """Train on the expert's rows alone; these updates count."""
         assert self.expert_rows is not None, "a policy that learns from an expert"
-        rows, self.expert_rows = self.expert_rows, None
-        try:
-            for _ in range(updates):
-                self.train(rows.alone(int(self._mode_or_fail().get_attribute("batch_size"))))
-        finally:
-            self.expert_rows = rows
+        for _ in range(updates):
+            rows = self.expert_rows.alone(int(self._mode_or_fail().get_attribute("batch_size")))
+            self.train(rows if self.share_batch is None else self.share_batch(rows))
 
     def _prepared(self, data: Any) -> Any:
         """Return a batch with the reward model's rewards, and what follows from them, and with the expert's rows."""
@@ -445,7 +447,7 @@ class BaseLearner(Configurable):
         if priority is not None and self.expert_rows is not None:
             priority = priority[: len(priority) - self.expert_rows.num_joined]
         self._num_minibatches += 1
-        if priority is not None:
+        if priority is not None and len(priority):
             self.priority_info = _priority_info(priority, self._trained_on)
         if self.priority_info and self._num_minibatches > 1:
             raise ConfigError(
@@ -683,6 +685,14 @@ class LoadCkptHook(LearnerHook):
         if last_step is not None:
             engine.collector_envstep = int(last_step)
         engine.info(f"{engine.instance_name} loaded {path}: iteration {engine.train_iter}")
+
+
+class PretrainHook(LearnerHook):
+    """Hook that trains the policy of a new run on an expert's rows alone, before anything is collected."""
+
+    def __call__(self, engine: BaseLearner) -> None:
+        if engine.train_iter == 0:
+            engine.pretrain(int(self.ext_args["updates"]))
 
 
 @LEARNER_HOOK_REGISTRY.register("save_ckpt")

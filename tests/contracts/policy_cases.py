@@ -24,6 +24,8 @@ LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
 _DQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], dueling=False, head_layer_num=0)
 _DRQN_MODEL = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8])
 _SHORT = dict(burnin_step=2, learn_unroll_len=4, nstep=3)
+# A learner alone reads the file.
+_EXPERT: dict[str, Any] = dict(collect=dict(data_path="expert.safetensors"))
 _RAINBOW: dict[str, Any] = dict(
     model=dict(
         obs_shape=OBS,
@@ -185,6 +187,11 @@ CASES: dict[str, Case] = {
     "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
     "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
     "sqn": Case("sqn", _DISCRETE, dict(model=_DISCRETE_CRITICS)),
+    "sqil": Case("sqil", _DISCRETE, dict(model=_DQN_MODEL, **_EXPERT)),
+    "sqil_dqn": Case("sqil_dqn", _DISCRETE, dict(model=_DQN_MODEL, **_EXPERT)),
+    "sqil_sac": Case("sqil_sac", _VECTOR, dict(model=_QAC, **_BOX, **_EXPERT)),
+    "dqfd": Case("dqfd", _DISCRETE, dict(model=_DQN_MODEL, nstep=3, **_EXPERT)),
+    "r2d3": Case("r2d3", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT, **_EXPERT)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -287,6 +294,10 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
         "r2d2",
         "drqn",
         "ngu",
+        "sqil",
+        "sqil_dqn",
+        "dqfd",
+        "r2d3",
     )
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
@@ -403,6 +414,7 @@ GRAD_CASES: dict[str, Case] = {
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
+    "dqfd prioritised": _with("dqfd", **_PER, learn=dict(lambda1=0.5, grad_clip_norm=0.1)),
     "sqn prioritised": _with("sqn", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "sqn fixed": _with("sqn", learn=dict(auto_alpha=False)),
 }

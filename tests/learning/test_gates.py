@@ -13,6 +13,7 @@ import pytest
 from benchmarks.pages import bar_of
 from ding_like.config import read_config
 from ding_like.entry import parallel_pipeline
+from tests import experts
 from tests.learning.record import evaluations, record
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,9 @@ GATES = {
     "sqn": of_cartpole("sqn", 30_000),
     "mdqn": of_cartpole("mdqn", 30_000),
     "sql": of_cartpole("sql", 30_000),
+    "sqil": of_cartpole("sqil", 10_000, seeds=5),
+    "dqfd": of_cartpole("dqfd", 10_000, seeds=5),
+    "r2d3": of_cartpole("r2d3", 20_000, seeds=5),
     "pqn": of_cartpole("pqn", 60_000, mode=ONPOLICY),
     "ppo_offpolicy": of_cartpole("ppo_offpolicy", 60_000),
     "impala": of_cartpole("impala", 60_000),
@@ -96,6 +100,7 @@ GATES = {
         f"{PENDULUM}/pendulum_sac_config.py", 10_000, -900, episodes=100, overrides=NO_VELOCITY, below=True
     ),
     "pendulum td3": Gate(f"{PENDULUM}/pendulum_td3_config.py", 10_000, -200, episodes=100),
+    "pendulum sqil_sac": Gate(f"{PENDULUM}/pendulum_sqil_sac_config.py", 10_000, -200, seeds=5, episodes=100),
     "pendulum ddpg": Gate(f"{PENDULUM}/pendulum_ddpg_config.py", 10_000, -200, episodes=100),
     "pendulum tqc": Gate(f"{PENDULUM}/pendulum_tqc_config.py", 10_000, -200, episodes=100),
     "pendulum crossq": Gate(f"{PENDULUM}/pendulum_crossq_config.py", 10_000, -200, episodes=100),
@@ -149,7 +154,7 @@ def passes(gate: Gate) -> list[dict[str, Any]]:
         seeds=gate.seeds,
         episodes=gate.episodes,
         env_step=gate.env_step,
-        overrides=list(gate.overrides),
+        overrides=[*gate.overrides, *experts.overrides_for(read_config(DIZOO / gate.config).main_config)],
     )
     values = [row["eval_value"] for row in rows]
     assert (gate.judged(values) < gate.bar) if gate.below else (gate.judged(values) >= gate.bar), (

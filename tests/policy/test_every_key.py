@@ -19,6 +19,7 @@ from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.utils import log
+from tests import experts
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
@@ -30,6 +31,7 @@ POLICIES = [
     *("discrete_sac", "sqn", "pg", "ppg", "ppg_offpolicy"),
     "sac_recurrent",
     "pdqn",
+    *("sqil", "sqil_dqn", "sqil_sac", "dqfd", "r2d3"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -62,6 +64,12 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
         False,
         {"learn.learning_rate": 0.05, "learn.learning_rate_quantile": 0.05, "learn.target_update_freq": 100},
     ),
+    "learn.expert_share": (0.75, {}),
+    "learn.pretrain_updates": (7, {}),
+    "learn.expert_margin": (0.0, {"learn.lambda2": 3.0}),
+    "learn.lambda1": (0.1, {}),
+    "learn.lambda2": (3.0, {}),
+    "collect.data_path": ("other.safetensors", {}),
     "learn.update_per_collect": (2, {}),
     "learn.batch_size": (8, {}),
     "learn.learning_rate": (0.02, {}),
@@ -151,7 +159,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "other.eps.decay": (5, {"other.eps.start": 0.9}),
 }
 # Read by pipelines alone: what changes is a run.
-OF_A_RUN = ("learn.update_per_collect", "random_collect_size")
+OF_A_RUN = (
+    *("learn.update_per_collect", "random_collect_size"),
+    *("learn.expert_share", "learn.pretrain_updates", "collect.data_path"),
+)
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[str]:
@@ -216,6 +227,8 @@ def effects(case: Case, cfg: dict[str, Any]) -> dict[str, Any]:
     for seed, batch in enumerate([*batches, *batches]):  # the second time its rows are old
         seen[f"rows {seed}"] = dict(batch.columns)
         batch = batch.with_columns(weight=np.linspace(0.1, 2.0, len(batch)).astype(np.float32))
+        if "expert_share" in cfg["learn"]:
+            batch = batch.with_columns(is_expert=np.arange(len(batch)) % 2 == 0)
         for minibatch in learn.minibatches(batch, np.random.default_rng(seed)):
             sizes.append(len(minibatch))
             priorities.append(learn.grad(minibatch)[1])
@@ -355,11 +368,16 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
-        box = name in ("ddpg", "d4pg", "td3", "sac", "sac_recurrent", "tqc", "crossq")
+        box = name in ("ddpg", "d4pg", "td3", "sac", "sac_recurrent", "tqc", "crossq", "sqil_sac")
         env, chosen = (
             dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
             dict(type="gymnasium"),
         )
+    if "data_path" in defaults_of(name)["collect"]:
+        write = experts.pendulum if box else experts.cartpole
+        for seed, file in enumerate(("expert.safetensors", "other.safetensors")):
+            write(file, episodes=1, seed=seed)
+        small = deep_merge(dict(collect=dict(data_path="expert.safetensors")), small)
     create = dict(env=chosen, env_manager=dict(type="base"), policy=dict(type=case.policy))
     policy = serial_pipeline((dict(exp_name="exp", env=env, policy=small), create), seed=0, max_env_step=80)
     return tensors_of(policy.learn_mode.state_dict())

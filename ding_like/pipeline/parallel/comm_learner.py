@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -223,6 +224,8 @@ class FlaskFileSystemLearner(BaseCommLearner):
                 num_learners=num_learners,
             )
             parts.callback(self.learner.close)
+            if aggregator is not None:
+                self.learner.share_batch = partial(self._share, aggregator)
             self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
             for hook in self.hooks4call:
                 self.learner.register_hook(hook)
@@ -337,7 +340,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             self.send_learn_info({**info, "learner_step": info["learner_step"] + 1})
 
         return [
-            SendHook("send_policy_before_run", 10, position="before_run", ext_args={"send": send_policy}),
+            SendHook("send_policy_before_run", 40, position="before_run", ext_args={"send": send_policy}),
             SendHook("send_learn_info_after_iter", 30, position="after_iter", ext_args={"send": send_learn_info}),
             SendHook("send_policy_after_run", 10, position="after_run", ext_args={"send": send_policy}),
         ]
@@ -439,9 +442,10 @@ class FlaskFileSystemLearner(BaseCommLearner):
                 self._take_final_weights()
             return None
         self._first_s = min(self._first_s, time.monotonic())
-        if self._aggregator is None:
-            return batch
-        return self._aggregator.share(batch, train_iter=self.learner.train_iter)
+        return batch if self._aggregator is None else self._share(self._aggregator, batch)
+
+    def _share(self, aggregator: LearnerAggregator, batch: Batch) -> Batch:
+        return aggregator.share(batch, train_iter=self.learner.train_iter)
 
     def _wait_for_batch(self) -> Batch | None:
         source, (_, handle), deadline = self._source, self._link.job, time.monotonic() + _NO_DATA_S
