@@ -181,7 +181,7 @@ def _schema_of(main: Tree, create: Tree, faults: list[Fault], source: str) -> Sc
     schema = build_schema(main, create, faults)
     schema.dropped.update(dropped)
     policy = schema.classes.get("policy.type")
-    method = None if ignores_missing or policy is None else di_engine.missing_method(main, create, source)
+    method = None if ignores_missing or policy is None else di_engine.missing_method(main, create, source, schema.knows)
     if method is not None:
         raise ConfigError(
             f"{os.path.basename(source)} is a config of DI-engine for {method}. That method is not here. To train "

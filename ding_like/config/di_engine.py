@@ -346,11 +346,11 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("impala", "ppo_offpolicy"): ("acer",),
     ("qmix", "ppo"): ("atoc", "coma"),
     ("dqn", "qrdqn"): ("averaged_dqn",),
-    ("pg", "ppo"): ("bc", "il"),
+    ("bc",): ("il",),
     ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
-    ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
+    ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
     ("sac",): ("cql", "iql", "mbsac", "sqil_sac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
     ("dqn", "rainbow"): ("dqfd",),
@@ -375,7 +375,6 @@ _ENTRY = re.compile(r"^[^#\n]*\b(serial_pipeline_\w+|collect_\w*demo_data\w*)\("
 # the method. The first that fits counts.
 MISSING_METHODS: Mapping[str, str] = {
     "bco": "behavioural cloning from observations (BCO)",
-    "bc": "behavioural cloning (BC)",
     "dqfd": "DQfD, learning from demonstrations",
     "dreamer": "Dreamer, a world model",
     "dream": "a world model",
@@ -436,10 +435,11 @@ def missing(part: str, name: object) -> str | None:
     return f"DI-engine's policy '{stem}' is not here; closest are {' and '.join(map(repr, CLOSEST_POLICIES[stem]))}"
 
 
-def missing_method(main: Config, create: Config, source: str) -> str | None:
+def missing_method(main: Config, create: Config, source: str, knows: Callable[[str], bool]) -> str | None:
     """Return which method of DI-engine a config is of and how that shows, if the method is not here; else None.
 
-    The function that the file `source` calls counts first, then keys of `main`, then the file's name.
+    The function that the file `source` calls counts first, then keys of `main` that no class `knows`, then the file's
+    name.
     """
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
@@ -449,7 +449,7 @@ def missing_method(main: Config, create: Config, source: str) -> str | None:
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
     for path, method in _KEYS_OF_METHODS.items():
-        if get_path(main, path):
+        if get_path(main, path) and not knows(path):
             return f"{method}, as it has {path}"
     words = Path(source).stem.split("_") if is_di_engine(create) else ()
     return next((f"{MISSING_METHODS[word]}, as its name says" for word in words if word in MISSING_METHODS), None)

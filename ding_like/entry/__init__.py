@@ -8,6 +8,7 @@ from ding_like.utils.registries import lazy_exports
 _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
+    "serial_pipeline_bc": "ding_like.entry.data_set_entry",
     "resume_pipeline": "ding_like.entry.train",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
     "ray_pipeline": "ding_like.entry.ray_entry",
@@ -26,7 +27,6 @@ _NO_REWARD_MODEL = "there are no reward models yet; serial_pipeline and serial_p
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
     "collect_episodic_demo_data": "use collect_demo_data, or an EpisodeSerialCollector and save_data of a buffer",
-    "serial_pipeline_bc": _NO_OFFLINE,
     "serial_pipeline_dqfd": _NO_OFFLINE,
     "serial_pipeline_gail": _NO_OFFLINE,
     "serial_pipeline_offline": _NO_OFFLINE,

@@ -56,8 +56,8 @@ _ALONE = Share()
 class Components:
     """Components of one run, or of one of several learners; `close` closes them all.
 
-    Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere there are no
-    envs for that, and the collector stands for those that do.
+    Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere, or come from a
+    file, there are no envs for that, and the collector stands for those that do.
     """
 
     collector_env: EnvManager | None
@@ -72,6 +72,7 @@ class Components:
     league: LeaguePlay | None = None  # of a run that plays in one
     share: Share = _ALONE
     statistics: SharedStatistics | MergedStatistics | None = None  # of several learners' or collectors' env wrappers
+    collects: bool = True  # here or elsewhere; False: rows come from a file
 
     @property
     def own_env(self) -> EnvManager:
@@ -106,13 +107,16 @@ def build_serial(
     dynamic_seed: bool = True, with_buffer: bool = True, share: Share = _ALONE,
     make_reducer: Callable[[Policy], Reducer] | None = None, collects: bool = True,
 ) -> Components:  # fmt: skip
-    """Return all components of a serial run, launched and connected; without `collects` its collectors are remote.
+    """Return all components of a serial run, launched and connected.
+
+    Without `collects` its collectors are remote, or, without a buffer either, it learns from a file.
 
     For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/synced.py`), and
     `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
     others', its weights as theirs.
     """
-    check_run(cfg, with_buffer=with_buffer)
+    if collects or with_buffer:
+        check_run(cfg, with_buffer=with_buffer)
     rank = share.rank
     with ExitStack() as opened:
         collector_env = evaluator_env = shared = buffer = metrics = league = evaluator = None

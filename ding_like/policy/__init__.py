@@ -18,6 +18,7 @@ _OWN = {
 # Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
+    "BCPolicy": "ding_like.policy.bc",
     "C51Policy": "ding_like.policy.dqn",
     "CrossQPolicy": "ding_like.policy.crossq",
     "D4PGPolicy": "ding_like.policy.d4pg",

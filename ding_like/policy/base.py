@@ -180,6 +180,9 @@ class Policy:
         """Return the env steps that a training row stands for: more than 1 where rows are sequences."""
         return int(cfg["collect"].get("unroll_len") or 1)
 
+    # Mode of `ding -m` that trains the policy, where its rows are of no collector; "": any mode of its kind.
+    run_mode: ClassVar[str] = ""
+
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)
 
