@@ -51,7 +51,7 @@ def serial_pipeline_bc(
     limit = max_iter if max_train_iter is None else max_train_iter
     arguments = RunArguments("serial_bc", seed, limit, max_env_step)
     asked = overrides if data_path is None else [*overrides, f"policy.collect.data_path={data_path}"]
-    given = {"env_setting": env_setting, "model": model, "exp_name": exp_name, "load_path": load_path}
+    given: dict[str, Any] = {"env_setting": env_setting, "model": model, "exp_name": exp_name, "load_path": load_path}
     return DataSetMode.of(input_cfg, arguments, overrides=asked, **given).train().policy
 
 

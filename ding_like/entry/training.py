@@ -248,10 +248,10 @@ def check_own_mode(cfg: FrozenConfig, mode: str) -> None:
 
 def refuse_to_resume(exp_name: str, env_step: int, train_iter: int) -> None:
     """Raise ConfigError for a run that is over, with the option by which it is resumed."""
+    further = f"--env-step {2 * env_step}" if env_step else f"--train-iter {2 * max(train_iter, 1)}"
     raise ConfigError(
         f"the run in {exp_name}/ is over, at env step {env_step:,} and iteration {train_iter:,}: to go on "
-        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} --env-step "
-        f"{2 * max(env_step, 1)}"
+        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} {further}"
     )
 
 

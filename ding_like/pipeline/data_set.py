@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.training_loop import Runner
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.report.summary import env_name
-from ding_like.types import Array, EnvManager, Obs, Setting, State
+from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)
@@ -43,7 +42,7 @@ class DataSet:
         self._ends = np.linspace(0, len(rows), batches_per_epoch(len(rows), batch_size) + 1).round().astype(np.int64)
         self._checksum = 0
         for name in sorted(rows.columns):
-            self._checksum = zlib.crc32(np.ascontiguousarray(rows.columns[name]), self._checksum)
+            self._checksum = zlib.crc32(np.ascontiguousarray(rows.columns[name]).data, self._checksum)
         self.epoch = 0  # of the minibatch drawn next
         self._begin_epoch()
 

@@ -42,6 +42,7 @@ from ding_like.rl_utils.distributions import (
 )
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import FROM_1, Bounds
+from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import POLICY_REGISTRY
 
 _SMOOTHED = 0.1  # what `ce_label_smooth=True` means
@@ -69,9 +70,11 @@ class Imitation(Policy):
         "learn.ce_label_smooth": (bool, int, float),
     }
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"loss_type": ("mse_loss", "l1_loss", "nll_loss")}
-    config_unused: ClassVar[Mapping[str, str]] = {
-        name: "the policy learns actions, and no values"
-        for name in ("discount_factor", "learn.ignore_done", "priority", "priority_IS_weight", "nstep")
+    config_unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("discount_factor", "learn.ignore_done", "nstep"), "the policy learns actions, and no values"
+    )
+    config_fixed: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "priority": (False, "an expert's rows have none"),
     }
     config_idle: ClassVar[Mapping[str, tuple[Any, tuple[str, ...]]]] = {
         "action_space": ("discrete", ("loss_type", "action_low", "action_high")),
@@ -100,7 +103,12 @@ class Imitation(Policy):
         cfg = self._cfg
         if (shape := cfg.model.get("action_shape")) is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
-        return build_family(cfg.action_space or "discrete", shape, low=cfg.action_low, high=cfg.action_high)
+        kind = cfg.action_space or "discrete"
+        idle = ("learn.ce_label_smooth",) if kind == "continuous" else ("loss_type", "action_low", "action_high")
+        # The config was checked before the env said what its actions are.
+        for path, message in self._no_effect(cfg, idle, f"actions are {kind}"):
+            one_time_warning(f"policy.{path} {message}.")
+        return build_family(kind, shape, low=cfg.action_low, high=cfg.action_high)
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
         stack = self._model.stack() if hasattr(self._model, "stack") else None
@@ -140,7 +148,7 @@ class Imitation(Policy):
                 return -family.log_prob_and_entropy(output, raw)[0]
             error = output[:, : raw.shape[1]] - raw
             return (error.square() if kind == "mse_loss" else error.abs()).mean(dim=1)
-        loss = -family.log_prob_and_entropy(output, action)[0]
+        loss = -family.log_prob_and_entropy(output, action.long())[0]
         smooth = self._cfg.learn.ce_label_smooth
         share = _SMOOTHED if smooth is True else float(smooth)
         if not share:
@@ -184,8 +192,8 @@ class BCPolicy(Imitation):
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.train_epoch": FROM_1}
-    config_unused: ClassVar[Mapping[str, str]] = {
-        name: "nothing is collected: rows come from a file"
-        for name in ("random_collect_size", "learn.update_per_collect", "collect.n_sample", "collect.n_episode")
-    }
+    config_unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("random_collect_size", "learn.update_per_collect", "collect.n_sample", "collect.n_episode"),
+        "nothing is collected: rows come from a file",
+    )
     run_mode = "serial_bc"
