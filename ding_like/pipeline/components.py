@@ -24,6 +24,7 @@ from ding_like.pipeline.envs import (
     fit_policy_config,
     versus,
 )
+from ding_like.pipeline.expert import give_expert
 from ding_like.pipeline.rows import RemoteCollectors
 from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
@@ -214,6 +215,7 @@ def build_collector(
     """
     section = cfg.policy.collect.collector
     check_hands_out_rows(section)
+    give_expert(policy, cfg)
     collector: SampleSerialCollector = create_serial_collector(
         section,
         env=env,
@@ -368,6 +370,7 @@ def rows_schema(fitted: Config, env: EnvManager, *, seed: int) -> Schema:
     generators = global_rng_state()
     try:
         policy = build_policy(fitted, modes=["collect", "command"])
+        give_expert(policy)
         mode = adapt_collect_mode(policy.collect_mode)
         loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"), keeps_info=reads_info(mode))
         setting = policy.command_mode.get_setting_collect({"envstep": 0})

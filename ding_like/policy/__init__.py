@@ -22,6 +22,7 @@ _HOMES = {
     "C51Policy": "ding_like.policy.dqn",
     "CrossQPolicy": "ding_like.policy.crossq",
     "D4PGPolicy": "ding_like.policy.d4pg",
+    "DAggerPolicy": "ding_like.policy.dagger",
     "DDPGPolicy": "ding_like.policy.ddpg",
     "DQNPolicy": "ding_like.policy.dqn",
     "DRQNPolicy": "ding_like.policy.r2d2",

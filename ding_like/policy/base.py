@@ -183,6 +183,9 @@ class Policy:
     # Mode of `ding -m` that trains the policy, where its rows are of no collector; "": any mode of its kind.
     run_mode: ClassVar[str] = ""
 
+    # Whether collectors act with an expert, which a pipeline gives them by `use_expert`.
+    needs_expert = False
+
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)
 
@@ -328,6 +331,10 @@ class Policy:
             f"policy.nstep is {self._nstep}, and rewards are given step by step: set it to 1" * (self._nstep > 1)
             or None
         )
+
+    def use_expert(self, actor: Actor) -> None:
+        """Let collectors act with an expert."""
+        raise NotImplementedError(f"{type(self).__name__} learns from no expert.")
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows | None:
         """Return the expert's rows that join each batch, None for a policy that learns without an expert."""

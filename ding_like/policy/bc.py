@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from ding_like.data.batch import TransitionBatch, split_mask
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.optimizer import FlatOptimizer
 from ding_like.model.vac import num_outputs
@@ -130,6 +130,10 @@ class Imitation(Policy):
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for a minibatch of an expert's rows."""
+        if self._labels not in batch.columns:
+            raise SchemaError(
+                f"rows have no column '{self._labels}', the expert's actions: their collector was given no expert."
+            )
         names = [name for name in batch.columns if name in ("obs", self._labels) or name.startswith("obs/")]
         rows = batch.select(names).to(self._device)
         self._params.follow()
