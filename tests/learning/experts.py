@@ -1,26 +1,29 @@
-"""Experts and their demonstrations: `python -m tests.learning.experts cartpole|pendulum FILE [--episodes 10]`.
+"""Experts of the shipped configs that learn from one: `python -m tests.learning.experts NAME` makes one here.
 
-CartPole's is a controller written by hand, which balances the pole for all 500 steps; Pendulum's is what SAC learns with
-the shipped config.
+- `cartpole`: `cartpole_expert.safetensors`, 10 episodes of a controller written by hand, all of 500 steps
+- `cartpole_run`: `cartpole_expert`, the run of PPO with the shipped config
+- `pendulum`: `pendulum_expert.safetensors`, 20 episodes of what SAC has learned with the shipped config
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import gymnasium
 import numpy as np
 
 import ding_like
 from ding_like.data.demonstrations import Demonstrations
-from ding_like.entry import serial_pipeline
+from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 
-SAC = Path(__file__).parents[2] / "dizoo/classic_control/pendulum/config/pendulum_sac_config.py"
+CONTROL = Path(__file__).parents[2] / "dizoo/classic_control"
+SAC = CONTROL / "pendulum/config/pendulum_sac_config.py"
+PPO = CONTROL / "cartpole/config/cartpole_ppo_config.py"
 COLUMNS = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "lane", "episode_id", "step")
 
 
@@ -54,28 +57,46 @@ def cartpole(episodes: int = 10, *, first_seed: int = 0, max_steps: int = 10**9)
     return demonstrate(balance, "CartPole-v1", episodes=episodes, first_seed=first_seed, max_steps=max_steps)
 
 
-def pendulum(episodes: int = 10, *, env_step: int = 10_000, first_seed: int = 0) -> Demonstrations:
-    """Return episodes of what SAC has learned in `env_step` env steps."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = f"{folder}/expert"
-        serial_pipeline(str(SAC), seed=0, exp_name=run, max_env_step=env_step, overrides=["env.stop_value=0"])
-        agent = ding_like.load(run)
-        return demonstrate(agent.act, "Pendulum-v1", episodes=episodes, first_seed=first_seed)
+def _write(found: Demonstrations, file: str) -> None:
+    found.save(file)
+    sys.stdout.write(f"{file}: {found.num_episodes} episodes, mean return {found.returns.mean():.1f}\n")
 
 
-EXPERTS: dict[str, Callable[..., Demonstrations]] = {"cartpole": cartpole, "pendulum": pendulum}
+def _write_cartpole() -> None:
+    _write(cartpole(), "cartpole_expert.safetensors")
+
+
+def _train_cartpole() -> None:
+    serial_pipeline_onpolicy(str(PPO), seed=0, exp_name="cartpole_expert", max_env_step=40_000)
+
+
+def _write_pendulum() -> None:
+    settings = dict(exp_name="pendulum_expert", max_env_step=10_000, overrides=["env.stop_value=0"])
+    serial_pipeline(str(SAC), seed=0, **settings)
+    agent = ding_like.load("pendulum_expert")
+    _write(demonstrate(agent.act, "Pendulum-v1", episodes=20), "pendulum_expert.safetensors")
+    returns = demonstrate(agent.act, "Pendulum-v1", episodes=100, first_seed=10_000).returns
+    sys.stdout.write(f"the expert returns {returns.mean():.1f} in 100 other episodes\n")
+
+
+EXPERTS: dict[str, Callable[[], None]] = {
+    "cartpole": _write_cartpole,
+    "cartpole_run": _train_cartpole,
+    "pendulum": _write_pendulum,
+}
+
+
+def make_expert(name: str) -> None:
+    """Make an expert in the present folder."""
+    with patch("ding_like.entry.training.write_pictures"):
+        EXPERTS[name]()
 
 
 def main() -> None:
-    """Parse the command line and write the file."""
+    """Parse the command line and make the expert."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("expert", choices=list(EXPERTS))
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--episodes", type=int, default=10)
-    args = parser.parse_args()
-    found = EXPERTS[args.expert](args.episodes)
-    found.save(args.file)
-    sys.stdout.write(f"{args.file}: {found.num_episodes} episodes, mean return {found.returns.mean():.1f}\n")
+    parser.add_argument("name", choices=list(EXPERTS))
+    make_expert(parser.parse_args().name)
 
 
 if __name__ == "__main__":
