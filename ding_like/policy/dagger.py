@@ -5,8 +5,8 @@ Here the observations are the actor's. In each step of each env a collector take
 beta, else its own (algorithm 3.1), and the row is labelled with the expert's, `expert_action`, in either case. All rows
 stay in the replay buffer, the aggregate of the paper; the loss is that of behavioural cloning (`policy/bc.py`).
 
-beta falls from `other.beta.start` to `other.beta.end` with the env steps. The paper asks for a mean of beta that goes to
-0, and takes 1 in the first iteration and 0 later in its experiments.
+beta falls from `other.beta.start` to `other.beta.end` with the env steps. The paper asks for a mean of beta that goes
+to 0, and takes 1 in the first iteration and 0 later in its experiments.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def cpu_seconds() -> float:
 def evaluations(path: Path) -> list[list[float]]:
     """Return [env step, mean return] of a finished run's evaluations, in order, but for the closing one.
 
-    Of a run that collects nothing it is [update, mean return]. The closing one is the result's `eval_value`: it stops no run, and has another number of episodes.
+    Of a run that collects nothing it is [update, mean return]. The closing one is the result's `eval_value`: it stops
+    no run, and has another number of episodes.
     """
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     found = [line for line in lines if line["source"] == "evaluator"][:-1]
