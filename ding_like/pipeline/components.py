@@ -149,6 +149,7 @@ def build_serial(
             cfg, policy, seed=seed, metrics=metrics, rng=make_rng(seed, "learner") if is_alike else None,
             reducer=None if make_reducer is None else make_reducer(policy), rank=rank, num_learners=share.num_learners,
         )  # fmt: skip
+        opened.callback(learner.close)
         collector: SampleSerialCollector | RemoteCollectors
         if collector_env is None:
             learner.checkpoint_parts[ENV_WRAPPERS] = statistics

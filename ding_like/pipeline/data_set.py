@@ -161,9 +161,8 @@ def check_fits(demonstrations: Demonstrations, env: EnvManager) -> None:
     demonstrations.check_fits(_one_row(env.observation_space), _one_row(env.action_space))
     actions, space = demonstrations.columns["action"], env.action_space
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
-        first = getattr(space, "start", 0)
         choices = space.n if isinstance(space, spaces.Discrete) else getattr(space, "nvec", 2)
-        wrong = (actions.dtype.kind not in "iub") | (actions < first) | (actions >= first + choices)
+        wrong = (actions.dtype.kind not in "iub") | (actions < 0) | (actions >= choices)
     else:
         wrong = np.full(actions.shape, actions.dtype.kind not in "f")
     if wrong.any():

@@ -17,8 +17,8 @@ from ding_like.types import Actor, Config
 from ding_like.utils.checkpoint import load_state
 
 _BEST = "ckpt/ckpt_best.pth.tar"
-# What the env says of a policy's section: learner and expert play in the same.
-_OF_ENV = ("action_space", "action_low", "action_high")
+# What the env says of a policy's section, and where it runs: learner and expert play in the same.
+_OF_ENV = ("action_space", "action_low", "action_high", "cuda")
 _OF_MODEL = ("obs_shape", "action_shape", "action_mask")
 
 
