@@ -35,7 +35,7 @@ BARS = {
     "acrobot_dqn": -90.0,
     "mountain_car": -110.0,
     "pendulum": -200.0,
-    "pendulum_bc": -172.0,
+    "pendulum_bc": -163.0,
     "pendulum_hidden": -300.0,
     "lunarlander_dqn": 200.0,
     "lunarlander_ppo": 250.0,

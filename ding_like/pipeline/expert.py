@@ -58,7 +58,11 @@ def load_expert(path: str, learner: Config, *, env: Config | None = None) -> Act
         with torch.random.fork_rng(devices=[]):  # the learner's weights are drawn as without an expert
             expert = create_policy(section, enable_field=["eval"])
         mode = adapt_eval_mode(expert.eval_mode)
-        load_agent(mode, dict(load_state(checkpoint)))
+        if any(load_agent(mode, dict(load_state(checkpoint)))):
+            raise ConfigError(
+                "the expert's env.wrappers have learned statistics (obs_norm, reward_norm), which this run does not "
+                "have: train one without them."
+            )
     except DingError as error:
         raise type(error)(f"policy.collect.model_path '{path}': {error}") from error
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:

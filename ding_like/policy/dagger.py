@@ -40,11 +40,10 @@ class MixedActor:
     ) -> dict[str, Array]:
         """Return `action` and `expert_action` [R, ...] for observations [R, O...] of the R `lanes`."""
         beta = setting.pop("beta", 0.0)
-        of_lanes: dict[str, Any] = dict(lanes=lanes, is_first=is_first, rng=rng)
-        own = self._learner.act(obs, **of_lanes, **setting)["action"]
+        own = self._learner.act(obs, lanes=lanes, is_first=is_first, rng=rng, **setting)["action"]
         if self.expert is None:
             return {"action": own}
-        best = self.expert.act(obs, **of_lanes)["action"].astype(own.dtype, copy=False)
+        best = self.expert.act(obs, lanes=lanes, is_first=is_first, rng=rng)["action"].astype(own.dtype, copy=False)
         takes = (rng.random(len(lanes)) < beta).reshape(-1, *[1] * (own.ndim - 1))
         return {"action": np.where(takes, best, own), "expert_action": best}
 

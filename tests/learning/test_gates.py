@@ -86,9 +86,9 @@ GATES = {
     "acrobot ppo, obs_norm, parallel": Gate(ACROBOT, 150_000, -100, mode="parallel", seeds=5, overrides=OBS_NORM),
     "bc, every seed": of_cartpole("bc", NO_LIMIT, mode="serial_bc", seeds=5, expert="cartpole", judged=min),
     "dagger, every seed": of_cartpole("dagger", 3000, seeds=5, expert="cartpole_run", judged=min),
-    # The expert returns about -150, and 15 % less is enough.
+    # The expert returns -142 in 100 episodes, and 15 % less is enough.
     "pendulum bc": Gate(
-        f"{PENDULUM}/pendulum_bc_config.py", NO_LIMIT, -172, mode="serial_bc", episodes=100, expert="pendulum"
+        f"{PENDULUM}/pendulum_bc_config.py", NO_LIMIT, -163, mode="serial_bc", episodes=100, expert="pendulum"
     ),
     "pendulum sac": Gate(f"{PENDULUM}/pendulum_sac_config.py", 10_000, -200, episodes=100),
     "recurrent sac without velocity": Gate(

@@ -68,7 +68,8 @@ def slow_loss(policy: BCPolicy, batch: TransitionBatch, kind: str, *, smooth: fl
         obs = obs["board"] if isinstance(obs, dict) else obs
         output = policy._model.actor(torch.tensor(np.array(obs))[None])[0].tolist()
         if kind == "box":
-            inside = [(a - (low + high) / 2) / ((high - low) / 2) for a, low, high in zip(row["action"], LOW, HIGH)]
+            ends = zip(row["action"], LOW, HIGH, strict=True)
+            inside = [(a - (low + high) / 2) / ((high - low) / 2) for a, low, high in ends]
             pairs = list(zip(output[:2], output[2:], inside, strict=True))
             loss_type = policy.cfg.loss_type
             if loss_type == "nll_loss":

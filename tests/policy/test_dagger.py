@@ -203,6 +203,17 @@ def test_what_is_no_expert_is_one_error(expert: Path) -> None:
         serial_pipeline(configs(), max_env_step=32)
 
 
+def test_an_expert_that_sees_normalised_observations_is_refused(in_tmp: Path, no_pictures: None) -> None:
+    env = dict(ENV, wrappers=[dict(type="obs_norm")])
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dqn"))
+    serial_pipeline((dict(exp_name="expert", env=env, policy={}), create), seed=1, max_env_step=100)
+    main, create = configs()
+    main["env"] = env
+
+    with pytest.raises(ConfigError, match="model_path 'expert': the expert's env.wrappers have learned statistics"):
+        serial_pipeline((main, create), max_env_step=32)
+
+
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
