@@ -35,6 +35,7 @@ BARS = {
     "acrobot_dqn": -90.0,
     "mountain_car": -110.0,
     "pendulum": -200.0,
+    "pendulum_bc": -163.0,
     "pendulum_hidden": -300.0,
     "lunarlander_dqn": 200.0,
     "lunarlander_ppo": 250.0,
@@ -126,12 +127,15 @@ def draw(name: str, record: Mapping[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7.2, 3.4), dpi=80, layout="constrained")
+    of_steps = bool(record["most_env_steps"])  # else the runs collect nothing
     for run in record["runs"]:
         steps, means = zip(*run["history"], strict=True)
         (line,) = axes.plot(steps, means, linewidth=1.2, alpha=0.8, label=f"seed {run['seed']}")
-        axes.plot(run["env_step"], run["eval_value"], "o", markersize=6, color=line.get_color())
+        axes.plot(
+            run["env_step" if of_steps else "train_iter"], run["eval_value"], "o", markersize=6, color=line.get_color()
+        )
     axes.axhline(bar_of(name), linestyle="--", linewidth=1, color="0.4", label="bar")
-    axes.set_xlabel("env steps")
+    axes.set_xlabel("env steps" if of_steps else "updates")
     axes.set_ylabel("mean return of an evaluation")
     axes.set_title(f"{name.replace('_', ' ')}: evaluations; dots: {record['episodes']} fresh episodes", fontsize=10)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:g}k")

@@ -130,6 +130,8 @@ def _learning(path: Path, root: Path) -> Recording:
     command += ["--seeds", str(len(record["runs"])), "--episodes", str(record["episodes"])]
     if record.get("limit_env_step"):
         command += ["--env-step", str(record["limit_env_step"])]
+    if expert := record.get("expert"):
+        command += ["--expert", expert]
     command += ["--out", _name(path, root), *record["overrides"]]
     return Recording(_name(path, root), (*_in_package(parts), str(config)), shlex.join(command))
 

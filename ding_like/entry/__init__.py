@@ -8,6 +8,7 @@ from ding_like.utils.registries import lazy_exports
 _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
+    "serial_pipeline_bc": "ding_like.entry.data_set_entry",
     "resume_pipeline": "ding_like.entry.train",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
     "ray_pipeline": "ding_like.entry.ray_entry",

@@ -92,7 +92,9 @@ class _Steps(click.ParamType):
 @click.command(cls=OnceCommand, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option(
-    "-m", "--mode", metavar="MODE", help="How to run: serial, serial_onpolicy, parallel, ray, seed, ranks, dist, eval."
+    *("-m", "--mode"),
+    metavar="MODE",
+    help="How to run: serial, serial_onpolicy, serial_bc, parallel, ray, seed, ranks, dist, eval.",
 )
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option(

@@ -51,6 +51,7 @@ MODES = {
     "serial_onpolicy": Mode(
         "serial_entry:serial_pipeline_onpolicy", "serial_entry:SerialMode", ("load_path", "learners")
     ),
+    "serial_bc": Mode("data_set_entry:serial_pipeline_bc", "data_set_entry:DataSetMode", ("load_path",)),
     "parallel": Mode("parallel_entry:parallel_pipeline", "parallel_entry:ParallelMode", ("learners",)),
     "ray": Mode("ray_entry:ray_pipeline", "ray_entry:RayMode", ("load_path", "workers", "address")),
     "seed": Mode(

@@ -28,6 +28,7 @@ from ding_like.entry.training import (
     check_demonstrations,
     check_limits,
     check_nstep,
+    check_own_mode,
     limit_words,
     read_given,
     refuse_in_child,
@@ -126,6 +127,7 @@ class CoordinatedRun:
     ) -> None:
         """With `in_memory`, rows and weights may be files in memory, which no later coordinator finds."""
         check_nstep(cfg, arguments.max_env_step)
+        check_own_mode(cfg, "parallel")
         self.cfg, self.folder = cfg, folder
         self.system = read_system(arguments.system, cfg, in_memory=in_memory)
         own = self.system.own_folder

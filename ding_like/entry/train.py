@@ -470,6 +470,6 @@ def _with_limits(exp_name: str, arguments: RunArguments, limits: dict[str, Any])
     found = json.loads(result.read_text(encoding="utf-8"))
     env_step, train_iter = int(found["env_step"]), int(found["train_iter"])
     has_more = bool(given) and arguments.max_env_step > env_step and arguments.max_train_iter > train_iter
-    if not has_more and resume_store(exp_name).steps()[0] <= env_step:
+    if not has_more and resume_store(exp_name).steps()[0] <= (env_step or train_iter):
         refuse_to_resume(exp_name, env_step, train_iter)
     return arguments

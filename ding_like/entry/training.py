@@ -33,7 +33,7 @@ from ding_like.pipeline.learners.synced import newest_of_all
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.record import Checkpointer, RunResult, origin_of, resume_store
 from ding_like.pipeline.training_loop import MakeRunner, TrainingLoop
-from ding_like.policy import Policy
+from ding_like.policy import Policy, get_policy_cls
 from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, opening_lines
 from ding_like.types import Config, Section
@@ -138,6 +138,7 @@ def make_plan(
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)
     check_demonstrations(cfg)
+    check_own_mode(cfg, arguments.mode)
     limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
     if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
         arguments = arguments._replace(max_train_iter=limit)  # the config's own
@@ -269,23 +270,31 @@ def stage_mode_of(cfg: FrozenConfig) -> str:
 
 
 def serial_mode_of(cfg: FrozenConfig) -> str:
-    """Return the mode, serial or serial_onpolicy, of a config's policy."""
-    return "serial_onpolicy" if cfg.policy.on_policy else "serial"
+    """Return the mode of one process, serial or serial_onpolicy or the policy's own, of a config's policy."""
+    own = getattr(get_policy_cls(cfg.policy), "run_mode", "")
+    return own or ("serial_onpolicy" if cfg.policy.on_policy else "serial")
 
 
 def check_mode(cfg: FrozenConfig, mode: str) -> None:
-    """Raise ConfigError if a config's policy is not of a mode, serial or serial_onpolicy."""
+    """Raise ConfigError if a config's policy is not of a mode of one process."""
     if mode != (fitting := serial_mode_of(cfg)):
-        kind = "on-policy" if cfg.policy.on_policy else "off-policy"
+        kinds = {"serial": "off-policy", "serial_onpolicy": "on-policy"}
+        kind = kinds.get(fitting, "trained by a mode of its own")
         raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {fitting}`.")
+
+
+def check_own_mode(cfg: FrozenConfig, mode: str) -> None:
+    """Raise ConfigError for another mode than the policy's own, where it has one."""
+    if getattr(get_policy_cls(cfg.policy), "run_mode", ""):
+        check_mode(cfg, mode)
 
 
 def refuse_to_resume(exp_name: str, env_step: int, train_iter: int) -> None:
     """Raise ConfigError for a run that is over, with the option by which it is resumed."""
+    further = f"--env-step {2 * env_step}" if env_step else f"--train-iter {2 * max(train_iter, 1)}"
     raise ConfigError(
         f"the run in {exp_name}/ is over, at env step {env_step:,} and iteration {train_iter:,}: to go on "
-        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} --env-step "
-        f"{2 * max(env_step, 1)}"
+        f"give --env-step or --train-iter above that, as in  ding --resume {exp_name} {further}"
     )
 
 
@@ -329,6 +338,7 @@ class TrainingMode(Generic[Settings]):
         return [first, *self.lines(), f"until       {self._limits().describe()}"], True
 
     def _limits(self, max_duration_s: float = math.inf) -> Limits:
+        """Return the limits of the run."""
         cfg, run = self.plan.cfg, self.plan.arguments
         return Limits(run.max_env_step, run.max_train_iter, cfg.env.stop_value, max_duration_s)
 

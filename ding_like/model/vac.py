@@ -272,6 +272,55 @@ class PG(VAC):
         super().__init__(obs_shape, action_shape, share_encoder=False, **settings)
 
 
+@MODEL_REGISTRY.register("bc")
+class BC(nn.Module):
+    """Actor alone, an encoder chosen by the observation's shape and a head; arguments are those of `ActorCritic`.
+
+    The head has `head_layer_num` hidden layers of `head_hidden_size` (None: as wide as its input) before its output.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        *,
+        action_space: ActionSpace = "discrete",
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        encoder_kernel_size: Sequence[int] | None = None,
+        encoder_stride: Sequence[int] | None = None,
+        head_hidden_size: int | None = None,
+        head_layer_num: int = 1,
+        activation: Activation = "relu",
+        norm_type: NormType | None = None,
+        block: Block | None = None,
+        sigma_type: SigmaType = "independent",
+        initial_sigma: float = 1.0,
+        fixed_sigma_value: float = 0.3,
+        bound_type: BoundType | None = None,
+    ) -> None:
+        super().__init__()
+        layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type)  # Any: of each keyword its own
+        convolutions: dict[str, Any] = dict(kernel_size=encoder_kernel_size, stride=encoder_stride)
+        gaussian: dict[str, Any] = dict(sigma_type=sigma_type, initial_sigma=initial_sigma)
+        gaussian.update(fixed_sigma_value=fixed_sigma_value, bound_type=bound_type)
+        self.encoder = build_encoder(obs_shape, encoder_hidden_size_list, block=block, **convolutions, **layers)
+        layers.update(hidden_size=head_hidden_size, layer_num=head_layer_num)
+        kind: dict[str, Any] = dict(action_space=action_space, gaussian=gaussian)
+        self.actor_head = build_actor_head(self.encoder.output_size, action_shape, **kind, **layers)
+
+    def stack(self) -> nn.Sequential:
+        """Return the encoder and the head as one stack; the layers are this network's own."""
+        return nn.Sequential(self.encoder, self.actor_head)
+
+    def actor(self, x: ObsTensor) -> Tensor:
+        """Return what the action distribution is made of, [B, P], for observations [B, O...]."""
+        return cast(Tensor, self.actor_head(self.encoder(x)))
+
+    def forward(self, x: ObsTensor) -> dict[str, Tensor]:
+        """Return {'logit': what `actor` returns}."""
+        return {"logit": self.actor(x)}
+
+
 @MODEL_REGISTRY.register("ppg")
 class PPG(VAC):
     """Actor and critic with an encoder each, and on the actor's encoder an auxiliary head like the critic's.

@@ -24,6 +24,7 @@ from ding_like.pipeline.envs import (
     fit_policy_config,
     versus,
 )
+from ding_like.pipeline.expert import give_expert
 from ding_like.pipeline.rows import RemoteCollectors
 from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
@@ -56,8 +57,8 @@ _ALONE = Share()
 class Components:
     """Components of one run, or of one of several learners; `close` closes them all.
 
-    Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere there are no
-    envs for that, and the collector stands for those that do.
+    Of several learners, only the first evaluates and writes metrics. Where rows are collected elsewhere, or come from a
+    file, there are no envs for that, and the collector stands for those that do.
     """
 
     collector_env: EnvManager | None
@@ -72,6 +73,7 @@ class Components:
     league: LeaguePlay | None = None  # of a run that plays in one
     share: Share = _ALONE
     statistics: SharedStatistics | MergedStatistics | None = None  # of several learners' or collectors' env wrappers
+    collects: bool = True  # here or elsewhere; False: rows come from a file
 
     @property
     def own_env(self) -> EnvManager:
@@ -106,13 +108,16 @@ def build_serial(
     dynamic_seed: bool = True, with_buffer: bool = True, share: Share = _ALONE,
     make_reducer: Callable[[Policy], Reducer] | None = None, collects: bool = True,
 ) -> Components:  # fmt: skip
-    """Return all components of a serial run, launched and connected; without `collects` its collectors are remote.
+    """Return all components of a serial run, launched and connected.
+
+    Without `collects` its collectors are remote, or, without a buffer either, it learns from a file.
 
     For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/synced.py`), and
     `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
     others', its weights as theirs.
     """
-    check_run(cfg, with_buffer=with_buffer)
+    if collects or with_buffer:
+        check_run(cfg, with_buffer=with_buffer)
     rank = share.rank
     with ExitStack() as opened:
         collector_env = evaluator_env = shared = buffer = metrics = league = evaluator = None
@@ -144,6 +149,7 @@ def build_serial(
             cfg, policy, seed=seed, metrics=metrics, rng=make_rng(seed, "learner") if is_alike else None,
             reducer=None if make_reducer is None else make_reducer(policy), rank=rank, num_learners=share.num_learners,
         )  # fmt: skip
+        opened.callback(learner.close)
         collector: SampleSerialCollector | RemoteCollectors
         if collector_env is None:
             learner.checkpoint_parts[ENV_WRAPPERS] = statistics
@@ -210,6 +216,7 @@ def build_collector(
     """
     section = cfg.policy.collect.collector
     check_hands_out_rows(section)
+    give_expert(policy, cfg)
     collector: SampleSerialCollector = create_serial_collector(
         section,
         env=env,
@@ -370,6 +377,7 @@ def rows_schema(fitted: Config, env: EnvManager, *, seed: int) -> Schema:
     generators = global_rng_state()
     try:
         policy = build_policy(fitted, modes=["collect", "command"])
+        give_expert(policy)
         mode = adapt_collect_mode(policy.collect_mode)
         loop = RolloutLoop(env, mode.actor, rng=make_rng(seed, "row_schema"), keeps_info=reads_info(mode))
         setting = policy.command_mode.get_setting_collect({"envstep": 0})

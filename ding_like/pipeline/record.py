@@ -301,12 +301,17 @@ class Checkpointer:
         """Count the next interval from here."""
         self._last_step, self._last_s = env_step, self._clock()
 
+    @property
+    def _step(self) -> int:
+        """Env steps collected so far, or updates of a run that collects nothing."""
+        return self._parts.collector.envstep or self._parts.learner.train_iter
+
     def is_due(self) -> bool:
         """Tell whether a point is due, and count the next interval from here if it is.
 
         With a replay buffer over the limit none is until the run ends.
         """
-        step, every = self._parts.collector.envstep, self._cfg.save_every_env_steps
+        step, every = self._step, self._cfg.save_every_env_steps
         by_steps = every > 0 and step - self._last_step >= every
         if not by_steps and self._clock() - self._last_s < self._cfg.save_every_s:
             return False
@@ -337,7 +342,7 @@ class Checkpointer:
         if isinstance(parts.statistics, SharedStatistics):
             collector = {**collector, "env": parts.statistics.replayable(collector["env"])}
         return self._store.save(
-            parts.collector.envstep,
+            self._step,
             {
                 "policy": parts.policy.learn_mode.state_dict(),
                 "buffer": {} if parts.buffer is None else parts.buffer.state_dict(),
@@ -369,9 +374,9 @@ class Checkpointer:
     def restore(self, saved: Saved) -> State:
         """Bring all parts to a saved point and return the run's own state."""
         parts, run = self._parts, saved.parts["run"]
-        if parts.collector_env is None:
+        if parts.collector_env is None and parts.collects:
             logger.info("the collectors' open episodes begin anew: counts are exact, the resume is not.")
-        elif not parts.collector_env.lane_seeds:
+        elif parts.collector_env is not None and not parts.collector_env.lane_seeds:
             logger.info("this env manager cannot replay episodes: open ones are dropped, the resume is not exact.")
         try:
             parts.policy.learn_mode.load_state_dict(saved.parts["policy"])

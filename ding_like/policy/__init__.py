@@ -18,9 +18,11 @@ _OWN = {
 # Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
     "A2CPolicy": "ding_like.policy.a2c",
+    "BCPolicy": "ding_like.policy.bc",
     "C51Policy": "ding_like.policy.dqn",
     "CrossQPolicy": "ding_like.policy.crossq",
     "D4PGPolicy": "ding_like.policy.d4pg",
+    "DAggerPolicy": "ding_like.policy.dagger",
     "DDPGPolicy": "ding_like.policy.ddpg",
     "DQFDPolicy": "ding_like.policy.dqfd",
     "DQNPolicy": "ding_like.policy.dqn",

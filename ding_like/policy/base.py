@@ -181,6 +181,12 @@ class Policy:
         """Return the env steps that a training row stands for: more than 1 where rows are sequences."""
         return int(cfg["collect"].get("unroll_len") or 1)
 
+    # Mode of `ding -m` that trains the policy, where its rows are of no collector; "": any mode of its kind.
+    run_mode: ClassVar[str] = ""
+
+    # Whether collectors act with an expert, which a pipeline gives them by `use_expert`.
+    needs_expert = False
+
     # Names of gymnasium spaces: whose actions the algorithm can choose. None: any.
     action_spaces: tuple[str, ...] | None = ("Discrete",)
 
@@ -337,6 +343,10 @@ class Policy:
         (high - low) / 2.
         """
         raise NotImplementedError(f"{type(self).__name__} gives actions no probabilities.")
+
+    def use_expert(self, actor: Actor) -> None:
+        """Let collectors act with an expert."""
+        raise NotImplementedError(f"{type(self).__name__} learns from no expert.")
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows | None:
         """Return the expert's rows that join each batch, None for a policy that learns without an expert."""

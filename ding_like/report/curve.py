@@ -41,13 +41,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """Picture of curves over env steps, as `report.drawing` draws it."""
+    """Picture of curves over env steps, or updates, as `report.drawing` draws it."""
 
     title: str
     subtitle: str
     y_label: str
     curves: Sequence[Curve]
     stop_value: float | None = None
+    x_label: str = "env steps"
 
 
 def plot_run(run: Run) -> Plot:
@@ -66,7 +67,7 @@ def plot_run(run: Run) -> Plot:
         curves.append(Curve(evaluation.env_step, evaluation.mean, COLOURS[1], label, band=band, dot_size=dot_size))
     seed = f"seed {run.config['seed']}" if "seed" in run.config else ""
     title = ", ".join(part for part in (run.env, run.policy, seed) if part)
-    return Plot(title or run.name, _verdict(run.result), "episode return", curves, run.stop_value)
+    return Plot(title or run.name, _verdict(run.result), "episode return", curves, run.stop_value, run.newest.unit)
 
 
 def _verdict(result: Config) -> str:
@@ -74,9 +75,10 @@ def _verdict(result: Config) -> str:
     if not result:
         return ""
     returns = result["eval_value_raw"]
+    took = f"{result['env_step']:,} env steps" if result["env_step"] else f"{result['train_iter']:,} updates"
     return (
         f"last model: {measure(result['eval_value'])} {interval(*bootstrap_interval(returns))} over {len(returns)} "
-        f"fresh episodes, after {result['env_step']:,} env steps"
+        f"fresh episodes, after {took}"
     )
 
 
@@ -119,9 +121,9 @@ def plot_experiments(experiments: Sequence[Experiment]) -> Plot:
     for index, (label, seeds) in enumerate(zip(labels, lines, strict=True)):
         curves += _curves_of(label, seeds, colour_of(index))
     stops = {run.stop_value for run in runs}
-    return Plot(
-        ", ".join(envs) or "runs", subtitle, y_label, curves, stops.pop() if len(stops) == 1 and len(envs) < 2 else None
-    )
+    stop = stops.pop() if len(stops) == 1 and len(envs) < 2 else None
+    x_label = " or ".join(sorted({run.newest.unit for run in runs}))
+    return Plot(", ".join(envs) or "runs", subtitle, y_label, curves, stop, x_label)
 
 
 def colour_of(index: int) -> str:

@@ -80,7 +80,7 @@ def _draw_curves(axes: Axes, plot: Plot) -> None:
     if plot.stop_value is not None:
         label = f"stop value {measure(plot.stop_value)}"
         axes.axhline(plot.stop_value, color=GREY, linestyle=(0, (5, 3)), linewidth=1.2, zorder=1, label=label)
-    axes.set_xlabel("env steps", fontsize=11)
+    axes.set_xlabel(plot.x_label, fontsize=11)
     axes.set_ylabel(escape_controls(plot.y_label), fontsize=11)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     tidy(axes)

@@ -34,7 +34,10 @@ _SOURCES = ("collector", "evaluator")
 
 @dataclass(frozen=True)
 class Reports:
-    """Returns that the collector or the evaluator reported, as columns [N] in order of rising env steps."""
+    """Returns that the collector or the evaluator reported, as columns [N] in order of rising env steps.
+
+    Of a run that collects nothing `env_step` are its updates, and `unit` says so.
+    """
 
     env_step: Array
     mean: Array
@@ -42,6 +45,7 @@ class Reports:
     low: Array
     high: Array
     count: Array  # episodes of each report
+    unit: str = "env steps"  # of `env_step`
 
     def __len__(self) -> int:
         return len(self.env_step)
@@ -196,7 +200,8 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _reports(lines: list[dict[str, Any]], source: str, metric: str = "") -> Reports:
     """Return the returns that a source reported, or its values of another metric."""
-    names = ("env_step", *([metric] if metric else _RETURNS), "episode_count")
+    has_steps = any(line["env_step"] for line in lines)  # else the run collects nothing
+    names = ("env_step" if has_steps else "train_iter", *([metric] if metric else _RETURNS), "episode_count")
     rows = [[float(line.get(name, 1)) for name in names] for line in lines if _holds(line, source, metric)]
     table = np.array(rows, np.float64).reshape(len(rows), len(names))
     # A part that was not given the env step reports -1.
@@ -204,7 +209,7 @@ def _reports(lines: list[dict[str, Any]], source: str, metric: str = "") -> Repo
     table = table[_is_last_word(table[:, 0])]
     env_step, *values, count = table.T
     mean, std, low, high = [values[0], np.zeros_like(count), values[0], values[0]] if metric else values
-    return Reports(env_step, mean, std, low, high, count)
+    return Reports(env_step, mean, std, low, high, count, "env steps" if has_steps else "updates")
 
 
 def _holds(line: Config, source: str, metric: str) -> bool:

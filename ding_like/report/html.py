@@ -251,7 +251,8 @@ def _history(run: Run) -> Html:
         (f"{step:,.0f}", *map(measure, (mean, std, low, high)), f"{count:.0f}")
         for step, mean, std, low, high, count in zip(*columns, strict=True)
     ]
-    return table(("env step", "mean return", "std", "lowest", "highest", "episodes"), rows, numbers=range(6))
+    unit = reports.unit.removesuffix("s")
+    return table((unit, "mean return", "std", "lowest", "highest", "episodes"), rows, numbers=range(6))
 
 
 def _config(experiment: Experiment) -> Html:

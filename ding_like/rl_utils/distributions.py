@@ -101,6 +101,11 @@ class Categorical:
         chosen = log_probs.gather(1, action.unsqueeze(1)).squeeze(1)
         return chosen, -(log_probs.exp() * log_probs).sum(dim=1)
 
+    def mean_log_prob(self, output: Tensor) -> Tensor:
+        """Return the mean [B] of the log probabilities of all actions that no mask forbids."""
+        legal = output > FORBIDDEN
+        return (output.log_softmax(dim=1) * legal).sum(dim=1) / legal.sum(dim=1)
+
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
         log_p, log_q = output.log_softmax(dim=1), other.log_softmax(dim=1)
         return (log_p.exp() * (log_p - log_q)).sum(dim=1)
@@ -164,6 +169,12 @@ class MultiCategorical:
         parts = [one.log_prob_and_entropy(logit, chosen) for logit, chosen in pairs]
         log_prob, entropy = (torch.stack(column).sum(dim=0) for column in zip(*parts, strict=True))
         return log_prob, entropy
+
+    def mean_log_prob(self, output: Tensor) -> Tensor:
+        """Return the sum [B] over the choices of what it is of one."""
+        import torch
+
+        return torch.stack([Categorical().mean_log_prob(output[:, factor]) for factor in self._factors]).sum(dim=0)
 
     def kl(self, output: Tensor, other: Tensor) -> Tensor:
         import torch
@@ -258,7 +269,7 @@ class Gaussian:
         import torch
 
         centre, half = (torch.from_numpy(each).to(action.device) for each in (self._centre, self._half))
-        inside = (action.reshape(-1, self._size) - centre) / half
+        inside = (action.reshape(-1, self._size).float() - centre) / half
         return unsquashed(inside) if self._squash else inside
 
     def to_env(self, raw: Array) -> Array:

@@ -540,6 +540,7 @@ TRACKER_REGISTRY = _new("tracker", "utils.trackers")
 
 # Names of DI-engine and of some of its configs.
 POLICY_REGISTRY.alias("sac_discrete", "discrete_sac")
+POLICY_REGISTRY.alias("continuous_bc", "bc")
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")
 ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")
 BUFFER_REGISTRY.alias("deque", "naive")

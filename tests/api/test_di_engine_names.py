@@ -75,7 +75,6 @@ REGISTRIES = ("ENV_REGISTRY", "POLICY_REGISTRY", "MODEL_REGISTRY", "BUFFER_REGIS
 MISSING = {
     "config.parallel_transform": "compile_config_parallel",
     "data.DequeBuffer": "NaiveReplayBuffer",
-    "entry.serial_pipeline_bc": "serial_pipeline",
     "envs.PoolEnvManager": "type='envpool'",
     "framework.task": "serial_pipeline",
     "framework.middleware.OffPolicyLearner": "serial_pipeline",

@@ -81,6 +81,7 @@ _PDQN: dict[str, Any] = dict(
     model=dict(**_CHOICES, encoder_hidden_size_list=[8, 8], head_layer_num=0, dueling=False), **_HYBRID_ROWS
 )
 _HYBRID_VAC = dict(model={**_VAC, **_CHOICES}, **_HYBRID_ROWS)
+_BC = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
 
 
@@ -192,6 +193,11 @@ CASES: dict[str, Case] = {
     "sqil_sac": Case("sqil_sac", _VECTOR, dict(model=_QAC, **_BOX, **_EXPERT)),
     "dqfd": Case("dqfd", _DISCRETE, dict(model=_DQN_MODEL, nstep=3, **_EXPERT)),
     "r2d3": Case("r2d3", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT, **_EXPERT)),
+    "bc": Case("bc", _DISCRETE, dict(model=_BC)),
+    "bc several": Case("bc", _TWO_OF_THREE, dict(model={**_BC, "action_shape": [3, 2]})),
+    "bc bits": Case("bc", _BITS, dict(model={**_BC, "action_shape": [2, 2, 2]}, learn=dict(ce_label_smooth=True))),
+    "bc box": Case("bc", _VECTOR, dict(model={**_BC, "action_shape": 2}, **_BOX)),
+    "bc gaussian": Case("bc", _VECTOR, dict(model={**_BC, "action_shape": 2}, loss_type="nll_loss", **_BOX)),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -201,7 +207,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
-    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification"),
+    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian"),
 )
 
 
@@ -325,6 +331,9 @@ def rows_of(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False) 
         images = rng.random((16, 1, 8, 8)).astype(np.float32)
         return TransitionBatch({"obs": images, "label": rng.integers(0, 3, 16)})
     batch, _ = policy.collect_mode.segment(play(case, policy, seed=seed, masked=masked))
+    if case.policy == "bc" and not masked:  # what it does itself teaches it nothing
+        case.space.seed(seed)
+        batch = batch.with_columns(action=np.stack([np.asarray(case.space.sample()) for _ in range(len(batch))]))
     return batch.own_memory()
 
 

@@ -24,12 +24,21 @@ from unittest.mock import patch
 from benchmarks.provenance import DirtyTreeError, provenance
 from ding_like.config import read_config
 from ding_like.entry import eval as evaluate
-from ding_like.entry import parallel_pipeline, ray_pipeline, seed_pipeline, serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import (
+    parallel_pipeline,
+    ray_pipeline,
+    seed_pipeline,
+    serial_pipeline,
+    serial_pipeline_bc,
+    serial_pipeline_onpolicy,
+)
+from tests.learning.experts import EXPERTS, make_expert
 
 NO_LIMIT = 10**10  # env steps
 PIPELINES = {
     "serial": serial_pipeline,
     "serial_onpolicy": serial_pipeline_onpolicy,
+    "serial_bc": serial_pipeline_bc,
     "parallel": parallel_pipeline,
     "ray": ray_pipeline,  # two workers
     "seed": seed_pipeline,  # two actor threads, each in a process
@@ -37,10 +46,23 @@ PIPELINES = {
 
 
 def record(
-    config: Path, *, mode: str, seeds: int, episodes: int, env_step: int, overrides: list[str], first_seed: int = 0
+    config: Path,
+    *,
+    mode: str,
+    seeds: int,
+    episodes: int,
+    env_step: int,
+    overrides: list[str],
+    first_seed: int = 0,
+    expert: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Return a row per seed: `eval_value` is the mean of `episodes` fresh episodes of the last model."""
+    """Return a row per seed: `eval_value` is the mean of `episodes` fresh episodes of the last model.
+
+    `expert` names the one in `tests.learning.experts` that the config learns from; it is made first.
+    """
     rows = []
+    if expert is not None:
+        make_expert(expert)
     for seed in range(first_seed, first_seed + seeds):
         started, cpu_started = time.perf_counter(), cpu_seconds()
         with patch("ding_like.entry.training.write_pictures"):  # what a picture takes is no training
@@ -81,10 +103,12 @@ def cpu_seconds() -> float:
 def evaluations(path: Path) -> list[list[float]]:
     """Return [env step, mean return] of a finished run's evaluations, in order, but for the closing one.
 
-    That one is the result's `eval_value`: it stops no run, and has another number of episodes.
+    Of a run that collects nothing it is [update, mean return]. The closing one is the result's `eval_value`: it stops
+    no run, and has another number of episodes.
     """
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return [[line["env_step"], round(line["reward_mean"], 2)] for line in lines if line["source"] == "evaluator"][:-1]
+    found = [line for line in lines if line["source"] == "evaluator"][:-1]
+    return [[line["env_step"] or line["train_iter"], round(line["reward_mean"], 2)] for line in found]
 
 
 def summarised(said: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -127,6 +151,7 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--env-step", type=int, default=NO_LIMIT)
+    parser.add_argument("--expert", choices=list(EXPERTS), help="make this expert first, from which the config learns")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--allow-dirty", action="store_true", help="record a tree that differs from its commit too")
     args = parser.parse_args()
@@ -151,6 +176,7 @@ def main() -> None:
             env_step=args.env_step,
             overrides=args.overrides,
             first_seed=args.first_seed,
+            expert=args.expert,
         )
         os.chdir("/")
     said = dict(
@@ -158,6 +184,7 @@ def main() -> None:
         mode=args.mode,
         overrides=args.overrides,
         episodes=args.episodes,
+        **({} if args.expert is None else {"expert": args.expert}),
         limit_env_step=None if args.env_step == NO_LIMIT else args.env_step,
         **code.to_plain(),
     )

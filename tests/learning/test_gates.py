@@ -14,7 +14,7 @@ from benchmarks.pages import bar_of
 from ding_like.config import read_config
 from ding_like.entry import parallel_pipeline
 from tests import experts
-from tests.learning.record import evaluations, record
+from tests.learning.record import NO_LIMIT, evaluations, record
 
 ROOT = Path(__file__).parents[2]
 DIZOO = ROOT / "dizoo"
@@ -47,6 +47,7 @@ class Gate(NamedTuple):
     judged: Callable[[list[float]], float] = statistics.median
     below: bool = False
     needs: str = "torch"  # a module that may not be installed
+    expert: str | None = None  # of tests/learning/experts.py
 
 
 def of_cartpole(name: str, env_step: int, bar: float = 475.0, **settings: Any) -> Gate:
@@ -92,6 +93,12 @@ GATES = {
     # In either mode four seeds of ten need more than 60,000 steps, and up to three of them 100,000.
     "acrobot ppo, obs_norm": Gate(ACROBOT, 150_000, -100, mode=ONPOLICY, seeds=5, overrides=OBS_NORM),
     "acrobot ppo, obs_norm, parallel": Gate(ACROBOT, 150_000, -100, mode="parallel", seeds=5, overrides=OBS_NORM),
+    "bc, every seed": of_cartpole("bc", NO_LIMIT, mode="serial_bc", seeds=5, expert="cartpole", judged=min),
+    "dagger, every seed": of_cartpole("dagger", 3000, seeds=5, expert="cartpole_run", judged=min),
+    # The expert returns -142 in 100 episodes, and 15 % less is enough.
+    "pendulum bc": Gate(
+        f"{PENDULUM}/pendulum_bc_config.py", NO_LIMIT, -163, mode="serial_bc", episodes=100, expert="pendulum"
+    ),
     "pendulum sac": Gate(f"{PENDULUM}/pendulum_sac_config.py", 10_000, -200, episodes=100),
     "recurrent sac without velocity": Gate(
         f"{PENDULUM}/pendulum_hidden_sac_recurrent_config.py", 40_000, bar_of("pendulum_hidden"), episodes=100
@@ -155,6 +162,7 @@ def passes(gate: Gate) -> list[dict[str, Any]]:
         episodes=gate.episodes,
         env_step=gate.env_step,
         overrides=[*gate.overrides, *experts.overrides_for(read_config(DIZOO / gate.config).main_config)],
+        expert=gate.expert,
     )
     values = [row["eval_value"] for row in rows]
     assert (gate.judged(values) < gate.bar) if gate.below else (gate.judged(values) >= gate.bar), (

@@ -32,15 +32,19 @@ POLICIES = [
     "sac_recurrent",
     "pdqn",
     *("sqil", "sqil_dqn", "sqil_sac", "dqfd", "r2d3"),
+    "bc",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
     *("type", "cfg_type", "action_space", "model", "eval", "other.replay_buffer.replay_buffer_size"),
     "other.replay_buffer.type",
     "learn.epochs",  # of the digits, counted by their own loop
+    *("learn.train_epoch", "collect.data_path"),  # of runs from a file: tests/entry/test_data_set.py
 )
 # key: (another value, what must be set beside it)
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "loss_type": ("l1_loss", {}),
+    "learn.ce_label_smooth": (0.3, {}),
     "entropy_tau": (0.5, {}),
     "beta": (0.7, {}),
     "learn.exploit_share": (0.5, {}),

@@ -1,0 +1,298 @@
+"""Runs that learn from a file: epochs, limits, evaluations, an exact resume, and one error for each bad file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ding_like
+from ding_like.data.batch import TransitionBatch
+from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.segment_file import save_columns
+from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_bc
+from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
+from ding_like.pipeline.data_set import DataSet, batches_per_epoch
+from ding_like.pipeline.record import resume_store
+from ding_like.policy.dqn import DQNPolicy
+from ding_like.report.experiment import read_run
+from tests.contracts.policy_cases import assert_equal_states
+from tests.entry.typed import status_of
+from tests.learning.experts import cartpole
+from tests.pipeline.test_resume import lines
+
+pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+
+STEPS = 300  # three episodes of 100
+BATCH = 32
+EPOCH = 9  # updates
+
+
+@pytest.fixture(autouse=True)
+def data(in_tmp: Path) -> Demonstrations:
+    found = cartpole(3, max_steps=100)
+    found.save("data.safetensors")
+    return found
+
+
+def configs(policy: str = "bc", **settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    own: dict[str, Any] = dict(
+        model=dict(encoder_hidden_size_list=[16], head_layer_num=0),
+        learn=dict(batch_size=BATCH, train_epoch=2),
+        collect=dict(data_path="data.safetensors"),
+        eval=dict(evaluator=dict(eval_freq=5)),
+    )
+    env = dict(env_id="CartPole-v1", evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
+    return dict(exp_name="run", env=env, policy={**own, **settings}), create
+
+
+def result(run: str = "run") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(run, "result.json").read_text())
+    return found
+
+
+# ---- rows
+
+
+def rows_of(number: int) -> TransitionBatch:
+    return TransitionBatch({"obs": np.arange(number)[:, None].astype(np.float32), "action": np.arange(number)})
+
+
+@pytest.mark.parametrize(("number", "batch_size"), [(100, 32), (90, 90), (7, 32), (97, 10)])
+def test_an_epoch_has_each_row_once_in_minibatches_of_nearly_equal_size(number: int, batch_size: int) -> None:
+    rng = np.random.default_rng(0)
+    data, batches = DataSet(rows_of(number), batch_size, rng, source="file"), batches_per_epoch(number, batch_size)
+
+    epochs = [[data.draw()["action"] for _ in range(batches)] for _ in range(2)]
+
+    for epoch in epochs:
+        assert sorted(np.concatenate(epoch)) == list(range(number))
+        assert max(map(len, epoch)) - min(map(len, epoch)) <= 1
+    first, second = (np.concatenate(epoch) for epoch in epochs)
+    assert not np.array_equal(first, second) and not np.array_equal(first, np.arange(number))
+    assert data.epoch == 2
+
+
+def test_the_order_goes_on_where_it_was_saved_even_at_the_end_of_an_epoch() -> None:
+    for place in range(8):
+        data = DataSet(rows_of(20), 5, np.random.default_rng(1), source="file")
+        for _ in range(place):
+            data.draw()
+        other = DataSet(rows_of(20), 5, np.random.default_rng(2), source="file")
+        other.load_state_dict(data.state_dict())
+        for _ in range(9):
+            assert np.array_equal(data.draw()["action"], other.draw()["action"])
+
+
+# ---- runs
+
+
+def test_a_run_learns_for_its_epochs_and_evaluates_every_so_many_updates() -> None:
+    policy = serial_pipeline_bc(configs(), seed=0)
+
+    found = result()
+    assert (found["train_iter"], found["env_step"], found["mode"]) == (2 * EPOCH, 0, "serial_bc")
+    evaluations = [line["train_iter"] for line in lines(Path("run")) if line["source"] == "evaluator"]
+    assert evaluations == [0, 5, 10, 15, 18]
+    run = read_run(Path("run"))
+    assert list(run.evaluation.env_step) == evaluations and run.evaluation.unit == "updates"
+    assert ding_like.load("run", which="last").act(np.zeros(4, np.float32)) in (0, 1)
+    assert policy.cfg.type == "bc"
+
+
+def test_limits_are_updates_or_epochs_or_a_value_and_no_env_steps() -> None:
+    serial_pipeline_bc(configs(), seed=0, max_iter=7, exp_name="seven")
+    serial_pipeline_bc(configs(), seed=0, max_train_iter=30, exp_name="thirty")  # more than the epochs
+    main, create = configs()
+    main["env"]["stop_value"] = 1  # not before the first update
+    serial_pipeline_bc((main, create), seed=0, exp_name="stopped")
+
+    assert [result(run)["train_iter"] for run in ("seven", "thirty", "stopped")] == [7, 30, 5]
+    with pytest.raises(ConfigError, match="serial_bc takes no env steps, but --env-step is 100: give --train-iter"):
+        serial_pipeline_bc(configs(), max_env_step=100)
+
+
+@pytest.mark.parametrize("first", [5, 9, 13])
+def test_a_run_in_two_parts_equals_one_in_one(first: int) -> None:
+    whole = serial_pipeline_bc(configs(), seed=3, max_iter=25, exp_name="whole")
+    serial_pipeline_bc(configs(), seed=3, max_iter=first, exp_name="parts")
+    resumed: Any = resume_pipeline("parts", max_train_iter=25)
+
+    assert_equal_states(whole.learn_mode.state_dict(), resumed.learn_mode.state_dict())
+    assert lines(Path("whole")) == lines(Path("parts"))
+    assert result("whole")["eval_value_raw"] == result("parts")["eval_value_raw"]
+
+
+def test_points_are_saved_under_updates_and_a_run_that_is_over_says_so() -> None:
+    main, create = configs()
+    main["resume"] = dict(save_every_env_steps=4)
+    serial_pipeline_bc((main, create), seed=0)
+
+    assert resume_store("run").steps() == [18, 16]
+    with pytest.raises(ConfigError, match="is over, at env step 0 and iteration 18.* --train-iter 36"):
+        resume_pipeline("run")
+
+
+def test_a_run_does_not_go_on_with_other_rows(data: Demonstrations) -> None:
+    serial_pipeline_bc(configs(), seed=0, max_iter=5)
+    data.first_episodes(2).save("data.safetensors")
+
+    with pytest.raises(CheckpointError, match="data.safetensors is not the file that this run began with"):
+        resume_pipeline("run", max_train_iter=9)
+
+
+def test_the_seed_decides_order_and_weights() -> None:
+    runs = [serial_pipeline_bc(configs(), seed=seed, exp_name=name) for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+    first, second, third = (run.learn_mode.state_dict() for run in runs)
+
+    assert_equal_states(first, second)
+    with pytest.raises(AssertionError):
+        assert_equal_states(first, third)
+
+
+class FromFile(DQNPolicy):
+    """DQN whose rows come from a file: any policy of rows learns from one."""
+
+    config = dict(type="from_file", nstep=3, learn=dict(train_epoch=None), collect=dict(data_path=""))
+
+
+def test_any_policy_of_rows_learns_from_a_file() -> None:
+    settings: dict[str, Any] = dict(
+        learn=dict(batch_size=BATCH), collect=dict(data_path="data.safetensors"), model={}, random_collect_size=10
+    )
+    policy = serial_pipeline_bc(configs(f"{__name__}:FromFile", **settings), seed=0, max_iter=20)
+
+    assert result()["train_iter"] == 20 and policy.cfg.nstep == 3
+
+
+def test_continuous_actions_are_learned() -> None:
+    rng, number = np.random.default_rng(0), 40
+    ends = np.arange(number) % 20 == 19
+    columns: dict[str, Any] = {
+        "obs": rng.normal(size=(number, 3)).astype(np.float32),
+        "action": rng.uniform(-2, 2, (number, 1)).astype(np.float32),
+        "reward": np.ones(number, np.float32),
+        "next_obs": rng.normal(size=(number, 3)).astype(np.float32),
+        "terminated": np.zeros(number, bool),
+        "truncated": ends,
+        "lane": np.zeros(number, np.int64),
+        "episode_id": np.arange(number) // 20,
+        "step": np.arange(number) % 20,
+    }
+    Demonstrations(columns, {}).save("pendulum.safetensors")
+    main, create = configs(loss_type="nll_loss", eval=dict(evaluator=dict(eval_freq=1000)))
+    main["env"]["env_id"] = "Pendulum-v1"
+
+    serial_pipeline_bc((main, create), seed=0, max_iter=3, data_path="pendulum.safetensors")
+
+    assert result()["train_iter"] == 3
+
+
+# ---- the command line
+
+
+def write_config(path: str = "bc_config.py") -> str:
+    main, create = configs()
+    Path(path).write_text(f"main_config = {main!r}\ncreate_config = {create!r}\n")
+    return path
+
+
+def test_the_command_trains_resumes_and_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("-m", "serial_bc", "-c", write_config(), "--train-iter", "6") == 0
+    assert status_of("--resume", "run", "--train-iter", "12") == 0
+    assert result()["train_iter"] == 12
+    capsys.readouterr()
+
+    assert status_of("-m", "serial_bc", "-c", "bc_config.py", "--dry-run") == 0
+
+    out = capsys.readouterr().out
+    assert "data.safetensors: 3 episodes, 300 steps, mean return 100; an epoch is 9 updates" in out
+    assert "until       18 updates" in out
+
+
+def test_learners_are_of_other_modes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("-m", "serial_bc", "-c", write_config(), "--learners", "2") == 1
+
+    assert "--learners is of modes" in capsys.readouterr().err
+
+
+# ---- what cannot be
+
+
+def spoiled(data: Demonstrations, name: str, value: Any) -> None:
+    columns = {key: column.copy() for key, column in data.columns.items()}
+    columns[name][17] = value
+    save_columns("data.safetensors", columns, dict(data.info))
+
+
+def cut(data: Demonstrations) -> None:
+    save_columns("data.safetensors", {name: column[:0] for name, column in data.columns.items()}, {})
+
+
+def of_acrobot(data: Demonstrations) -> None:
+    obs = np.zeros((len(data), 6), np.float32)
+    save_columns("data.safetensors", {**data.columns, "obs": obs, "next_obs": obs}, {})
+
+
+def of_numbers(data: Demonstrations) -> None:
+    save_columns("data.safetensors", {**data.columns, "action": data.columns["action"].astype(np.float32)}, {})
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "message"),
+    [
+        (lambda data: Path("data.safetensors").unlink(), ConfigError, "no file of demonstrations 'data.safetensors'"),
+        (lambda data: Path("data.safetensors").write_text("hello"), DingError, "data.safetensors"),
+        (cut, SchemaError, "data.safetensors has columns of other lengths than one, or none"),
+        (lambda data: spoiled(data, "obs", np.nan), SchemaError, "column 'obs', row 17, that is not finite"),
+        (of_acrobot, SchemaError, r"rows 'obs' of shape \[6\], the env's are \[4\]: it was collected in another env"),
+        (lambda data: spoiled(data, "action", 2), SchemaError, r"action 2 in row 17, .*Discrete\(2\): .*another env"),
+        (of_numbers, SchemaError, r"action [01].0 in row 0, which is none of the env's Discrete\(2\)"),
+    ],
+)
+def test_a_bad_file_is_one_error(data: Demonstrations, spoil: Any, error: Any, message: str) -> None:
+    spoil(data)
+
+    with pytest.raises(error, match=message):
+        serial_pipeline_bc(configs(), seed=0)
+
+
+def test_a_config_without_a_file_is_one_error() -> None:
+    with pytest.raises(ConfigError, match="policy.collect.data_path is not set: give the file"):
+        serial_pipeline_bc(configs(collect={}), seed=0)
+
+
+def test_a_file_of_another_env_is_warned_of(caplog: pytest.LogCaptureFixture, data: Demonstrations) -> None:
+    Demonstrations(data.columns, {"env_id": "CartPole-v0"}).save("data.safetensors")
+
+    serial_pipeline_bc(configs(), seed=0, max_iter=1)
+
+    assert "was collected in CartPole-v0, and the run evaluates in CartPole-v1" in caplog.text
+
+
+def test_wrappers_that_learn_from_what_is_collected_are_refused() -> None:
+    main, create = configs()
+    main["env"]["wrappers"] = [dict(type="obs_norm")]
+
+    with pytest.raises(ConfigError, match="nothing is collected here: leave them out"):
+        serial_pipeline_bc((main, create), seed=0)
+
+
+def test_policies_that_a_file_cannot_train_are_refused() -> None:
+    env = configs()[0]["env"]
+    for policy, message in (("ppo", "has just collected itself"), ("r2d2", "its own actor remembers")):
+        main = dict(exp_name="run", env=env, policy={})
+        create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
+        with pytest.raises(ConfigError, match=f"policy '{policy}' learns from .*{message}: a file"):
+            serial_pipeline_bc((main, create), seed=0)
+
+
+def test_other_modes_name_the_one_of_the_policy() -> None:
+    with pytest.raises(ConfigError, match="run it with `ding -m serial_bc`"):
+        serial_pipeline(configs(), seed=0)
+    with pytest.raises(ConfigError, match="run it with `ding -m serial_bc`"):
+        ding_like.train("bc", "CartPole-v1", env_step=100)
