@@ -11,6 +11,10 @@ potential h, which takes up what shaping a reward leaves open:
 pi is the policy as it is when the discriminator learns: of an on-policy batch the one that acted; of a replay buffer's
 rows, which older ones made, too, so that D compares the expert with what is in the buffer. With `state_only` g depends
 on s alone, which is what lets a reward be used in another env (section 6).
+
+The paper's reward is below 0 wherever the discriminator takes a transition for the policy's, and then an early end is
+best. The paper's tasks have no ends; for those whose episodes end by failure, `positive_reward` gives the reward of
+GAIL by the same discriminator, -log(1 - D) = log(1 + exp(x)).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from ding_like.reward_model.base import PairNetwork, RewardModel, Transitions
 from ding_like.reward_model.gail import tell_apart
@@ -41,9 +46,8 @@ class AIRLRewardModel(RewardModel):
         discount_factor=0.99,
         # The reward depends on the observation alone.
         state_only=False,
-        # Few and small steps: a discriminator that is far ahead gives rewards below 0, and an early end is best.
-        update_per_collect=5,
-        learning_rate=3e-4,
+        # The reward is -log(1 - D), never below 0, in place of log D - log(1 - D).
+        positive_reward=False,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"discount_factor": SHARE}
     needs_expert = True
@@ -82,5 +86,6 @@ class AIRLRewardModel(RewardModel):
         return tell_apart(self.logits(self.draw(self.expert, len(minibatch))), self.logits(minibatch))
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Return f - log pi [N]."""
-        return self.logits(transitions)
+        """Return f - log pi [N], or with `positive_reward` log(1 + exp(f - log pi))."""
+        logits = self.logits(transitions)
+        return functional.softplus(logits) if self._cfg.positive_reward else logits

@@ -58,13 +58,14 @@ def test_loss_and_gradient_are_those_of_a_walk_over_rows(sizes: Sizes, state_onl
 
 
 @every_size
-def test_the_reward_is_the_log_odds_of_the_discriminator(sizes: Sizes, tmp_path: Path) -> None:
-    model = make("airl", tmp_path, sizes, discount_factor=GAMMA)
+@pytest.mark.parametrize("positive", [False, True])
+def test_the_reward_is_the_log_odds_of_the_discriminator(sizes: Sizes, positive: bool, tmp_path: Path) -> None:
+    model = make("airl", tmp_path, sizes, discount_factor=GAMMA, positive_reward=positive)
     batch = rows_of(1, sizes).with_columns(terminated=np.arange(12) % 3 == 0)
     module = copy.deepcopy(model.module).double()
     expected = []
     for row in rows_as_tensors(batch, sizes):
         top, pi = math.exp(float(shaped(module, row).detach())), math.exp(row["log_prob"])
         d = top / (top + pi)
-        expected.append(math.log(d) - math.log(1 - d))
+        expected.append(-math.log(1 - d) if positive else math.log(d) - math.log(1 - d))
     np.testing.assert_allclose(model.estimate(batch)["reward"], expected, rtol=1e-4, atol=1e-5)

@@ -67,8 +67,9 @@ def test_loss_and_gradient_are_those_of_a_walk_over_rows(sizes: Sizes, tmp_path:
 def test_the_reward_is_minus_log_of_what_the_discriminator_doubts(sizes: Sizes, tmp_path: Path) -> None:
     model, batch = make("gail", tmp_path, sizes), rows_of(1, sizes)
     network = copy.deepcopy(model.module).double()
-    logits = [logit(network, row).detach() for row in rows_as_tensors(batch, sizes)]
-    expected = [-math.log(1 - float(torch.sigmoid(each))) for each in logits]
+    expected = [
+        -math.log(1 - float(torch.sigmoid(logit(network, row)).detach())) for row in rows_as_tensors(batch, sizes)
+    ]
     np.testing.assert_allclose(model.estimate(batch)["reward"], expected, rtol=1e-5)
 
 

@@ -38,12 +38,14 @@ main_config = EasyDict(
             # 10 episodes of an expert: `ding -m serial_gail` trains it and writes them where there are none.
             data_path="cartpole_expert.safetensors",
             hidden_size_list=[64, 64],
-            # 2 steps per 256 env steps.
-            update_per_collect=2,
+            # 10 steps per 256 env steps.
+            update_per_collect=10,
             batch_size=64,
-            learning_rate=3e-4,
+            learning_rate=1e-3,
             # That of the policy.
             discount_factor=0.98,
+            # Episodes end by failure, which rewards below 0 would make worth while.
+            positive_reward=True,
         ),
         expert=dict(config="cartpole_dqn"),
     )
