@@ -108,16 +108,13 @@ def build_serial(
     dynamic_seed: bool = True, with_buffer: bool = True, share: Share = _ALONE,
     make_reducer: Callable[[Policy], Reducer] | None = None, collects: bool = True,
 ) -> Components:  # fmt: skip
-    """Return all components of a serial run, launched and connected.
-
-    Without `collects` its collectors are remote, or, without a buffer either, it learns from a file.
+    """Return all components of a serial run, launched and connected; without `collects` none of its rows are its own.
 
     For one of several learners `cfg` and `env_setting` are its shares (`pipeline/learners/synced.py`), and
     `make_reducer` returns what averages the gradients of its policy. Its lanes and generators are seeded apart from the
     others', its weights as theirs.
     """
-    if collects or with_buffer:
-        check_run(cfg, with_buffer=with_buffer)
+    check_run(cfg, with_buffer=with_buffer)
     rank = share.rank
     with ExitStack() as opened:
         collector_env = evaluator_env = shared = buffer = metrics = league = evaluator = None
@@ -191,7 +188,7 @@ def check_run(cfg: FrozenConfig, *, with_buffer: bool) -> None:
     has_league(cfg)
     if with_buffer:
         check_buffer(cfg.policy)
-    elif cfg.policy.random_collect_size:
+    elif cfg.policy.on_policy and cfg.policy.random_collect_size:
         raise ConfigError(
             f"policy.random_collect_size is {cfg.policy.random_collect_size}, but an on-policy run has no buffer that "
             "random actions could fill. Set it to 0."

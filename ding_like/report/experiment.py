@@ -36,7 +36,7 @@ _SOURCES = ("collector", "evaluator")
 class Reports:
     """Returns that the collector or the evaluator reported, as columns [N] in order of rising env steps.
 
-    Of a run that collects nothing `env_step` are its updates, and `unit` says so.
+    Of a run that collects nothing `env_step` are its updates, and `unit` is "updates".
     """
 
     env_step: Array

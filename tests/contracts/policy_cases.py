@@ -198,6 +198,7 @@ CASES: dict[str, Case] = {
     "bc bits": Case("bc", _BITS, dict(model={**_BC, "action_shape": [2, 2, 2]}, learn=dict(ce_label_smooth=True))),
     "bc box": Case("bc", _VECTOR, dict(model={**_BC, "action_shape": 2}, **_BOX)),
     "bc gaussian": Case("bc", _VECTOR, dict(model={**_BC, "action_shape": 2}, loss_type="nll_loss", **_BOX)),
+    "dagger": Case("dagger", _DISCRETE, dict(model=_BC, collect=dict(model_path="expert"))),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
     ),
@@ -231,7 +232,30 @@ def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:
     batch = dict(
         learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy in ("ppo", "ppo_recurrent") else {}))
     )
-    return create_policy(deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name))
+    settings = deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name)
+    return with_expert(create_policy(settings))
+
+
+class Expert:
+    """Expert of discrete actions, which chooses by the last digits of what it observes."""
+
+    def act(self, obs: Any, **given: Any) -> dict[str, np.ndarray]:
+        board = obs["board"] if isinstance(obs, dict) else obs
+        return {"action": (np.abs(board).sum(axis=1) * 1000).astype(np.int64) % ACTIONS}
+
+    def reset(self, lanes: Any = None) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None: ...
+
+
+def with_expert(policy: Policy) -> Policy:
+    """Give a policy an expert if it needs one, as a pipeline does; return it."""
+    if policy.needs_expert:
+        policy.use_expert(Expert())
+    return policy
 
 
 def sizes_of(case: Case) -> list[int]:

@@ -24,12 +24,14 @@ CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 # What stands for something else in the pages -> what is put in its place.
 PLACEHOLDERS = {
     **{"CONFIG": str(CARTPOLE), "EXP": "exp", "my_exp": "exp", "cartpole_dqn_seed0": "exp", "ID": "CartPole-v1"},
+    "cartpole_bc_seed0": "exp",
     **{"H": "127.0.0.1", "P": "7000", "K": "keys.json", "HOST": "127.0.0.1", "FILE": "out", "STUDY": "study"},
     **{"OTHER": "other", "MODE": "serial"},
 }
 # What a mode calls: from here on it trains, serves or works.
 CALLED = {
     "serial_entry": ("serial_pipeline", "serial_pipeline_onpolicy", "ranks_pipeline"),
+    "data_set_entry": ("serial_pipeline_bc",),
     "parallel_entry": ("parallel_pipeline", "launch_coordinator"),
     "ray_entry": ("ray_pipeline",),
     "seed_entry": ("seed_pipeline", "join_run"),
@@ -111,8 +113,9 @@ def expected_of(arguments: list[str]) -> str:
         return "dry_run"
     if re.search(r"\.\.|,", after.get("-s", "")) or arguments.count("-s") > 1:
         return "run_command"
-    named = {"eval": "eval", "serial": "serial_pipeline", "serial_onpolicy": "serial_pipeline_onpolicy"}
-    return named.get(mode, f"{mode}_pipeline")
+    if mode == "eval":
+        return "eval"
+    return mode.replace("serial", "serial_pipeline") if mode.startswith("serial") else f"{mode}_pipeline"
 
 
 def test_the_command_lines_of_the_pages_are_taken(called: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,6 +192,17 @@ def test_continuous_actions_are_learned() -> None:
     assert result()["train_iter"] == 3
 
 
+CONTROL = Path(ding_like.__file__).parents[1] / "dizoo/classic_control"
+
+
+def test_the_shipped_config_learns_from_the_file_that_it_names() -> None:
+    cartpole(2, max_steps=100).save("cartpole_expert.safetensors")
+
+    serial_pipeline_bc(str(CONTROL / "cartpole/config/cartpole_bc_config.py"), seed=0, max_iter=5)
+
+    assert result("cartpole_bc_seed0")["train_iter"] == 5
+
+
 # ---- the command line
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import ding_like
 from ding_like.agent.loaded import load as load_agent
 from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
@@ -148,6 +149,15 @@ def test_a_run_learns_what_the_expert_of_another_run_does(expert: Path) -> None:
     given: dict[str, Any] = dict(lanes=np.arange(400), is_first=np.ones(400, bool), rng=np.random.default_rng(0))
     own = policy.eval_mode.actor.act(obs, **given)["action"]
     assert (own == theirs).mean() > 0.85
+
+
+def test_the_shipped_config_learns_from_the_run_that_it_names(expert: Path) -> None:
+    expert.rename("cartpole_expert")
+    config = Path(ding_like.__file__).parents[1] / "dizoo/classic_control/cartpole/config/cartpole_dagger_config.py"
+
+    serial_pipeline(str(config), seed=0, max_env_step=128, exp_name="run", overrides=["env.n_evaluator_episode=10"])
+
+    assert json.loads(Path("run/result.json").read_text())["train_iter"] > 0
 
 
 def test_a_run_in_two_parts_equals_one_in_one(expert: Path) -> None:

@@ -7,6 +7,7 @@ import functools
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ding_like.errors import ConfigError, TrainingError
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.utils import log
 from tests import experts
-from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of
+from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of, with_expert
 
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
@@ -33,6 +34,7 @@ POLICIES = [
     "pdqn",
     *("sqil", "sqil_dqn", "sqil_sac", "dqfd", "r2d3"),
     "bc",
+    "dagger",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -40,6 +42,7 @@ NOT_HERE = (
     "other.replay_buffer.type",
     "learn.epochs",  # of the digits, counted by their own loop
     *("learn.train_epoch", "collect.data_path"),  # of runs from a file: tests/entry/test_data_set.py
+    "collect.model_path",  # of the expert: tests/policy/test_dagger.py
 )
 # key: (another value, what must be set beside it)
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -161,6 +164,10 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "other.eps.start": (0.5, {}),
     "other.eps.end": (0.5, {}),
     "other.eps.decay": (5, {"other.eps.start": 0.9}),
+    "other.beta.type": ("linear", {}),
+    "other.beta.start": (0.5, {}),
+    "other.beta.end": (0.5, {}),
+    "other.beta.decay": (5, {}),
 }
 # Read by pipelines alone: what changes is a run.
 OF_A_RUN = (
@@ -217,7 +224,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
 def effects(case: Case, cfg: dict[str, Any]) -> dict[str, Any]:
     """Return what a policy of this config does: how it acts, makes rows, learns, explores and takes bad gradients."""
     torch.manual_seed(0)
-    policy = create_policy(cfg)
+    policy = with_expert(create_policy(cfg))
     learn = policy.learn_mode
     seen: dict[str, Any] = {"device": str(policy._device), "by_hand": getattr(policy, "_by_hand", None) is not None}
     seen["attributes"] = [policy.get_attribute(name) for name in ("n_sample", "n_episode", "batch_size")]
@@ -383,5 +390,9 @@ def run(name: str, changes: dict[str, Any]) -> Any:
             write(file, episodes=1, seed=seed)
         small = deep_merge(dict(collect=dict(data_path="expert.safetensors")), small)
     create = dict(env=chosen, env_manager=dict(type="base"), policy=dict(type=case.policy))
+    if name == "dagger":
+        dqn = {**create, "policy": dict(type="dqn")}
+        serial_pipeline((dict(exp_name="expert", env=env, policy={}), dqn), seed=0, max_env_step=80)
+        set_path(small, "collect.model_path", str(max(Path().glob("expert*"))))
     policy = serial_pipeline((dict(exp_name="exp", env=env, policy=small), create), seed=0, max_env_step=80)
     return tensors_of(policy.learn_mode.state_dict())
