@@ -290,7 +290,11 @@ def build_learner(
         exp_name=cfg.exp_name,
         instance_name=_named("learner", rank),
     )
-    prepare_batches(cfg, policy, learner, seed=seed, rank=rank)
+    try:
+        prepare_batches(cfg, policy, learner, seed=seed, rank=rank)
+    except BaseException:
+        learner.close()
+        raise
     return learner
 
 

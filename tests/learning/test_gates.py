@@ -118,7 +118,7 @@ GATES = {
         "robotics/config/fetchreach_her_sac_config.py", 20_000, -4, episodes=50, needs="gymnasium_robotics"
     ),
     "chain rnd": of_chain("rnd_dqn", 30_000),
-    "chain icm": of_chain("icm_dqn", 30_000),
+    "chain icm": of_chain("icm_dqn", 40_000),
     "chain ngu": of_chain("ngu", 30_000),
     "chain without a bonus": of_chain("rnd_dqn", 15_000, 0.1, overrides=NO_BONUS, below=True, judged=max),
     "chain, ngu without a bonus": of_chain("ngu", 15_000, 0.1, overrides=NO_BONUS, below=True, judged=max),
