@@ -36,7 +36,7 @@ main_config = EasyDict(
         ),
         reward_model=dict(
             type="trex",
-            # Episodes of checkpoints of 40 to 160, which ding_like.entry.ranked_data.collect_ranked writes.
+            # Episodes of checkpoints of 24 to 186, which ding_like.entry.ranked_data.collect_ranked writes.
             data_path="cartpole_ranked.safetensors",
             pretrain_updates=200,
         ),
