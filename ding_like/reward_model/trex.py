@@ -160,8 +160,8 @@ class TREXRewardModel(RewardModel):
 
         Raises ConfigError for files that do not fit the env, and without two different ranks.
         """
-        is_one = isinstance(path, str)
-        found = [Demonstrations.load(each) for each in ([path] if is_one else path)]
+        files, is_one = ([path], True) if isinstance(path, str) else (path, False)
+        found = [Demonstrations.load(each) for each in files]
         for each in found:
             self.check_sizes(self.lay_out(each.batch()), each.source)
         ranks = [self._ranks(each) if is_one else np.full(len(each), i) for i, each in enumerate(found)]

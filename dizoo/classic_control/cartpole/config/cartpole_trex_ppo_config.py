@@ -36,11 +36,9 @@ main_config = EasyDict(
         ),
         reward_model=dict(
             type="trex",
-            # Episodes of checkpoints of 45 to 190, which ding_like.entry.ranked_data.collect_ranked writes.
+            # Episodes of checkpoints of 24 to 186, which ding_like.entry.ranked_data.collect_ranked writes.
             data_path="cartpole_ranked.safetensors",
             pretrain_updates=200,
-            # Episodes end early, and so no reward may be below 0.
-            sigmoid=True,
         ),
     )
 )
