@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import allow_saved_config
 from ding_like.agent.loaded import load as load_agent
@@ -36,7 +38,6 @@ from ding_like.entry.training import (
     has_expert,
     load_config,
     make_plan,
-    number,
     read_given,
     refuse_in_child,
     serial_mode_of,
@@ -60,7 +61,14 @@ logger = logging.getLogger(__name__)
 
 STAGES_FILE = "stages.json"
 _STAGE = "stage"  # in the `info` of demonstrations: the hash of what they were made of
+_LOOK: dict[str, Any] = {"save": False, "renew_dir": False, "quiet": True}  # at a config, before a run has it
 _NUM_CHECKPOINTS = 6  # that play ranked demonstrations, at most
+# Column by which a reward model ranks episodes -> what plays them, for the console.
+_PLAYERS = {
+    None: "{} plays {} episodes",
+    "rank": "checkpoints beside {} play {} episodes each",
+    "noise": "{} plays {} episodes with each share of random actions",
+}
 
 
 class _Record:
@@ -137,7 +145,7 @@ class Stages:
             overrides.append(f"env.stop_value={literal(cfg.stop_value)}")
         seed = cfg.seed
         asked: dict[str, Any] = {"seed": seed, "overrides": overrides, "builds_model": given.expert_model is None}
-        own = load_config(input_cfg, **asked, save=False, renew_dir=False, quiet=True)
+        own = load_config(input_cfg, **asked, **_LOOK)
         check_demonstrations(own)
         if self._needs_checkpoints:  # they are of its progress, so one is saved at each evaluation
             overrides.append(f"policy.learn.learner.hook.save_ckpt_after_iter={own.policy.eval.evaluator.eval_freq}")
@@ -182,7 +190,7 @@ class Stages:
             self._tell(f"demonstrations: there already, {self._data}, {found}")
             return
         why = "; those in the file are of another expert, seed or number" if is_there else ""
-        self._tell(f"demonstrations: {checkpoint} plays {number(cfg.num_episodes, 'episode')}{why}")
+        self._tell(f"demonstrations: {_PLAYERS[self._rank_column].format(checkpoint, cfg.num_episodes)}{why}")
         source = expert or (expert_input(cfg.config) if cfg.config else run_folder(checkpoint))
         if self._rank_column is not None:
             ranked = self._play_ranked(source, checkpoint, seed)
@@ -206,9 +214,13 @@ class Stages:
         return self._rank_column == "rank"
 
     def _play_ranked(self, source: InputConfig, checkpoint: Path, seed: int) -> Demonstrations:
-        """Return the episodes of several checkpoints of the expert, or of one with more or less noise."""
-        asked = {"n_episode": self._cfg.expert.num_episodes, "seed": seed}
-        config = tuple(allow_saved_config(source)) if isinstance(source, Path) else source
+        """Return the episodes of several checkpoints of the expert, or of one with more or less noise.
+
+        Checkpoints are ranked by their mean returns, which stand for a judge.
+        """
+        config: Any = tuple(allow_saved_config(source)) if isinstance(source, Path) else source
+        episodes, envs = self._cfg.expert.num_episodes, load_config(config, seed=seed, **_LOOK).env.evaluator_env_num
+        asked = {"n_episode": episodes, "seed": seed, "overrides": [f"env.evaluator_env_num={min(episodes, envs)}"]}
         if not self._needs_checkpoints:
             noisy: Demonstrations = load("ranked_data:collect_noisy")(config, checkpoint, self._data, **asked)
             return noisy
@@ -221,7 +233,9 @@ class Stages:
         places = [round(at * (len(saved) - 1) / (_NUM_CHECKPOINTS - 1)) for at in range(_NUM_CHECKPOINTS)]
         kept = [saved[place] for place in dict.fromkeys(places)]
         ranked: Demonstrations = load("ranked_data:collect_ranked")(config, kept, self._data, **asked)
-        return ranked
+        rank, reward = ranked.columns["rank"], ranked.columns["reward"]
+        mean_return = np.bincount(rank, reward) / np.bincount(rank[ranked.columns["step"] == 0])
+        return replace(ranked, columns={**ranked.columns, "rank": mean_return.argsort().argsort()[rank]})
 
     def _learn(self) -> Policy:
         """Return the policy that learned from the demonstrations."""
@@ -341,7 +355,7 @@ def run_stages(
         main, create, _, _ = read_given(input_cfg, has_system=False)
         input_cfg = deep_merge(main, {"expert": {"config": tuple(expert_cfg)}}), create
     asked: dict[str, Any] = {"seed": seed, "overrides": overrides, "exp_name": exp_name, "builds_model": model is None}
-    cfg = load_config(input_cfg, **asked, save=False, renew_dir=False, quiet=True)
+    cfg = load_config(input_cfg, **asked, **_LOOK)
     _check_mode(cfg, mode)
     arguments = RunArguments(serial_mode_of(cfg), seed, max_train_iter, max_env_step)
     arguments = arguments._replace(num_learners=number_of_learners(learners))
