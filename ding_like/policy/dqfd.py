@@ -9,7 +9,7 @@ Q-learning (`policy/dqn.py`), the loss is that of equation 5:
     loss = mean(weight * each)
 
 L is the square, or Huber's loss. J makes the expert's action better than each other one by a margin: without it the
-values of actions that nobody has tried would be whatever the network makes of them. Of equation 5, lambda3 times the
+values of actions that are in no row would be whatever the network makes of them. Of equation 5, lambda3 times the
 squared weights is `learn.optimizer.weight_decay`. Training begins with `learn.pretrain_updates` on the expert alone.
 
 Priorities are the absolute one-step errors of the agent's rows; the expert's rows are drawn uniformly, and make up a

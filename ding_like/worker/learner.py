@@ -297,6 +297,8 @@ class BaseLearner(Configurable):
     # after batch, or one batch each time it is called: a list of rows, or of functions of which each returns a row.
     # None ends the data. Any: it may be either.
     get_data: Any = None
+    # Sends the learners that are given batches by this one their shares of one, and returns this learner's.
+    share_batch: Callable[[TransitionBatch], TransitionBatch] | None = None
     # The next batch, or None after the last; a sub-class may have a method of this name.
     _next_data: Any = None
 
@@ -348,8 +350,6 @@ class BaseLearner(Configurable):
         self._hooks = build_learner_hook_by_cfg(hook_cfg)
         self.reward_model: RewardModelLike | None = None  # gives batches their rewards; None: those of the env stay
         self.expert_rows: ExpertRows | None = None  # rows of an expert that join each batch
-        # Sends other learners, which are given batches by this one, what they train on; returns this learner's share.
-        self.share_batch: Callable[[TransitionBatch], TransitionBatch] | None = None
         self._mode: LearnMode | None = None
         self._takes_rows = False
         self._last_minibatch: Any = None  # kept to be looked into if training goes wrong
@@ -409,8 +409,7 @@ class BaseLearner(Configurable):
         """Have rows of an expert join each batch; a new run begins with updates on these rows alone, if any."""
         self.expert_rows = rows
         if pretrain_updates:
-            updates = {"updates": pretrain_updates}
-            self.register_hook(PretrainHook("pretrain_before_run", 30, position="before_run", ext_args=updates))
+            self.register_hook(PretrainHook("pretrain", 30, position="before_run", ext_args={"n": pretrain_updates}))
 
     def pretrain(self, updates: int) -> None:
         """Train on the expert's rows alone; these updates count."""
@@ -692,7 +691,7 @@ class PretrainHook(LearnerHook):
 
     def __call__(self, engine: BaseLearner) -> None:
         if engine.train_iter == 0:
-            engine.pretrain(int(self.ext_args["updates"]))
+            engine.pretrain(int(self.ext_args["n"]))
 
 
 @LEARNER_HOOK_REGISTRY.register("save_ckpt")

@@ -14,7 +14,7 @@ from ding_like.errors import ConfigError
 
 
 def rows_of(numbers: Any, **columns: Any) -> TransitionBatch:
-    """Return rows whose observations are numbers, by which they are told apart."""
+    """Return rows whose observations are numbers, by which they are distinguished."""
     obs = np.asarray(numbers, np.float32)
     made = {"obs": obs[:, None], "reward": np.full(len(obs), 5.0, np.float32), "terminated": np.zeros(len(obs), bool)}
     return TransitionBatch({**made, **columns})
