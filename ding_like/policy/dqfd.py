@@ -56,7 +56,8 @@ class LargeMargin(FromExperts):
         if mask is None or not learn.lambda2:
             return 0.0
         each = large_margin(values, rows["action"], margin=learn.expert_margin, mask=legal)
-        return learn.lambda2 * each * mask.reshape(-1, *[1] * (each.dim() - 1))
+        weight: float = learn.lambda2
+        return weight * each * mask.reshape(-1, *[1] * (each.dim() - 1))
 
 
 @POLICY_REGISTRY.register("dqfd")

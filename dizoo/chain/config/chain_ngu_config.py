@@ -1,4 +1,4 @@
-"""A chain of 20 states with Never Give Up: the far end, a return of 1."""
+"""A chain of 25 states with Never Give Up: the far end, a return of 1."""
 
 from easydict import EasyDict
 
@@ -9,7 +9,7 @@ main_config = EasyDict(
             collector_env_num=8,
             evaluator_env_num=1,
             n_evaluator_episode=1,
-            n_states=20,
+            n_states=25,
             stop_value=0.99,
         ),
         policy=dict(
@@ -19,7 +19,7 @@ main_config = EasyDict(
             beta=0.3,
             burnin_step=0,
             # Whole episodes: the bonus is for what is new in a row.
-            learn_unroll_len=29,
+            learn_unroll_len=34,
             model=dict(
                 num_arms=4,
                 encoder_hidden_size_list=[32],
@@ -41,7 +41,7 @@ main_config = EasyDict(
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=64)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.05, decay=2000),
+                eps=dict(type="linear", start=1.0, end=0.1, decay=2000),
                 replay_buffer=dict(replay_buffer_size=2_000),
             ),
         ),

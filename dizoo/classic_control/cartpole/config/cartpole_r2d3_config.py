@@ -26,7 +26,7 @@ main_config = EasyDict(
                 learning_rate=5e-4,
                 target_theta=0.005,
                 # The expert's actions are preferred by a margin, first by themselves.
-                lambda2=1.0,
+                lambda2=10.0,
                 pretrain_updates=1000,
             ),
             # Episodes of an expert, which `ding collect` wrote.
