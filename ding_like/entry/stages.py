@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import allow_saved_config
@@ -42,20 +44,26 @@ from ding_like.entry.training import (
     refuse_in_child,
     serial_mode_of,
 )
+from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.components import check_reward_model
+from ding_like.pipeline.envs import (
+    EnvSetting,
+    action_shape,
+    build_policy,
+    build_single_env,
+    fit_policy_config,
+    obs_shape,
+)
 from ding_like.pipeline.record import resume_store
 from ding_like.policy import Policy
 from ding_like.report.experiment import METRICS_FILE
 from ding_like.report.scores import measure
 from ding_like.report.summary import env_name
-from ding_like.types import Json
+from ding_like.types import EnvManager, Json
 from ding_like.utils.files import fresh_names, write_text
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import REWARD_MODEL_REGISTRY
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +130,8 @@ class Stages:
         self._number, self._total = 0, 3 if self._trains_expert else 2
 
     def run(self) -> Policy:
-        """Run the stages that are missing, and return the policy."""
+        """Run the stages that are missing, and return the policy. Raises ConfigError before any of them begins."""
+        self._check()
         try:
             expert, digest = self._train_expert() if self._trains_expert else (None, "")
             self._collect(expert, digest)
@@ -130,6 +139,25 @@ class Stages:
         except (KeyboardInterrupt, SystemExit):
             logger.info("interrupted in stage %d of %d: the same command goes on with it", self._number, self._total)
             raise
+
+    def _check(self) -> None:
+        """Raise ConfigError for a policy that could not learn from the expert, once it would be trained."""
+        given, cfg, expert = self._given, self._cfg, self._cfg.expert
+        with _seen(cfg, given.env_setting) as env:
+            fitted = fit_policy_config(cfg.policy, env)
+            with torch.random.fork_rng(devices=[]):
+                check_reward_model(cfg, build_policy(fitted, model=given.model, modes=["learn"]))
+            own = obs_shape(env.observation_space), action_shape(env.action_space)
+        if expert.config and given.env_setting is None:
+            other = load_config(expert_input(expert.config), seed=expert.seed, **_LOOK)
+            with _seen(other, None) as env:
+                found = obs_shape(env.observation_space), action_shape(env.action_space)
+            if found != own:
+                raise ConfigError(
+                    f"the expert plays in {env_name(other.env)}, with observations {found[0]} and actions {found[1]}, "
+                    f"and the policy is to learn in {env_name(cfg.env)}, with {own[0]} and {own[1]}: give an "
+                    "expert.config of the same env and wrappers."
+                )
 
     def _tell(self, text: str) -> None:
         self._number += 1
@@ -288,6 +316,14 @@ class Stages:
         limits = {"max_env_step": run.max_env_step, "max_train_iter": run.max_train_iter}
         self._record.add(stage, hash=digest, folder=str(folder), seed=run.seed, **limits)
         return folder, load(MODES[run.mode].home)(planned).train().policy
+
+
+@contextmanager
+def _seen(cfg: FrozenConfig, env_setting: EnvSetting | None) -> Iterator[EnvManager]:
+    """Yield a manager of one of a config's envs, to look at its spaces."""
+    env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
+    with closing(build_single_env(EnvFactory(env_cfgs[0], env_fn))) as manager:
+        yield manager
 
 
 def _has_begun(folder: Path) -> bool:
