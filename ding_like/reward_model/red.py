@@ -67,7 +67,8 @@ class REDRewardModel(RewardModel):
         module.target = PairNetwork(sizes.obs_shape, cfg.hidden_size_list, **shape).requires_grad_(False)
         module.predictor = PairNetwork(sizes.obs_shape, cfg.hidden_size_list, **shape)
         features = module.target.features
-        module.scale = Moments(features.output_size) if isinstance(features, FlatPart) else None
+        scale = Moments(features.output_size) if isinstance(features, FlatPart) else None
+        module.register_module("scale", scale)
         module.register_buffer("sigma", torch.tensor(1.0 if cfg.sigma is None else float(cfg.sigma)))
         return module
 

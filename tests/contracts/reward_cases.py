@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
+from torch.nn import functional
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.demonstrations import Demonstrations
@@ -23,7 +24,7 @@ from ding_like.worker import BaseLearner
 FOLDER = "REWARD_CASES_FOLDER"  # environment variable: where RecordingLearner writes
 SIZES = Sizes(4, 2, is_discrete=True)  # CartPole's
 # Settings beside `type` and `data_path`; a model without an entry has none.
-SETTINGS: dict[str, dict[str, Any]] = {}
+SETTINGS: dict[str, dict[str, Any]] = {kind: dict(pretrain_updates=30) for kind in ("red", "trex", "drex")}
 
 
 def make_demonstrations(path: Path, *, episodes: int = 3, steps: int = 60) -> str:
@@ -42,8 +43,9 @@ def make_demonstrations(path: Path, *, episodes: int = 3, steps: int = 60) -> st
             for column, value in zip(columns.values(), row, strict=True):
                 column.append(value)
             obs = following
-    rank = {"rank": np.repeat(np.arange(episodes), steps)}
-    Demonstrations({**{name: np.asarray(column) for name, column in columns.items()}, **rank}).save(path)
+    number = np.repeat(np.arange(episodes), steps)
+    ranks = {"rank": number, "noise": np.float32(1) - number / episodes}
+    Demonstrations({**{name: np.asarray(column) for name, column in columns.items()}, **ranks}).save(path)
     return str(path)
 
 
@@ -63,8 +65,14 @@ def kind_needs_expert(kind: str) -> bool:
 def build(kind: str, data_path: str, *, seed: int = 0, **settings: Any) -> Any:  # Any: a RewardModel
     """Return a small model for CartPole, as a run of this seed has it."""
     return create_reward_model(
-        section(kind, data_path, **settings), SIZES, seed=seed, rng=make_rng(seed, "reward_model")
+        section(kind, data_path, **settings), SIZES, seed=seed, rng=make_rng(seed, "reward_model"), log_prob=log_prob
     )
+
+
+def log_prob(obs: torch.Tensor, action: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Return log probabilities [N] of a policy that follows the pole's angle."""
+    right = functional.logsigmoid(torch.stack([-obs[:, 2], obs[:, 2]], dim=1))
+    return right.gather(1, action[:, None])[:, 0]
 
 
 def batch_of(rows: int, *, seed: int = 0, steps: int = 0) -> TransitionBatch:
@@ -82,6 +90,7 @@ def batch_of(rows: int, *, seed: int = 0, steps: int = 0) -> TransitionBatch:
         num_steps = np.full(rows, steps)
         num_steps[1] = steps // 2
         columns |= {"num_steps": num_steps, "mask": np.arange(steps) < num_steps[:, None]}
+        columns["reward"] *= columns["mask"]  # beyond an episode a row is zero
         columns["obs"] = rng.normal(size=(rows, steps + 1, 4)).astype(np.float32)
     else:
         columns |= {name: rng.normal(size=(rows, 4)).astype(np.float32) for name in ("obs", "next_obs")}
