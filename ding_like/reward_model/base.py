@@ -125,7 +125,7 @@ class RewardModel(Configurable):
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the section `reward_model`."""
         if cls.needs_expert and not cfg["data_path"]:
-            yield "data_path", "is not set: give the file of demonstrations that `ding collect` wrote"
+            yield "data_path", "is not set: give the file that `ding collect` wrote, or expert.config=cartpole_dqn, say"
 
     def __init__(
         self,
