@@ -139,7 +139,7 @@ class RewardModel(Configurable):
             if cfg[key] != defaults[key]:
                 yield key, f"is {cfg[key]!r}, but has no effect: {why}; leave it out (default: {defaults[key]!r})"
         if cls.needs_expert and not cfg["data_path"]:
-            yield "data_path", "is not set: give the file of demonstrations that `ding collect` wrote"
+            yield "data_path", "is not set: give the file that `ding collect` wrote, or expert.config=cartpole_dqn, say"
 
     def __init__(
         self,
