@@ -11,6 +11,7 @@ import pytest
 from ding_like.config import deep_merge, read_config, to_plain
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.policy import get_policy_cls
+from tests import experts
 from tests.pipeline.parallel.test_units_train import running
 
 ROOT = Path(__file__).parents[2] / "dizoo"
@@ -38,7 +39,13 @@ def small(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         changes["collect"] = dict(n_episode=4)
     elif collect.get("n_sample", 0) > 128:
         changes["collect"] = dict(n_sample=128)
-    return deep_merge(main, dict(env=_ENV, policy=changes)), create
+    if collect.get("data_path"):
+        changes["collect"] = dict(data_path=str(experts.written(collect["data_path"])))
+        changes["learn"]["pretrain_updates"] = 10
+    own: dict[str, Any] = {}
+    if data := main.get("reward_model", {}).get("data_path"):
+        own["reward_model"] = dict(data_path=str(experts.written(data)))
+    return deep_merge(main, dict(env=_ENV, policy=changes, **own)), create
 
 
 def is_on_policy(create: dict[str, Any]) -> bool:
