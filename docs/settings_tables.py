@@ -16,6 +16,7 @@ _TITLES = {
     "learner": "Learner and hooks",
     "replay_buffer": "Replay buffers",
     "league": "Leagues",
+    "reward_model": "Reward models",
     "player": "Players of a league",
     "commander": "Commanders of parallel runs",
     "tracker": "Trackers",

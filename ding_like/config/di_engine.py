@@ -63,6 +63,7 @@ _REASONS: dict[str, str] = {
     "policy.collect.model_path policy.collect.data_path policy.collect.expert_data_path": (
         "of policies and reward models that learn from an expert"
     ),
+    "policy.learn.expert_replay_buffer_size": "all steps of the demonstrations are kept",
     "policy.collect.demonstration_info_path": "demonstrations are one file, which `ding collect` writes",
     "policy.collect.data_type policy.collect.save_path policy.collect.collect_count policy.expert_random_collect_size "
     "reward_model.collect_count": "expert.num_episodes says how much an expert plays",
@@ -80,6 +81,9 @@ _REASONS: dict[str, str] = {
     "reward_model.continuous reward_model.discrete_action": "the env says which kind of actions it takes",
     "reward_model.algo_for_model reward_model.env_id": "expert.config says what the expert is, and where it plays",
     "reward_model.load_path": "give --load-path on the command line",
+    "reward_model.checkpoint_min reward_model.checkpoint_max reward_model.checkpoint_step": (
+        "checkpoints from all of the expert's training play the episodes that are ranked"
+    ),
     **dict.fromkeys(
         (
             "reward_model.obs_norm reward_model.obs_norm_clamp_min reward_model.obs_norm_clamp_max",
@@ -87,7 +91,6 @@ _REASONS: dict[str, str] = {
             "reward_model.intrinsic_reward_rescale reward_model.extrinsic_reward_norm",
             "reward_model.extrinsic_reward_norm_max reward_model.reverse_scale",
             "reward_model.only_use_last_five_frames_for_icm_rnd reward_model.nstep reward_model.log_every_n_train",
-            "reward_model.checkpoint_min reward_model.checkpoint_max reward_model.checkpoint_step",
             "reward_model.min_snippet_length reward_model.max_snippet_length reward_model.num_trajs",
             "reward_model.num_snippets reward_model.input_type reward_model.bc_iterations",
             "reward_model.num_trajs_per_bin reward_model.trajectories_per_bin reward_model.sample_size",

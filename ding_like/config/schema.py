@@ -341,6 +341,10 @@ def _add_part(part: Part, section: Tree, main: Config, schema: Schema, faults: l
     is_in_main = "type" in in_main and "type" not in section
     kind = in_main["type"] if is_in_main else section.get("type", default)
     if kind is None and part.is_optional:
+        if in_main:  # settings of no class
+            text = f"is missing; name one that `ding -q {part.name}` lists"
+            faults.append(Fault(f"{part.path}.type", text, is_decisive=True))
+            schema.opaque.add(part.path)
         return
     found = _find_class(part, kind, modules, main, part.path if is_in_main else f"create_config.{part.name}")
     if isinstance(found, Fault):

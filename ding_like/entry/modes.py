@@ -156,9 +156,7 @@ def run(options: Options) -> None:
         finally:
             ForkServer.end_early()
         return
-    from ding_like.entry.training import RunArguments
-
-    arguments = RunArguments(mode, _seeds(options)[0])._replace(**limits_of(options))
+    arguments = load("training:RunArguments")(mode, _seeds(options)[0])._replace(**limits_of(options))
     planned = load(MODES[mode].home).of(path, arguments, overrides=overrides, exp_name=options["exp_name"], **of_mode)
     lines, fits = planned.dry_run()
     echo("\n".join(lines))

@@ -283,9 +283,7 @@ Examples:
 @click.argument("experiment", metavar="EXP")
 @click.option("-n", "--episodes", type=WholeNumber(min=1), default=10, metavar="N", help="Episodes to play. [10]")
 @click.option("-o", "--out", metavar="FILE", help="Where to write them. [EXP/expert_data.safetensors]")
-@click.option(
-    "--checkpoint", "--ckpt", "checkpoint", default="best", metavar="CKPT", help="best, last, or a file. [best]"
-)
+@click.option("--checkpoint", "--ckpt", "ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
 @click.option("-s", "--seed", type=WholeNumber(min=0), metavar="SEED", help="Seed of the episodes. [the run's]")
 @IMPORT_OPTION
 def collect_command(

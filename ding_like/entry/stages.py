@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
 
 from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import allow_saved_config
@@ -36,31 +40,43 @@ from ding_like.entry.training import (
     has_expert,
     load_config,
     make_plan,
-    number,
     read_given,
     refuse_in_child,
     serial_mode_of,
 )
+from ding_like.envs import EnvFactory, get_vec_env_setting
 from ding_like.errors import CheckpointError, ConfigError
-from ding_like.pipeline.envs import EnvSetting
+from ding_like.pipeline.components import check_reward_model
+from ding_like.pipeline.envs import (
+    EnvSetting,
+    action_shape,
+    build_policy,
+    build_single_env,
+    fit_policy_config,
+    obs_shape,
+)
 from ding_like.pipeline.record import resume_store
 from ding_like.policy import Policy
 from ding_like.report.experiment import METRICS_FILE
 from ding_like.report.scores import measure
 from ding_like.report.summary import env_name
-from ding_like.types import Json
+from ding_like.types import EnvManager, Json
 from ding_like.utils.files import fresh_names, write_text
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.registries import REWARD_MODEL_REGISTRY
-
-if TYPE_CHECKING:
-    import torch
 
 logger = logging.getLogger(__name__)
 
 STAGES_FILE = "stages.json"
 _STAGE = "stage"  # in the `info` of demonstrations: the hash of what they were made of
+_LOOK: dict[str, Any] = {"save": False, "renew_dir": False, "quiet": True}  # at a config, before a run has it
 _NUM_CHECKPOINTS = 6  # that play ranked demonstrations, at most
+# Column by which a reward model ranks episodes -> what plays them, for the console.
+_PLAYERS = {
+    None: "{} plays {} episodes",
+    "rank": "checkpoints beside {} play {} episodes each",
+    "noise": "{} plays {} episodes with each share of random actions",
+}
 
 
 class _Record:
@@ -114,7 +130,8 @@ class Stages:
         self._number, self._total = 0, 3 if self._trains_expert else 2
 
     def run(self) -> Policy:
-        """Run the stages that are missing, and return the policy."""
+        """Run the stages that are missing, and return the policy. Raises ConfigError before any of them begins."""
+        self._check()
         try:
             expert, digest = self._train_expert() if self._trains_expert else (None, "")
             self._collect(expert, digest)
@@ -122,6 +139,25 @@ class Stages:
         except (KeyboardInterrupt, SystemExit):
             logger.info("interrupted in stage %d of %d: the same command goes on with it", self._number, self._total)
             raise
+
+    def _check(self) -> None:
+        """Raise ConfigError for a policy that could not learn from the expert, once it would be trained."""
+        given, cfg, expert = self._given, self._cfg, self._cfg.expert
+        with _seen(cfg, given.env_setting) as env:
+            fitted = fit_policy_config(cfg.policy, env)
+            with torch.random.fork_rng(devices=[]):
+                check_reward_model(cfg, build_policy(fitted, model=given.model, modes=["learn"]))
+            own = obs_shape(env.observation_space), action_shape(env.action_space)
+        if expert.config and given.env_setting is None:
+            other = load_config(expert_input(expert.config), seed=expert.seed, **_LOOK)
+            with _seen(other, None) as env:
+                found = obs_shape(env.observation_space), action_shape(env.action_space)
+            if found != own:
+                raise ConfigError(
+                    f"the expert plays in {env_name(other.env)}, with observations {found[0]} and actions {found[1]}, "
+                    f"and the policy is to learn in {env_name(cfg.env)}, with {own[0]} and {own[1]}: give an "
+                    "expert.config of the same env and wrappers."
+                )
 
     def _tell(self, text: str) -> None:
         self._number += 1
@@ -137,7 +173,7 @@ class Stages:
             overrides.append(f"env.stop_value={literal(cfg.stop_value)}")
         seed = cfg.seed
         asked: dict[str, Any] = {"seed": seed, "overrides": overrides, "builds_model": given.expert_model is None}
-        own = load_config(input_cfg, **asked, save=False, renew_dir=False, quiet=True)
+        own = load_config(input_cfg, **asked, **_LOOK)
         check_demonstrations(own)
         if self._needs_checkpoints:  # they are of its progress, so one is saved at each evaluation
             overrides.append(f"policy.learn.learner.hook.save_ckpt_after_iter={own.policy.eval.evaluator.eval_freq}")
@@ -182,7 +218,7 @@ class Stages:
             self._tell(f"demonstrations: there already, {self._data}, {found}")
             return
         why = "; those in the file are of another expert, seed or number" if is_there else ""
-        self._tell(f"demonstrations: {checkpoint} plays {number(cfg.num_episodes, 'episode')}{why}")
+        self._tell(f"demonstrations: {_PLAYERS[self._rank_column].format(checkpoint, cfg.num_episodes)}{why}")
         source = expert or (expert_input(cfg.config) if cfg.config else run_folder(checkpoint))
         if self._rank_column is not None:
             ranked = self._play_ranked(source, checkpoint, seed)
@@ -206,9 +242,13 @@ class Stages:
         return self._rank_column == "rank"
 
     def _play_ranked(self, source: InputConfig, checkpoint: Path, seed: int) -> Demonstrations:
-        """Return the episodes of several checkpoints of the expert, or of one with more or less noise."""
-        asked = {"n_episode": self._cfg.expert.num_episodes, "seed": seed}
-        config = tuple(allow_saved_config(source)) if isinstance(source, Path) else source
+        """Return the episodes of several checkpoints of the expert, or of one with more or less noise.
+
+        Checkpoints are ranked by their mean returns, which stand for a judge.
+        """
+        config: Any = tuple(allow_saved_config(source)) if isinstance(source, Path) else source
+        episodes, envs = self._cfg.expert.num_episodes, load_config(config, seed=seed, **_LOOK).env.evaluator_env_num
+        asked = {"n_episode": episodes, "seed": seed, "overrides": [f"env.evaluator_env_num={min(episodes, envs)}"]}
         if not self._needs_checkpoints:
             noisy: Demonstrations = load("ranked_data:collect_noisy")(config, checkpoint, self._data, **asked)
             return noisy
@@ -221,7 +261,9 @@ class Stages:
         places = [round(at * (len(saved) - 1) / (_NUM_CHECKPOINTS - 1)) for at in range(_NUM_CHECKPOINTS)]
         kept = [saved[place] for place in dict.fromkeys(places)]
         ranked: Demonstrations = load("ranked_data:collect_ranked")(config, kept, self._data, **asked)
-        return ranked
+        rank, reward = ranked.columns["rank"], ranked.columns["reward"]
+        mean_return = np.bincount(rank, reward) / np.bincount(rank[ranked.columns["step"] == 0])
+        return replace(ranked, columns={**ranked.columns, "rank": mean_return.argsort().argsort()[rank]})
 
     def _learn(self) -> Policy:
         """Return the policy that learned from the demonstrations."""
@@ -274,6 +316,14 @@ class Stages:
         limits = {"max_env_step": run.max_env_step, "max_train_iter": run.max_train_iter}
         self._record.add(stage, hash=digest, folder=str(folder), seed=run.seed, **limits)
         return folder, load(MODES[run.mode].home)(planned).train().policy
+
+
+@contextmanager
+def _seen(cfg: FrozenConfig, env_setting: EnvSetting | None) -> Iterator[EnvManager]:
+    """Yield a manager of one of a config's envs, to look at its spaces."""
+    env_fn, env_cfgs, _ = env_setting or get_vec_env_setting(cfg.env, eval_=False)
+    with closing(build_single_env(EnvFactory(env_cfgs[0], env_fn))) as manager:
+        yield manager
 
 
 def _has_begun(folder: Path) -> bool:
@@ -341,7 +391,7 @@ def run_stages(
         main, create, _, _ = read_given(input_cfg, has_system=False)
         input_cfg = deep_merge(main, {"expert": {"config": tuple(expert_cfg)}}), create
     asked: dict[str, Any] = {"seed": seed, "overrides": overrides, "exp_name": exp_name, "builds_model": model is None}
-    cfg = load_config(input_cfg, **asked, save=False, renew_dir=False, quiet=True)
+    cfg = load_config(input_cfg, **asked, **_LOOK)
     _check_mode(cfg, mode)
     arguments = RunArguments(serial_mode_of(cfg), seed, max_train_iter, max_env_step)
     arguments = arguments._replace(num_learners=number_of_learners(learners))

@@ -290,6 +290,14 @@ def build_learner(
     return learner
 
 
+def check_reward_model(cfg: FrozenConfig, policy: Policy) -> None:
+    """Raise ConfigError for a policy whose rows cannot be given other rewards, where the config has a reward model."""
+    section = cfg.get("reward_model")
+    why = getattr(policy, "why_no_reward_model", lambda: None)() if section and section.get("type") else None
+    if why:
+        raise ConfigError(f"reward model '{section.type}' does not work with policy '{cfg.policy.type}': {why}.")
+
+
 def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, seed: int, rank: int = 0) -> None:
     """Give a learner the reward model and the expert's rows that its config asks for.
 
@@ -298,8 +306,7 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
     section = cfg.get("reward_model")
     mean = getattr(learner.reducer, "mean", None)
     if section and section.get("type"):
-        if why := getattr(policy, "why_no_reward_model", lambda: None)():
-            raise ConfigError(f"reward model '{section.type}' does not work with policy '{cfg.policy.type}': {why}.")
+        check_reward_model(cfg, policy)
         model = create_reward_model(
             section,
             Sizes.of_policy(policy.cfg),

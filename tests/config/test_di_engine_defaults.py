@@ -10,7 +10,7 @@ import pytest
 
 from ding_like.config import FrozenConfig, compile_config, read_config
 from ding_like.config.di_engine import POLICY_DEFAULTS
-from ding_like.config.tree import get_path
+from ding_like.config.tree import get_path, set_path
 from ding_like.entry.cli import main as ding
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.settings import serial_parts
@@ -179,14 +179,55 @@ def test_a_policy_that_is_not_here_is_one_error_with_the_closest(name: str, clos
     assert str(caught.value).startswith("1 problem in")
 
 
-@pytest.mark.parametrize("create", [{"reward_model": {"type": "gail"}}, {}])
-def test_a_reward_model_is_one_error(create: dict[str, Any]) -> None:
+def test_a_reward_model_that_is_not_named_is_one_error() -> None:
     main = {"reward_model": {"input_size": 5}, "policy": {"collect": {"tau": 1}}}
 
-    with pytest.raises(ConfigError, match="DI-engine's reward models .* are not here") as caught:
-        compile_config(main, {"env": ENV, "policy": {"type": "dqn"}, **create}, save=False)
+    with pytest.raises(ConfigError, match=r"reward_model\.type +is missing; .*`ding -q reward_model` lists") as caught:
+        compile_config(main, {"env": ENV, "policy": {"type": "dqn"}}, save=False)
 
     assert "tau" not in str(caught.value)
+
+
+def of_gail(model: dict[str, Any], *, main: dict[str, Any] | None = None) -> Any:  # Any: a config
+    """Return the compiled config of DQN with GAIL, in DI-engine's form."""
+    create = {"env": ENV, "policy": {"type": "dqn"}, "reward_model": {"type": "gail"}}
+    return compile_config({"reward_model": model, **(main or {})}, create, save=False)
+
+
+def test_keys_of_a_reward_model_of_di_engine_are_read_here_or_named(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"input_size": 5, "hidden_size": 64, "collect_count": 100, "clear_buffer_per_iters": 1}
+
+    section = of_gail({**given, "expert_data_path": "d.safetensors", "batch_size": 32}).reward_model
+
+    assert (section.hidden_size_list, section.data_path, section.batch_size) == ([64], "d.safetensors", 32)
+    (message,) = [each for each in caplog.messages if "are ignored" in each]
+    named = {line.split()[0] for line in message.splitlines()[1:]}
+    assert named == {f"reward_model.{key}" for key in ("input_size", "collect_count", "clear_buffer_per_iters")}
+    with pytest.raises(ConfigError, match="reward_model.lerning_rate +unknown key; did you mean 'learning_rate'"):
+        of_gail({"lerning_rate": 1e-3, "data_path": "d.safetensors"})
+
+
+def test_placeholders_of_an_expert_are_what_the_stages_make() -> None:
+    model = {"expert_model_path": "model_path_placeholder", "data_path": "data_path_placeholder"}
+    policy = {"collect": {"model_path": "model_path_placeholder"}}
+
+    cfg = of_gail(model, main={"exp_name": "run", "expert": {"config": "cartpole_dqn"}, "policy": policy})
+
+    assert cfg.reward_model.data_path == "run/expert_data.safetensors"
+    assert cfg.expert.checkpoint == "best"
+    with pytest.raises(ConfigError, match="reward_model.data_path +is not set"):
+        of_gail(model)
+
+
+@pytest.mark.parametrize("place", ["policy.collect.model_path", "reward_model.expert_model_path"])
+def test_a_checkpoint_of_an_expert_is_the_experts(place: str) -> None:
+    main: dict[str, Any] = {"exp_name": "run", "reward_model": {}}
+    set_path(main, place, "expert/ckpt/ckpt_best.pth.tar")
+
+    cfg = of_gail(main.pop("reward_model"), main=main)
+
+    assert cfg.expert.checkpoint == "expert/ckpt/ckpt_best.pth.tar"
+    assert cfg.reward_model.data_path == "run/expert_data.safetensors"
 
 
 def test_a_parallel_config_says_so_in_another_mode() -> None:

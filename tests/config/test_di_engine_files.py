@@ -99,12 +99,12 @@ def of_td3(folder: Path, *, name: str = "pendulum_td3", entry: str = "serial_pip
 @pytest.mark.parametrize(
     "changes, said",
     [
-        (dict(entry="serial_pipeline_sqil"), "SQIL, imitation of an expert, as it calls serial_pipeline_sqil"),
         (
-            dict(keys="model_path='expert.pth.tar',"),
-            "learning from an expert (SQIL, GAIL, DQfD, ...), as it has policy.collect.model_path",
+            dict(entry="serial_pipeline_offline"),
+            "offline learning from a data set, as it calls serial_pipeline_offline",
         ),
-        (dict(name="pendulum_rnd_td3"), "RND, an exploration reward, as its name says"),
+        (dict(keys="data_path='d4rl.h5',"), "offline learning from a data set, as it has policy.collect.data_path"),
+        (dict(name="pendulum_mbpo_td3"), "MBPO, a world model, as its name says"),
     ],
 )
 def test_a_config_of_a_method_that_is_not_here_is_refused(changes: Any, said: str, tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_a_config_of_a_method_that_is_not_here_is_refused(changes: Any, said: st
 
 @pytest.mark.usefixtures("in_tmp", "no_pictures")
 def test_the_plain_policy_of_a_missing_method_trains_where_that_is_asked_for(tmp_path: Path) -> None:
-    path = of_td3(tmp_path, entry="serial_pipeline_gail", keys="model_path='expert.pth.tar',")
+    path = of_td3(tmp_path, entry="serial_pipeline_bco", keys="model_path='expert.pth.tar',")
     with path.open("a") as file:
-        file.write("\nmain_config.reward_model = dict(type='gail', input_size=4)\n")
+        file.write("\nmain_config.bco = dict(learn=dict(idm_batch_size=4))\n")
 
     ding(["-m", "serial", "-c", str(path), "--ignore-missing", "--env-step", "48", "policy.random_collect_size=48"])
 

@@ -12,6 +12,7 @@ import pytest
 
 from ding_like.config import read_config
 from ding_like.entry import cli
+from ding_like.entry.modes import MODES
 from ding_like.entry.training import load_config
 from tests.docs.test_walked_pages import WALKED
 
@@ -34,6 +35,7 @@ CALLED = {
     "ray_entry": ("ray_pipeline",),
     "seed_entry": ("seed_pipeline", "join_run"),
     "dist_entry": ("launch_collector", "launch_learner"),
+    "stages": tuple(mode.pipeline.partition(":")[2] for mode in MODES.values() if mode.pipeline.startswith("stages:")),
     "train": ("resume_pipeline",),
     "studies": ("resume_seeds",),
     "eval_entry": ("eval",),
@@ -111,8 +113,7 @@ def expected_of(arguments: list[str]) -> str:
         return "dry_run"
     if re.search(r"\.\.|,", after.get("-s", "")) or arguments.count("-s") > 1:
         return "run_command"
-    named = {"eval": "eval", "serial": "serial_pipeline", "serial_onpolicy": "serial_pipeline_onpolicy"}
-    return named.get(mode, f"{mode}_pipeline")
+    return MODES[mode].pipeline.partition(":")[2]
 
 
 def test_the_command_lines_of_the_pages_are_taken(called: list[str], capsys: pytest.CaptureFixture[str]) -> None:

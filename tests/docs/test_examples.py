@@ -26,8 +26,8 @@ from tests.docs.test_walked_pages import WALKED, own_modules
 
 # tests/serve/test_page.py runs serve.md, test_walked_pages.py runs use.md, others are run here.
 WITH_PYTHON = (
-    "README.md buffers.md environments.md first_minute.md ranks.md ray_parts.md resume.md seed_agent.md seeds.md "
-    "self_play.md serve.md trackers.md use.md weights.md"
+    "README.md buffers.md environments.md first_minute.md imitation.md ranks.md ray_parts.md resume.md seed_agent.md "
+    "seeds.md self_play.md serve.md trackers.md use.md weights.md"
 ).split()
 TICTACTOE = ROOT / "dizoo/petting_zoo/config/tictactoe_dqn_config.py"
 # The env that docs/environments.md checks.
@@ -136,6 +136,22 @@ def test_the_pair_of_the_resume_page_saves_and_loads() -> None:
     names["_load_state_dict_learn"](fresh, names["_state_dict_learn"](saved))
 
     assert fresh._updates == 7 and bool((fresh._target.weight == saved._target.weight).all())
+
+
+def test_the_examples_of_the_imitation_page_play_and_learn(here: Path, no_pictures: None) -> None:
+    config, collect, call = blocks("imitation.md")
+    names: dict[str, Any] = {}
+    exec(config, names)
+    main, create = names["main_config"], names["create_config"]
+    names["config"], names["expert_config"] = (main, create), ({"env": main["env"]}, create)
+    serial_entry.serial_pipeline(names["expert_config"], max_env_step=100, exp_name="expert")
+
+    exec(collect, names)
+    main["expert"] |= {"env_step": 100, "num_episodes": 2}
+    exec(call.replace("100_000", "100"), names)
+
+    assert len(names["demonstrations"].returns) == 20
+    assert (here / "gail/expert/result.json").is_file() and (here / "gail/result.json").is_file()
 
 
 @pytest.mark.slow

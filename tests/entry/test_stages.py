@@ -1,4 +1,4 @@
-"""`ding -m serial_gail` and its like: train the expert, have it play demonstrations, learn from them; each stage once."""
+"""`ding -m serial_gail` and its like: an expert is trained and plays demonstrations, of which a policy learns."""
 
 from __future__ import annotations
 
