@@ -8,9 +8,10 @@ potential h, which takes up what shaping a reward leaves open:
     loss        = -mean_expert(log D) - mean_policy(log(1 - D))
     reward      = log D - log(1 - D) = f - log pi(a|s)                 section 4: an entropy bonus is part of it
 
-pi is the policy as it is when the discriminator learns: of an on-policy batch the one that acted; of a replay buffer's
-rows, which older ones made, too, so that D compares the expert with what is in the buffer. With `state_only` g depends
-on s alone, which is what lets a reward be used in another env (section 6).
+pi is the policy as it is when the discriminator learns, of an on-policy batch the one that acted. The rows of a replay
+buffer are of older ones, whose actions the present one may hardly take: with `policy_term=False` x and the reward are f
+alone (D then compares the expert with what is in the buffer, as in Kostrikov et al. 2019), and any policy will do.
+With `state_only` g depends on s alone, which is what lets a reward be used in another env (section 6).
 
 The paper's reward is below 0 wherever the discriminator takes a transition for the policy's, and then an early end is
 best. The paper's tasks have no ends; for those whose episodes end by failure, `positive_reward` gives the reward of
@@ -46,12 +47,13 @@ class AIRLRewardModel(RewardModel):
         discount_factor=0.99,
         # The reward depends on the observation alone.
         state_only=False,
+        # The discriminator has the policy's probabilities, as in the paper; False: for policies that are off-policy.
+        policy_term=True,
         # The reward is -log(1 - D), never below 0, in place of log D - log(1 - D).
         positive_reward=False,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"discount_factor": SHARE}
     needs_expert = True
-    needs_log_prob = True
     monitored = ("reward_model_loss", "expert_accuracy", "policy_accuracy")
 
     def build(self) -> nn.Module:
@@ -69,6 +71,10 @@ class AIRLRewardModel(RewardModel):
             }
         )
 
+    def needs_log_prob(self) -> bool:
+        """Return whether the discriminator has the policy's probabilities."""
+        return bool(self._cfg.policy_term)
+
     def shaped(self, transitions: Transitions) -> Tensor:
         """Return f [N]."""
         reward, potential = self.module["reward"], self.module["potential"]
@@ -78,14 +84,15 @@ class AIRLRewardModel(RewardModel):
         return out
 
     def logits(self, transitions: Transitions) -> Tensor:
-        """Return x = f - log pi [N], above 0 where the expert is the likelier."""
-        return self.shaped(transitions) - self.log_prob(transitions)
+        """Return x [N], above 0 where the expert is the likelier."""
+        shaped = self.shaped(transitions)
+        return shaped - self.log_prob(transitions) if self._cfg.policy_term else shaped
 
     def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
         """Return (the discriminator's loss, the shares of transitions that it tells right)."""
         return tell_apart(self.logits(self.draw(self.expert, len(minibatch))), self.logits(minibatch))
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Return f - log pi [N], or with `positive_reward` log(1 + exp(f - log pi))."""
+        """Return x [N], or with `positive_reward` log(1 + exp(x))."""
         logits = self.logits(transitions)
         return functional.softplus(logits) if self._cfg.positive_reward else logits

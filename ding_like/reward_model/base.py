@@ -117,8 +117,6 @@ class RewardModel(Configurable):
     }
     # Whether `self.expert` is read of `data_path`.
     needs_expert = False
-    # Whether `log_prob` is asked for, which not every policy has.
-    needs_log_prob = False
     # Whether it takes rows that are sequences alone.
     needs_sequences = False
     monitored: tuple[str, ...] = ("reward_model_loss",)  # what the learner logs beside the policy's
@@ -158,10 +156,11 @@ class RewardModel(Configurable):
         """
         self._cfg, self.sizes, self.device = EasyDict(deep_merge(self.default_config(), cfg)), sizes, device
         self._rng, self._mean, self._log_prob = rng, mean, log_prob
-        if self.needs_log_prob and log_prob is None:
+        if log_prob is None and self.needs_log_prob():
             raise ConfigError(
                 f"reward model '{self._cfg.type}' needs the probabilities that the policy gives to actions, and this "
-                "policy has none: choose policy 'ppo', 'a2c', 'sac' or 'discrete_sac', or reward_model.type='gail'."
+                "policy has none: choose policy 'ppo', 'a2c', 'sac' or 'discrete_sac', or reward_model.type='gail' or "
+                "'airl' with reward_model.policy_term=False."
             )
         self._updates_per_batch, self._owed = self._cfg.update_per_collect / batches_per_collect, 0.0
         self._collected: Transitions | None = None
@@ -180,6 +179,10 @@ class RewardModel(Configurable):
     def build(self) -> nn.Module:
         """Return the networks, which `update` and `rewards` find in `self.module`; it may hold buffers to save."""
         return nn.Module()
+
+    def needs_log_prob(self) -> bool:
+        """Return whether `log_prob` is called, which not every policy has."""
+        return False
 
     def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
         """Return (loss of a minibatch of the policy's transitions, 0-dim; what to log of it)."""

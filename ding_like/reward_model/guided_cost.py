@@ -43,7 +43,6 @@ class GuidedCostRewardModel(RewardModel):
         hidden_size_list=[64, 64],
     )
     needs_expert = True
-    needs_log_prob = True
     monitored = ("reward_model_loss", "expert_cost", "policy_cost")
 
     def build(self) -> nn.Module:
@@ -52,6 +51,10 @@ class GuidedCostRewardModel(RewardModel):
         return PairNetwork(
             sizes.obs_shape, self._cfg.hidden_size_list, action_size=sizes.action_size, activation="tanh"
         )
+
+    def needs_log_prob(self) -> bool:
+        """Return True: weights are of the policy's probabilities."""
+        return True
 
     def cost(self, transitions: Transitions) -> Tensor:
         """Return c [N]."""

@@ -63,7 +63,7 @@ class REDRewardModel(RewardModel):
         """Return `target`, `predictor`, the scale of observations and sigma."""
         sizes, cfg = self.sizes, self._cfg
         shape = dict(action_size=sizes.action_size, output_size=cfg.output_size, activation="tanh")
-        module = nn.Module()
+        module: Any = nn.Module()
         module.target = PairNetwork(sizes.obs_shape, cfg.hidden_size_list, **shape).requires_grad_(False)
         module.predictor = PairNetwork(sizes.obs_shape, cfg.hidden_size_list, **shape)
         features = module.target.features

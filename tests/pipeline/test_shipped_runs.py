@@ -49,7 +49,10 @@ def small(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     if collect.get("data_path"):
         changes["collect"] = dict(data_path=str(experts.written(collect["data_path"])))
         changes["learn"]["pretrain_updates"] = 10
-    return deep_merge(main, dict(env=_ENV, policy=changes)), create
+    own: dict[str, Any] = {}
+    if data := main.get("reward_model", {}).get("data_path"):
+        own["reward_model"] = dict(data_path=str(experts.written(data)))
+    return deep_merge(main, dict(env=_ENV, policy=changes, **own)), create
 
 
 def is_on_policy(create: dict[str, Any]) -> bool:

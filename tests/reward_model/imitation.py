@@ -51,7 +51,16 @@ def log_prob(obs: Any, action: Tensor, mask: Tensor | None) -> Tensor:
     return -0.5 - 0.1 * obs.square().mean(dim=1) - 0.2 * action.float().reshape(len(obs), -1).square().sum(dim=1)
 
 
-def make(kind: str, folder: Path, sizes: Sizes = DISCRETE, *, seed: int = 0, mean: Any = None, **changes: Any) -> Any:
+def make(
+    kind: str,
+    folder: Path,
+    sizes: Sizes = DISCRETE,
+    *,
+    seed: int = 0,
+    mean: Any = None,
+    log_prob: Any = log_prob,
+    **changes: Any,
+) -> Any:
     """Return a small reward model whose expert is `expert_of`."""
     path = folder / "expert.safetensors"
     if not path.exists():

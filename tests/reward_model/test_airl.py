@@ -69,3 +69,14 @@ def test_the_reward_is_the_log_odds_of_the_discriminator(sizes: Sizes, positive:
         d = top / (top + pi)
         expected.append(-math.log(1 - d) if positive else math.log(d) - math.log(1 - d))
     np.testing.assert_allclose(model.estimate(batch)["reward"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_without_the_policys_term_the_discriminator_is_the_sigmoid_of_f(tmp_path: Path) -> None:
+    sizes = SIZES["box"]
+    model = make("airl", tmp_path, sizes, discount_factor=GAMMA, policy_term=False, log_prob=None)
+    batch = rows_of(1, sizes)
+    module = copy.deepcopy(model.module).double()
+    expected = [float(shaped(module, row).detach()) for row in rows_as_tensors(batch, sizes)]
+    np.testing.assert_allclose(model.estimate(batch)["reward"], expected, rtol=1e-4, atol=1e-5)
+    model.collect(batch)
+    assert np.isfinite(float(model.train()["reward_model_loss"]))

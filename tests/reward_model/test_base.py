@@ -161,7 +161,8 @@ def test_a_config_names_what_it_lacks_and_what_has_no_effect() -> None:
 class Seen(RewardModel):
     """Model that keeps what it asked the policy's probabilities of."""
 
-    needs_log_prob = True
+    def needs_log_prob(self) -> bool:
+        return True
 
     def rewards(self, transitions: Transitions) -> torch.Tensor:
         return self.log_prob(transitions)

@@ -18,20 +18,19 @@ main_config = EasyDict(
             nstep=1,
             # The first rows are made at random.
             random_collect_size=500,
-            model=dict(encoder_hidden_size_list=[128, 128, 64], dueling=True),
+            model=dict(encoder_hidden_size_list=[64, 64], dueling=False),
             learn=dict(
-                # 8 updates per 8 env steps.
-                update_per_collect=8,
-                batch_size=128,
+                # 4 updates per 8 env steps: rewards change while values are learned.
+                update_per_collect=4,
+                batch_size=64,
                 learning_rate=5e-4,
-                target_update_freq=80,
-                loss="huber",
+                target_update_freq=100,
             ),
             collect=dict(n_sample=8),
             eval=dict(evaluator=dict(eval_freq=500)),
             other=dict(
-                eps=dict(type="linear", start=1.0, end=0.02, decay=3000),
-                replay_buffer=dict(replay_buffer_size=100000),
+                eps=dict(type="exp", start=1.0, end=0.05, decay=2000),
+                replay_buffer=dict(replay_buffer_size=20000),
             ),
         ),
         # Rewards of a model that tells the expert's transitions from the policy's; the env's are not learned from.
