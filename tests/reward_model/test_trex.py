@@ -15,7 +15,7 @@ import torch
 
 from ding_like.entry import serial_pipeline
 from ding_like.entry.ranked_data import collect_ranked
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.reward_model.base import Sizes
 from ding_like.reward_model.trex import Ranking, TREXRewardModel
 from tests.reward_model.ranked import LENGTHS, OBS, RANKS, demonstrations, make, saved
@@ -216,6 +216,8 @@ def test_demonstrations_without_a_ranking_are_refused(tmp_path: Path, changes: d
 
 
 def test_demonstrations_of_another_env_and_files_that_are_not_there_are_refused(file: str) -> None:
+    with pytest.raises(SchemaError, match="has the action 1 in row .*the env takes one of 1 choices"):
+        make(file, sizes=Sizes(OBS, 1, True))
     with pytest.raises(ConfigError, match="does not fit this env"):
         make(file, sizes=Sizes(OBS + 1, 2, True))
     with pytest.raises(ConfigError, match="there is no file"):
