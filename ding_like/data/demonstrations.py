@@ -15,7 +15,7 @@ from ding_like.data.segment_file import columns_info, load_columns, save_columns
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Json, Obs
 
-_STEP = ("action", "reward", "terminated", "truncated", "lane", "episode_id", "step")
+STEP_COLUMNS = ("action", "reward", "terminated", "truncated", "lane", "episode_id", "step")
 _ANOTHER = "it was collected in another env, or with other wrappers."
 
 
@@ -33,7 +33,7 @@ class Demonstrations:
     source: str = "demonstrations"  # as errors name them
 
     def __post_init__(self) -> None:
-        missing = [name for name in _STEP if name not in self.columns]
+        missing = [name for name in STEP_COLUMNS if name not in self.columns]
         missing += [name for name in ("obs", "next_obs") if not self._has_obs(name)]
         if missing:
             raise SchemaError(
