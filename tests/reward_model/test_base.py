@@ -13,8 +13,8 @@ from ding_like.data.demonstrations import Demonstrations
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.reward_model import create_reward_model
 from ding_like.reward_model.base import Moments, RewardModel, Sizes, Transitions
-from tests.reward_model.bonus import DISCRETE, SEVERAL, rows_of, sequences_of, step
 from tests.reward_model.imitation import SIZES, SMALL, expert_of, log_prob, make, two_learners
+from tests.reward_model.rows import DISCRETE, SEVERAL, rows_of, sequences_of, step
 
 every_model = pytest.mark.parametrize("kind", SMALL)
 every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -161,8 +161,7 @@ def test_a_config_names_what_it_lacks_and_what_has_no_effect() -> None:
 class Seen(RewardModel):
     """Model that keeps what it asked the policy's probabilities of."""
 
-    def needs_log_prob(self) -> bool:
-        return True
+    needs_log_prob = True
 
     def rewards(self, transitions: Transitions) -> torch.Tensor:
         return self.log_prob(transitions)
