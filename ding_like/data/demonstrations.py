@@ -16,6 +16,9 @@ from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Json, Obs
 
 STEP_COLUMNS = ("action", "reward", "terminated", "truncated", "lane", "episode_id", "step")
+NOT_SET = (  # of a key that names a file
+    "is not set: give the file of demonstrations that `ding collect` wrote, or expert.config=cartpole_dqn, say"
+)
 _ANOTHER = "it was collected in another env, or with other wrappers."
 
 

@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
-from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
@@ -118,10 +118,7 @@ def read_demonstrations(cfg: FrozenConfig) -> Demonstrations:
     """Return the demonstrations that a config names. Raises ConfigError where it names none, or no file."""
     path = cfg.policy.collect.get("data_path")
     if not path:
-        raise ConfigError(
-            "policy.collect.data_path is not set: give the file of demonstrations, as in  "
-            "policy.collect.data_path=expert.safetensors"
-        )
+        raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
     found = Demonstrations.load(path)
     trained_on = found.info.get("env_id")
     if trained_on and (env_id := cfg.env.get("env_id")) and trained_on != env_id:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs
-from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError, SchemaError
@@ -46,7 +46,7 @@ class FromExperts(Policy):
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if not cfg["collect"]["data_path"]:
-            yield "collect.data_path", "is not set: give the file of demonstrations that `ding collect` wrote"
+            yield "collect.data_path", NOT_SET
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows:
         """Return the rows that this policy makes of the demonstrations. Raises ConfigError where they do not fit it."""

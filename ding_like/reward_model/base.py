@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs, split_mask
-from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, lay_out
 from ding_like.model.flat_params import FlatParams
@@ -137,7 +137,7 @@ class RewardModel(Configurable):
             if cfg[key] != defaults[key]:
                 yield key, f"is {cfg[key]!r}, but has no effect: {why}; leave it out (default: {defaults[key]!r})"
         if cls.needs_expert and not cfg["data_path"]:
-            yield "data_path", "is not set: give the file that `ding collect` wrote, or expert.config=cartpole_dqn, say"
+            yield "data_path", NOT_SET
 
     def __init__(
         self,
