@@ -49,15 +49,15 @@ def demonstrate(
     return Demonstrations(columns, {"env_id": env_id})
 
 
-def cartpole(path: str | Path, *, episodes: int = 10) -> Path:
+def cartpole(path: str | Path, *, episodes: int = 10, first_seed: int = 0) -> Path:
     """Write episodes of CartPole that return 500; return the file."""
-    demonstrate(balance, "CartPole-v1", episodes=episodes).save(path)
+    demonstrate(balance, "CartPole-v1", episodes=episodes, first_seed=first_seed).save(path)
     return Path(path)
 
 
-def pendulum(path: str | Path, *, episodes: int = 10) -> Path:
+def pendulum(path: str | Path, *, episodes: int = 10, first_seed: int = 0) -> Path:
     """Write episodes of Pendulum, swung up and then held; return the file."""
-    demonstrate(swing_up, "Pendulum-v1", episodes=episodes).save(path)
+    demonstrate(swing_up, "Pendulum-v1", episodes=episodes, first_seed=first_seed).save(path)
     return Path(path)
 
 

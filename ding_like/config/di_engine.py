@@ -398,7 +398,7 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
-    ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
+    ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
     ("sac",): ("cql", "iql", "mbsac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
