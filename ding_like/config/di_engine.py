@@ -398,7 +398,7 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
-    ("sac", "td3"): ("continuous_bc", "edac", "ibc", "pd", "qgpo"),
+    ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
     ("sac",): ("cql", "iql", "mbsac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
@@ -558,16 +558,17 @@ def _name_expert(main: Tree, knows: Callable[[str], bool]) -> None:
 
 def read_ngu(main: Tree, create: Tree, *, quiet: bool) -> None:
     """Change NGU's two reward models of a config in DI-engine's form to the one here, in place."""
-    sections = [main.pop(name, None) for name in _NGU]
-    for name in _NGU:
-        create.pop(name, None)
-    if not any(isinstance(each, Mapping) for each in sections) or "reward_model" in main:
+    sections: list[Any] = [main.get(name) for name in _NGU if isinstance(main.get(name), Mapping)]
+    if not sections or "reward_model" in main:
         return
-    given = next(each for each in sections if isinstance(each, Mapping))
-    main["reward_model"] = {key: value for key, value in items(given) if key != "type"}
-    create["reward_model"] = {"type": "ngu"}
+    for name in _NGU:
+        main.pop(name, None), create.pop(name, None)
+    given, other = ({key: value for key, value in items(each) if key != "type"} for each in (sections[0], sections[-1]))
+    main["reward_model"], create["reward_model"] = given, {"type": "ngu"}
+    left_out = [f"{key}={value!r}" for key, value in other.items() if key not in given or given[key] != value]
     if not quiet:
-        _logger.info("read as reward_model.type='ngu', which has one network size and one rate: those of %s", _NGU[0])
+        more = f"; of {_NGU[1]} are left out: {', '.join(left_out)}" if left_out else ""
+        _logger.info("read as reward_model.type='ngu', which has one network size and one rate%s", more)
 
 
 _NGU = ("rnd_reward_model", "episodic_reward_model")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,11 @@ from ding_like.data.segment_file import columns_info, load_columns, save_columns
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.types import Array, Json, Obs
 
-_STEP = ("action", "reward", "terminated", "truncated", "lane", "episode_id", "step")
+STEP_COLUMNS = ("action", "reward", "terminated", "truncated", "lane", "episode_id", "step")
+NOT_SET = (  # of a key that names a file
+    "is not set: give the file of demonstrations that `ding collect` wrote, or expert.config=cartpole_dqn, say"
+)
+_ANOTHER = "it was collected in another env, or with other wrappers."
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Demonstrations:
     source: str = "demonstrations"  # as errors name them
 
     def __post_init__(self) -> None:
-        missing = [name for name in _STEP if name not in self.columns]
+        missing = [name for name in STEP_COLUMNS if name not in self.columns]
         missing += [name for name in ("obs", "next_obs") if not self._has_obs(name)]
         if missing:
             raise SchemaError(
@@ -93,17 +97,25 @@ class Demonstrations:
         """Return the steps as rows of one step each."""
         return TransitionBatch(self.columns)
 
-    def check_fits(self, obs: Obs, action: Array) -> None:
-        """Raise SchemaError where observations or actions have other shapes than one row of an env's."""
-        for name, own, wanted in (
-            ("obs", columns_to_obs("obs", self.columns), obs),
-            ("action", self.columns["action"], action),
-        ):
-            if _shapes(own) != _shapes(wanted):
-                raise SchemaError(
-                    f"{self.source} has rows '{name}' of shape {_shapes(own)}, the env's are {_shapes(wanted)}: it "
-                    "was collected in another env, or with other wrappers."
-                )
+    def check_obs(self, obs: Obs) -> None:
+        """Raise SchemaError where observations have another shape than one row of an env's."""
+        if (own := _shapes(columns_to_obs("obs", self.columns))) != (wanted := _shapes(obs)):
+            raise SchemaError(f"{self.source} has rows 'obs' of shape {own}, the env's are {wanted}: {_ANOTHER}")
+
+    def check_actions(self, size: int, choices: Sequence[int] | None) -> None:
+        """Raise SchemaError for an action that an env does not take: `size` numbers, discrete ones below `choices`."""
+        action = self.columns["action"].reshape(len(self), -1)
+        if action.shape[1] != size or action.dtype.kind not in ("f" if choices is None else "iub"):
+            row = 0
+        elif choices is None or not (wrong := ((action < 0) | (action >= choices)).any(axis=1)).any():
+            return
+        else:
+            row = int(wrong.argmax())
+        takes = f"{size} real numbers" if choices is None else f"one of {' x '.join(map(str, choices))} choices"
+        raise SchemaError(
+            f"{self.source} has the action {self.columns['action'][row].tolist()} in row {row}, and the env takes "
+            f"{takes}: {_ANOTHER}"
+        )
 
 
 def _shapes(value: Obs | Array) -> object:

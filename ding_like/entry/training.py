@@ -137,8 +137,8 @@ def make_plan(
     compiled = partial(compile_config, main, create, **given, builds_model=model is None)
     cfg = compiled(save=False, renew_dir=renew_dir and not resumes)
     check_nstep(cfg, arguments.max_env_step)
-    check_demonstrations(cfg)
     check_own_mode(cfg, arguments.mode)
+    check_demonstrations(cfg)
     limit = cfg.policy.learn.learner.get("train_iterations", NO_LIMIT)
     if arguments.max_train_iter == NO_LIMIT and limit != BaseLearner.config["train_iterations"]:
         arguments = arguments._replace(max_train_iter=limit)  # the config's own

@@ -52,6 +52,8 @@ def faults_of_workers(
             f"'{policy.type}' learns in DI-engine's style (_forward_learn), which gives no gradients to send: give it "
             "grad() and apply(), or set system.ray.grad.workers=1",
         )
+    if gradient_workers > 1:
+        yield from _faults_of_apart(cfg)
     if collectors and not policy.on_policy:
         try:
             check_buffer(policy, pipeline=f"mode {mode} with collectors", offered=("row",))
@@ -64,6 +66,16 @@ def faults_of_workers(
         yield Fault(f"policy.collect.{name}", f"is {wanted}, fewer than the {collectors} collectors that share it")
     elif collectors and wanted:
         yield from _faults_of_episodes(cfg, mode=mode, collect=collect, section=section)
+
+
+def _faults_of_apart(cfg: FrozenConfig) -> Iterator[Fault]:
+    """Yield what a learner does to its batches that gradient workers, each with rows of its own, do not."""
+    where = "which gradient workers do not do with theirs: set system.ray.grad.workers=1"
+    if (model := cfg.get("reward_model")) and model.get("type"):
+        text = f"is '{model.type}', which learns from each batch of the learner and gives it other rewards"
+        yield Fault("reward_model.type", f"{text}, {where}")
+    if getattr(get_policy_cls(cfg.policy), "expert_rows", None) not in (None, Policy.expert_rows):
+        yield Fault("policy.type", f"is '{cfg.policy.type}', an expert's rows join each batch of the learner, {where}")
 
 
 def _faults_of_episodes(cfg: Any, *, mode: str, collect: Mapping[str, Any], section: str) -> Iterator[Fault]:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs
-from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError, SchemaError
@@ -46,7 +46,7 @@ class FromExperts(Policy):
         """Yield (path, message) for every contradiction in the policy section."""
         yield from super().check_config(cfg)
         if not cfg["collect"]["data_path"]:
-            yield "collect.data_path", "is not set: give the file of demonstrations that `ding collect` wrote"
+            yield "collect.data_path", NOT_SET
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows:
         """Return the rows that this policy makes of the demonstrations. Raises ConfigError where they do not fit it."""
@@ -74,22 +74,13 @@ class FromExperts(Policy):
             acted = actor.act(obs, lanes=lanes, is_first=np.ones(1, bool), rng=np.random.default_rng(0))
         except (KeyError, RuntimeError, SchemaError, ValueError) as error:
             raise ConfigError(f"{source} does not fit this env, whose observations are others: {error}") from error
-        demonstrations.check_fits(obs, acted["action"])
-        self._check_choices(columns["action"], source)
+        action, number = acted["action"], self._model_sizes().get("A", 2**63 - 1)
+        demonstrations.check_actions(action[0].size, None if action.dtype.kind == "f" else [number])
         return {
             name: np.broadcast_to(column, (len(demonstrations), *column.shape[1:]))
             for name, column in acted.items()
             if name.startswith(STATE)
         }
-
-    def _check_choices(self, action: Array, source: str) -> None:
-        """Raise ConfigError where the demonstrations have a discrete action that the env has not."""
-        number = self._model_sizes().get("A")
-        if number is not None and "Discrete" in (self.action_spaces or ()) and (action.max() >= number):
-            raise ConfigError(
-                f"{source} has the action {action.max()}, and this env has actions 0 to {number - 1}: it was collected "
-                "in another env, or with other wrappers."
-            )
 
 
 def expert_mask(rows: TransitionBatch) -> Tensor | None:

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs, split_mask
-from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, lay_out
 from ding_like.model.flat_params import FlatParams
@@ -137,7 +137,7 @@ class RewardModel(Configurable):
             if cfg[key] != defaults[key]:
                 yield key, f"is {cfg[key]!r}, but has no effect: {why}; leave it out (default: {defaults[key]!r})"
         if cls.needs_expert and not cfg["data_path"]:
-            yield "data_path", "is not set: give the file that `ding collect` wrote, or expert.config=cartpole_dqn, say"
+            yield "data_path", NOT_SET
 
     def __init__(
         self,
@@ -293,42 +293,21 @@ class RewardModel(Configurable):
             return self._log_prob(transitions.obs, action, transitions.mask)
 
     def read_expert(self, path: str) -> Transitions:
-        """Return the transitions of a file of demonstrations. Raises SchemaError where they do not fit the env."""
-        demonstrations = Demonstrations.load(path)
-        self.check_actions(demonstrations.columns["action"], path)
-        found = self.lay_out(demonstrations.batch())
-        self.check_sizes(found, path)
-        return found
+        """Return the transitions of a file of demonstrations. Raises DingError where they do not fit the env."""
+        return self.lay_out(self.demonstrations(path).batch())
 
-    def check_actions(self, action: Array, source: str) -> None:
-        """Raise ConfigError where actions [N, ...] of `source` are of another kind or number than the env's."""
-        sizes, rows = self.sizes, action.reshape(len(action), -1)
-        fits = rows.shape[1] == (len(sizes.choices) if sizes.is_discrete else sizes.action_size)
-        if fits and sizes.is_discrete:
-            fits = rows.dtype.kind in "iub" and bool(((rows >= 0) & (rows < sizes.choices)).all())
-        if not fits:
-            kind = "discrete" if sizes.is_discrete else "continuous"
-            raise ConfigError(
-                f"{source} has actions of shape {list(action.shape[1:])} and type {action.dtype}, from {rows.min()} to "
-                f"{rows.max()}, and those of this env are {kind} with action_shape {sizes.action_shape}: it was "
-                "collected in another one."
-            )
-
-    def check_sizes(self, found: Transitions, source: str) -> None:
-        """Raise ConfigError where transitions of `source` have other sizes than the env's."""
-        features = lay_out(self.sizes.obs_shape, activation="relu").to(self.device)
+    def demonstrations(self, path: str) -> Demonstrations:
+        """Return a file of demonstrations. Raises SchemaError, ConfigError where they do not fit the env."""
+        found, sizes = Demonstrations.load(path), self.sizes
+        num_actions = len(sizes.choices) if sizes.is_discrete else sizes.action_size
+        found.check_actions(num_actions, sizes.choices if sizes.is_discrete else None)
+        features = lay_out(sizes.obs_shape, activation="relu").to(self.device)
         try:
             with torch.no_grad():
-                features(map_obs(lambda it: it[:1], found.obs))
+                features(self.lay_out(found.batch()[:1]).obs)
         except (ValueError, RuntimeError) as error:
-            raise ConfigError(
-                f"{source} does not fit this env, whose obs_shape is {self.sizes.obs_shape}: {error}"
-            ) from error
-        if found.action.shape[1] != self.sizes.action_size:
-            raise ConfigError(
-                f"{source} has actions of {found.action.shape[1]} numbers, and those of this env have "
-                f"{self.sizes.action_size}: it was collected in another one."
-            )
+            raise ConfigError(f"{path} does not fit this env, whose obs_shape is {sizes.obs_shape}: {error}") from error
+        return found
 
     def draw(self, transitions: Transitions, size: int | None = None) -> Transitions:
         """Return `size` transitions drawn with replacement, by default as many as a minibatch has."""

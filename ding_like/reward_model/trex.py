@@ -161,9 +161,7 @@ class TREXRewardModel(RewardModel):
         Raises ConfigError for files that do not fit the env, and without two different ranks.
         """
         files, is_one = ([path], True) if isinstance(path, str) else (path, False)
-        found = [Demonstrations.load(each) for each in files]
-        for each in found:
-            self.check_sizes(self.lay_out(each.batch()), each.source)
+        found = [self.demonstrations(each) for each in files]
         ranks = [self._ranks(each) if is_one else np.full(len(each), i) for i, each in enumerate(found)]
         file = np.repeat(np.arange(len(found)), [len(each) for each in found])
         ids = np.concatenate([each.columns["episode_id"] for each in found])

@@ -16,9 +16,9 @@ _NAMES = {
         BattleInteractionSerialEvaluator IMetric InteractionSerialEvaluator ISerialEvaluator MetricSerialEvaluator
         VectorEvalMonitor create_serial_evaluator
     """,
-    "worker.learner": """
-        BaseLearner LearnerHook add_learner_hook build_learner_hook_by_cfg create_learner merge_hooks
-        register_learner_hook
+    "worker.learner": "BaseLearner create_learner",
+    "worker.learner_hooks": """
+        LearnerHook add_learner_hook build_learner_hook_by_cfg merge_hooks register_learner_hook
     """,
     "worker.replay_buffer.buffer": "IBuffer ReplayBuffer",
     "worker.replay_buffer.presets": """

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ding_like.data.demonstrations import STEP_COLUMNS
 from ding_like.types import Actor, Array, EnvManager, Setting
 from ding_like.worker.collector.loop import EpisodeQuota, RolloutLoop, step_until
 from ding_like.worker.evaluator import watch
-
-_STEP = ("action", "reward", "terminated", "truncated", "lane", "episode_id", "step")
 
 
 def play_demonstrations(
@@ -40,7 +39,7 @@ def play_demonstrations(
     columns = {
         name: column[order]
         for name, column in log.items()
-        if name in _STEP or name.partition("/")[0] in ("obs", "next_obs")
+        if name in STEP_COLUMNS or name.partition("/")[0] in ("obs", "next_obs")
     }
     columns["lane"] = np.zeros_like(columns["lane"])
     columns["episode_id"] = np.unique(columns["episode_id"], return_inverse=True)[1].astype(np.int64)

@@ -14,6 +14,8 @@ from ding_like.config.tree import get_path, set_path
 from ding_like.entry.cli import main as ding
 from ding_like.errors import ConfigError
 from ding_like.pipeline.parallel.settings import serial_parts
+from ding_like.policy import get_policy_cls
+from ding_like.policy.from_experts import FromExperts
 from tests.config.di_engine_page import page
 
 DIZOO = "dizoo.classic_control.cartpole.envs.cartpole_env"
@@ -26,7 +28,8 @@ def compiled(policy: dict[str, Any], create: dict[str, Any], **kwargs: Any) -> F
 
 def switched(name: str, policy: dict[str, Any] | None = None) -> FrozenConfig:
     create: dict[str, Any] = {"env": ENV, "policy": {"type": name}, "defaults": "di_engine"}
-    return compiled(policy or {}, create)
+    data = {"collect": {"data_path": "FILE"}} if issubclass(get_policy_cls({"type": name}), FromExperts) else {}
+    return compiled(policy or data, create)
 
 
 def test_the_switch_takes_every_default_of_a_policy() -> None:

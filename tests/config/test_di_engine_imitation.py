@@ -20,7 +20,6 @@ from ding_like.config.di_engine import RENAMED_KEYS
 from ding_like.config.tree import get_path, leaves
 from ding_like.entry.cli import main as ding
 from ding_like.errors import ConfigError
-from ding_like.utils.registries import POLICY_REGISTRY, REWARD_MODEL_REGISTRY
 
 FOLDER = Path(__file__).parent / "di_engine_imitation"
 # File -> the mode that its main calls, and what the file has a class of.
@@ -36,17 +35,9 @@ FILES = {
     "pendulum_sqil_sac": ("serial_sqil", "sqil_sac"),
     "cartpole_dqfd": ("serial_dqfd", "dqfd"),
 }
-# Classes that are not here yet.
-WAITS_FOR = ("rnd", "icm", "trex", "sqil", "sqil_sac", "dqfd")
 _EXPERTS = {"cartpole": "cartpole_dqn", "lunarlander": "lunarlander_dqn", "pendulum": "pendulum_sac"}
 # Keys that have another form here.
 _OTHERWISE = {"reward_model.hidden_size": "reward_model.hidden_size_list"}
-
-
-def marked(name: str, *marks: pytest.MarkDecorator) -> Any:  # Any: of pytest
-    kind = FILES[name][1]
-    is_waiting = kind in WAITS_FOR and kind not in (*REWARD_MODEL_REGISTRY.names(), *POLICY_REGISTRY.names())
-    return pytest.param(name, marks=(*marks, *([pytest.mark.skip(f"waits for '{kind}'")] if is_waiting else [])))
 
 
 def file_of(name: str) -> Path:
@@ -72,7 +63,7 @@ def test_every_file_is_listed_with_its_mode() -> None:
         assert entry == expected.get(mode, mode.removeprefix("serial_"))
 
 
-@pytest.mark.parametrize("name", [marked(name) for name in FILES])
+@pytest.mark.parametrize("name", FILES)
 def test_every_key_is_taken_over_or_named(name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="ding_like")
     main, _ = read_config(file_of(name))
@@ -96,7 +87,7 @@ def _is_renamed(cfg: FrozenConfig, path: str, value: Any) -> bool:
     return path in RENAMED_KEYS and get_path(cfg, RENAMED_KEYS[path]) == value
 
 
-@pytest.mark.parametrize("name", [marked(name) for name in FILES])
+@pytest.mark.parametrize("name", FILES)
 def test_a_misspelt_key_is_an_error_with_a_suggestion(name: str) -> None:
     main = copy.deepcopy(read_config(file_of(name)).main_config)
     section = "reward_model" if "reward_model" in main else "policy.learn"
@@ -110,7 +101,7 @@ def test_a_misspelt_key_is_an_error_with_a_suggestion(name: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "name", [marked(name, *([] if name == "cartpole_dqn_gail" else [pytest.mark.slow])) for name in FILES]
+    "name", [pytest.param(name, marks=[] if name == "cartpole_dqn_gail" else pytest.mark.slow) for name in FILES]
 )
 @pytest.mark.usefixtures("in_tmp", "no_pictures")
 def test_the_file_runs_by_its_mode(name: str) -> None:
@@ -122,3 +113,48 @@ def test_the_file_runs_by_its_mode(name: str) -> None:
 
     assert json.loads(Path(exp_name, "result.json").read_text())["env_step"] >= 500
     assert Path(exp_name, "expert_data.safetensors").is_file() == learns_from_expert(name)
+
+
+def ngu_config(**policy: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    both = dict(intrinsic_reward_type="add", obs_shape=4, action_shape=2, batch_size=32, hidden_size_list=[16, 16])
+    main = dict(
+        exp_name="ngu",
+        env=dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=195),
+        rnd_reward_model=dict(**both, learning_rate=5e-4, type="rnd-ngu"),
+        episodic_reward_model=dict(**both, learning_rate=1e-4, last_nonzero_reward_weight=1, type="episodic"),
+        policy=dict(priority=True, priority_IS_weight=True, nstep=1, discount_factor=0.997, **policy),
+    )
+    env = dict(type="cartpole", import_names=["dizoo.classic_control.cartpole.envs.cartpole_env"])
+    create = dict(env=env, policy=dict(type="ngu"))
+    return main, create | dict(rnd_reward_model=dict(type="rnd-ngu"), episodic_reward_model=dict(type="episodic"))
+
+
+def test_the_two_reward_models_of_ngu_are_read_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="ding_like")
+    main, create = ngu_config()
+
+    cfg = compile_config(main, create, save=False)
+
+    assert (cfg.reward_model.type, cfg.reward_model.learning_rate) == ("ngu", 5e-4)
+    assert cfg.reward_model.hidden_size_list == [16, 16]
+    (message,) = [each for each in caplog.messages if "type='ngu'" in each]
+    assert message.endswith("are left out: learning_rate=0.0001, last_nonzero_reward_weight=1")
+
+
+def test_several_steps_of_ngu_and_a_third_reward_model_are_refused() -> None:
+    main, create = ngu_config()
+    with pytest.raises(ConfigError, match=r"policy\.nstep +must be 1, got 5: rewards are given step by step"):
+        compile_config({**main, "policy": {**main["policy"], "nstep": 5}}, create, save=False)
+    with pytest.raises(ConfigError, match=r"rnd_reward_model +unknown"):
+        compile_config({**main, "reward_model": {"type": "rnd"}}, create, save=False)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("in_tmp", "no_pictures")
+def test_a_config_of_ngu_runs_by_its_mode() -> None:
+    small = dict(model=dict(encoder_hidden_size_list=[16, 16]), collect=dict(n_sample=8), learn=dict(batch_size=8))
+    Path("config.py").write_text("main_config, create_config = {!r}, {!r}\n".format(*ngu_config(**small)))
+
+    ding(["-m", "serial_ngu", "-c", "config.py", "--env-step", "500"])
+
+    assert json.loads(Path("ngu/result.json").read_text())["env_step"] >= 500

@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from torch.nn import functional
@@ -20,6 +19,7 @@ from ding_like.reward_model.base import Sizes
 from ding_like.types import Info
 from ding_like.utils.seeding import make_rng
 from ding_like.worker import BaseLearner
+from tests.experts import balance, demonstrate
 
 FOLDER = "REWARD_CASES_FOLDER"  # environment variable: where RecordingLearner writes
 SIZES = Sizes(4, 2, is_discrete=True)  # CartPole's
@@ -29,23 +29,10 @@ SETTINGS: dict[str, dict[str, Any]] = {kind: dict(pretrain_updates=30) for kind 
 
 def make_demonstrations(path: Path, *, episodes: int = 3, steps: int = 60) -> str:
     """Write episodes of a controller that balances the pole, cut after some steps, and return the file."""
-    columns: dict[str, list[Any]] = {
-        name: []
-        for name in ("obs", "action", "reward", "next_obs", "terminated", "truncated", "lane", "episode_id", "step")
-    }
-    env = gymnasium.make("CartPole-v1", max_episode_steps=steps)
-    for episode in range(episodes):
-        obs, _ = env.reset(seed=episode)
-        for step in range(steps):
-            action = int(obs[2] + 0.5 * obs[3] + 0.05 * obs[0] + 0.1 * obs[1] > 0)
-            following, reward, terminated, truncated, _ = env.step(action)
-            row = (obs, action, np.float32(reward), following, terminated, truncated, 0, episode, step)
-            for column, value in zip(columns.values(), row, strict=True):
-                column.append(value)
-            obs = following
-    number = np.repeat(np.arange(episodes), steps)
+    found = demonstrate(balance, "CartPole-v1", episodes=episodes, max_steps=steps)
+    number = found.columns["episode_id"]
     ranks = {"rank": number, "noise": np.float32(1) - number / episodes}
-    Demonstrations({**{name: np.asarray(column) for name, column in columns.items()}, **ranks}).save(path)
+    Demonstrations({**found.columns, **ranks}).save(path)
     return str(path)
 
 

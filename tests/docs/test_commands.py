@@ -25,7 +25,7 @@ CARTPOLE = ROOT / "dizoo/classic_control/cartpole/config/cartpole_dqn_config.py"
 # What stands for something else in the pages -> what is put in its place.
 PLACEHOLDERS = {
     **{"CONFIG": str(CARTPOLE), "EXP": "exp", "my_exp": "exp", "cartpole_dqn_seed0": "exp", "ID": "CartPole-v1"},
-    "cartpole_bc_seed0": "exp",
+    **{"cartpole_bc_seed0": "exp", "clone": "exp"},
     **{"H": "127.0.0.1", "P": "7000", "K": "keys.json", "HOST": "127.0.0.1", "FILE": "out", "STUDY": "study"},
     **{"OTHER": "other", "MODE": "serial"},
 }

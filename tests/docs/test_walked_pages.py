@@ -35,6 +35,10 @@ WALKED: dict[str, tuple[dict[str, str], list[str]]] = {
         {"--env-step 10000": "--env-step 400", "--resume mellow": "--resume mellow --env-step 700"},
         ["mellow/result.json", "slow_q/result.json"],
     ),
+    "own_reward_model.md": (
+        {"--env-step 10000": "--env-step 400", "--resume surprise": "--resume surprise --env-step 600"},
+        ["surprise/result.json", "counts/result.json"],
+    ),
     "concepts.md": ({}, []),
     "own_env.md": ({"--env-step 10000": "--env-step 1500"}, ["thermostat/result.json", "thermostat/agent.gif"]),
     "own_model.md": ({"--env-step 10000": "--env-step 800", ANSWER_TO_ANOTHER_MODEL: ""}, ["wide/result.json"]),
@@ -48,7 +52,7 @@ WALKED: dict[str, tuple[dict[str, str], list[str]]] = {
     "from_cleanrl.md": ({"20000": "600 --exp-name dqn"}, ["dqn/result.json"]),
     "from_rllib.md": ({"10000": "400"}, ["ppo/result.json"]),
 }
-IN_THE_SUITE = ("first_hour.md", "own_algorithm.md", "concepts.md")
+IN_THE_SUITE = ("first_hour.md", "own_algorithm.md", "own_reward_model.md", "concepts.md")
 
 
 @pytest.mark.parametrize(

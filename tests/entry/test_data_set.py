@@ -19,9 +19,10 @@ from ding_like.pipeline.data_set import DataSet, batches_per_epoch
 from ding_like.pipeline.record import resume_store
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.report.experiment import read_run
+from tests import experts
 from tests.contracts.policy_cases import assert_equal_states
 from tests.entry.typed import status_of
-from tests.learning.experts import cartpole
+from tests.experts import balance, demonstrate
 from tests.pipeline.test_resume import lines
 
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
@@ -33,7 +34,7 @@ EPOCH = 9  # updates
 
 @pytest.fixture(autouse=True)
 def data(in_tmp: Path) -> Demonstrations:
-    found = cartpole(3, max_steps=100)
+    found = demonstrate(balance, "CartPole-v1", episodes=3, max_steps=100)
     found.save("data.safetensors")
     return found
 
@@ -196,7 +197,7 @@ CONTROL = Path(ding_like.__file__).parents[1] / "dizoo/classic_control"
 
 
 def test_the_shipped_config_learns_from_the_file_that_it_names() -> None:
-    cartpole(2, max_steps=100).save("cartpole_expert.safetensors")
+    experts.cartpole("cartpole_expert.safetensors", episodes=2)
 
     serial_pipeline_bc(str(CONTROL / "cartpole/config/cartpole_bc_config.py"), seed=0, max_iter=5)
 
@@ -261,8 +262,8 @@ def of_numbers(data: Demonstrations) -> None:
         (cut, SchemaError, "data.safetensors has columns of other lengths than one, or none"),
         (lambda data: spoiled(data, "obs", np.nan), SchemaError, "column 'obs', row 17, that is not finite"),
         (of_acrobot, SchemaError, r"rows 'obs' of shape \[6\], the env's are \[4\]: it was collected in another env"),
-        (lambda data: spoiled(data, "action", 2), SchemaError, r"action 2 in row 17, .*Discrete\(2\): .*another env"),
-        (of_numbers, SchemaError, r"action [01].0 in row 0, which is none of the env's Discrete\(2\)"),
+        (lambda data: spoiled(data, "action", 2), SchemaError, r"action 2 in row 17, .*one of 2 choices: .*another"),
+        (of_numbers, SchemaError, r"action [01].0 in row 0, .*one of 2 choices: .*another env"),
     ],
 )
 def test_a_bad_file_is_one_error(data: Demonstrations, spoil: Any, error: Any, message: str) -> None:

@@ -11,50 +11,16 @@ import argparse
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
-
-import gymnasium
-import numpy as np
 
 import ding_like
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from tests.experts import balance, demonstrate
 
 CONTROL = Path(__file__).parents[2] / "dizoo/classic_control"
 SAC = CONTROL / "pendulum/config/pendulum_sac_config.py"
 PPO = CONTROL / "cartpole/config/cartpole_ppo_config.py"
-COLUMNS = ("obs", "action", "reward", "next_obs", "terminated", "truncated", "lane", "episode_id", "step")
-
-
-def balance(obs: np.ndarray) -> int:
-    """Return CartPole's action by the angle, its speed, and a little of the cart's."""
-    return int(obs[2] + 0.5 * obs[3] + 0.05 * obs[0] + 0.1 * obs[1] > 0)
-
-
-def demonstrate(
-    act: Callable[[Any], Any], env_id: str, *, episodes: int, first_seed: int = 0, max_steps: int = 10**9
-) -> Demonstrations:
-    """Return whole episodes, or the first `max_steps` steps of each, whose starts are seeded from `first_seed`."""
-    env = gymnasium.make(env_id)
-    columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
-    for episode in range(episodes):
-        obs, ended, step = env.reset(seed=first_seed + episode)[0], False, 0
-        while not ended:
-            action = act(obs)
-            after, reward, terminated, truncated, _ = env.step(action)
-            truncated = truncated or step == max_steps - 1
-            ended = terminated or truncated
-            values = (obs, action, np.float32(reward), after, terminated, truncated, 0, episode, step)
-            for name, value in zip(COLUMNS, values, strict=True):
-                columns[name].append(value)
-            obs, step = after, step + 1
-    return Demonstrations({name: np.asarray(column) for name, column in columns.items()}, {"env_id": env_id})
-
-
-def cartpole(episodes: int = 10, *, first_seed: int = 0, max_steps: int = 10**9) -> Demonstrations:
-    """Return episodes of the controller written by hand."""
-    return demonstrate(balance, "CartPole-v1", episodes=episodes, first_seed=first_seed, max_steps=max_steps)
 
 
 def _write(found: Demonstrations, file: str) -> None:
@@ -63,7 +29,7 @@ def _write(found: Demonstrations, file: str) -> None:
 
 
 def _write_cartpole() -> None:
-    _write(cartpole(), "cartpole_expert.safetensors")
+    _write(demonstrate(balance, "CartPole-v1", episodes=10), "cartpole_expert.safetensors")
 
 
 def _train_cartpole() -> None:

@@ -15,7 +15,7 @@ from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.entry import serial_pipeline
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy import create_policy, get_policy_cls
 from tests import experts
 from tests.policy.values import make_policy, make_rows
@@ -139,7 +139,7 @@ def test_demonstrations_of_another_env_are_refused(file: Path, tmp_path: Path) -
 
     with pytest.raises(ConfigError, match=r"pendulum.safetensors does not fit this env, whose observations are others"):
         make(pendulum).expert_rows(rng)
-    with pytest.raises(ConfigError, match=r"third has the action 2, and this env has actions 0 to 1"):
+    with pytest.raises(SchemaError, match=r"third has the action 2 in row \d+, and the env takes one of 2 choices"):
         make(tmp_path / "third").expert_rows(rng)
 
 

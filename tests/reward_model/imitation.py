@@ -1,10 +1,8 @@
-"""Small reward models that learn from an expert: what their tests share, beside what is in `bonus.py`."""
+"""Small reward models that learn from an expert: what their tests share."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.reward_model import create_reward_model
 from ding_like.reward_model.base import Sizes
-from tests.reward_model.bonus import BOX, DISCRETE, OBS, SEVERAL, one_hot, rows_of, step
+from tests.reward_model.rows import BOX, DISCRETE, SEVERAL, means_of_two, one_hot, rows_of, run_two, step
 
 SIZES = {"discrete": DISCRETE, "several": SEVERAL, "box": BOX}
 EXPERT_ROWS = 40
@@ -101,19 +99,7 @@ def in_double(run: Callable[[], Any]) -> Any:
 
 def two_learners(kind: str, folders: list[Path], num_batches: int, sizes: Sizes = DISCRETE) -> list[Any]:
     """Return the models of two learners that learned in step, each from batches of its own."""
-    barrier, sent = threading.Barrier(2, timeout=30), [torch.zeros(0), torch.zeros(0)]
-
-    def mean_of(rank: int) -> Callable[[Tensor], Tensor]:
-        def mean(values: Tensor) -> Tensor:
-            sent[rank] = values.clone()
-            barrier.wait()
-            found = (sent[0] + sent[1]) / 2
-            barrier.wait()
-            return found
-
-        return mean
-
-    models = [make(kind, folder, sizes, mean=mean_of(rank)) for rank, folder in enumerate(folders)]
+    models = [make(kind, folder, sizes, mean=mean) for folder, mean in zip(folders, means_of_two(), strict=True)]
     for rank, model in enumerate(models):
         model._rng = np.random.default_rng(rank)  # as of learners of other ranks: only the weights' seed is the same
 
@@ -121,9 +107,5 @@ def two_learners(kind: str, folders: list[Path], num_batches: int, sizes: Sizes 
         for number in range(num_batches):
             step(models[rank], rows_of(10 * rank + number, sizes))
 
-    with ThreadPoolExecutor(2) as threads:
-        list(threads.map(learn, range(2)))
+    run_two(learn)
     return models
-
-
-__all__ = ["BOX", "DISCRETE", "OBS", "SEVERAL", "rows_of", "step"]

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ding_like.reward_model.base import Sizes
-from tests.reward_model.bonus import rows_of
 from tests.reward_model.imitation import SIZES, expert_of, in_double, make, rows_as_tensors
+from tests.reward_model.rows import rows_of
 
 GAMMA = 0.8
 every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)

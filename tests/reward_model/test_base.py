@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from ding_like.data.demonstrations import Demonstrations
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.reward_model import create_reward_model
 from ding_like.reward_model.base import Moments, RewardModel, Sizes, Transitions
-from tests.reward_model.bonus import DISCRETE, SEVERAL, rows_of, sequences_of, step
 from tests.reward_model.imitation import SIZES, SMALL, expert_of, log_prob, make, two_learners
+from tests.reward_model.rows import DISCRETE, SEVERAL, rows_of, sequences_of, step
 
 every_model = pytest.mark.parametrize("kind", SMALL)
 every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
@@ -140,7 +140,7 @@ def test_a_policy_without_probabilities_is_refused(kind: str, tmp_path: Path) ->
 
 @every_model
 def test_demonstrations_of_another_env_are_refused(kind: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="collected in another one"):
+    with pytest.raises(SchemaError, match=r"has the action \d+ in row 0, and the env takes one of 3 x 2 choices"):
         make(kind, tmp_path, DISCRETE)
         make(kind, tmp_path, SEVERAL)
     with pytest.raises(ConfigError, match="does not fit this env"):
@@ -161,8 +161,7 @@ def test_a_config_names_what_it_lacks_and_what_has_no_effect() -> None:
 class Seen(RewardModel):
     """Model that keeps what it asked the policy's probabilities of."""
 
-    def needs_log_prob(self) -> bool:
-        return True
+    needs_log_prob = True
 
     def rewards(self, transitions: Transitions) -> torch.Tensor:
         return self.log_prob(transitions)

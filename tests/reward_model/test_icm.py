@@ -11,18 +11,8 @@ import torch
 
 from ding_like.data.batch import TransitionBatch
 from ding_like.reward_model.base import Sizes
-from tests.reward_model.bonus import (
-    BOX,
-    DISCRETE,
-    SEVERAL,
-    assert_learners_stay_equal,
-    assert_round_trip,
-    make,
-    one_hot,
-    rows_of,
-    sequences_of,
-    step,
-)
+from tests.reward_model.bonus import assert_learners_stay_equal, assert_round_trip, make
+from tests.reward_model.rows import BOX, DISCRETE, SEVERAL, one_hot, rows_of, sequences_of, step
 
 
 def slow_losses(model: Any, rows: Any, row: int, sizes: Sizes) -> tuple[float, float]:

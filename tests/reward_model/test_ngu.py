@@ -10,17 +10,8 @@ import pytest
 import torch
 
 from ding_like.data.batch import TransitionBatch
-from tests.reward_model.bonus import (
-    BOX,
-    DISCRETE,
-    Seen,
-    assert_learners_stay_equal,
-    assert_round_trip,
-    make,
-    rows_of,
-    sequences_of,
-    step,
-)
+from tests.reward_model.bonus import Seen, assert_learners_stay_equal, assert_round_trip, make
+from tests.reward_model.rows import BOX, DISCRETE, rows_of, sequences_of, step
 
 K = 3
 

@@ -10,8 +10,8 @@ import pytest
 
 from ding_like.errors import ConfigError
 from ding_like.reward_model.base import Sizes
-from tests.reward_model.bonus import DISCRETE, one_hot, rows_of
-from tests.reward_model.imitation import SIZES, expert_of, make, step
+from tests.reward_model.imitation import SIZES, expert_of, make
+from tests.reward_model.rows import DISCRETE, one_hot, rows_of, step
 
 ALPHA = 0.3
 every_size = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)

@@ -12,17 +12,8 @@ from ding_like.config import compile_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError
 from ding_like.reward_model.base import Sizes
-from tests.reward_model.bonus import (
-    OBS,
-    Seen,
-    assert_learners_stay_equal,
-    assert_round_trip,
-    make,
-    rows_of,
-    sequences_of,
-    step,
-    two_learners,
-)
+from tests.reward_model.bonus import Seen, assert_learners_stay_equal, assert_round_trip, make, two_learners
+from tests.reward_model.rows import OBS, rows_of, sequences_of, step
 
 
 def slow_errors(model: Any, obs: np.ndarray, seen: Seen) -> np.ndarray:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,11 @@ import torch
 
 from ding_like.entry import serial_pipeline
 from ding_like.entry.ranked_data import collect_ranked
-from ding_like.errors import ConfigError
+from ding_like.errors import ConfigError, SchemaError
 from ding_like.reward_model.base import Sizes
 from ding_like.reward_model.trex import Ranking, TREXRewardModel
 from tests.reward_model.ranked import LENGTHS, OBS, RANKS, demonstrations, make, saved
+from tests.reward_model.rows import means_of_two, run_two
 
 DEMOS = demonstrations(LENGTHS, RANKS)
 STARTS = np.concatenate([[0], np.cumsum(LENGTHS)[:-1]])
@@ -178,22 +177,9 @@ def test_a_model_goes_on_from_its_state_without_training_again(file: str) -> Non
 
 
 def test_models_of_several_learners_stay_equal_though_each_draws_its_own_pairs(file: str) -> None:
-    barrier, sent = threading.Barrier(2), {}
-
-    def mean_of(rank: int) -> Any:
-        def mean(vector: torch.Tensor) -> torch.Tensor:
-            sent[rank] = vector.clone()
-            barrier.wait()
-            found = (sent[0] + sent[1]) / 2
-            barrier.wait()
-            return found
-
-        return mean
-
-    models = [make(file, mean=mean_of(rank)) for rank in range(2)]
+    models = [make(file, mean=mean) for mean in means_of_two()]
     models[1]._rng = np.random.default_rng(9)
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda model: model.train(), models))
+    run_two(lambda rank: models[rank].train())
     alone = make(file)
     alone.train()
 
@@ -216,6 +202,8 @@ def test_demonstrations_without_a_ranking_are_refused(tmp_path: Path, changes: d
 
 
 def test_demonstrations_of_another_env_and_files_that_are_not_there_are_refused(file: str) -> None:
+    with pytest.raises(SchemaError, match="has the action 1 in row .*the env takes one of 1 choices"):
+        make(file, sizes=Sizes(OBS, 1, True))
     with pytest.raises(ConfigError, match="does not fit this env"):
         make(file, sizes=Sizes(OBS + 1, 2, True))
     with pytest.raises(ConfigError, match="there is no file"):

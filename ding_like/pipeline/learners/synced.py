@@ -37,7 +37,8 @@ from ding_like.pipeline.process import training_process
 from ding_like.pipeline.statistics import SharedStatistics
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.sharing import Share
-from ding_like.types import Config, Json, State
+from ding_like.reward_model import RewardModel
+from ding_like.types import CheckpointPart, Config, Json, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.checkpoint import ResumeStore, Saved
 from ding_like.utils.processes import (
@@ -48,6 +49,7 @@ from ding_like.utils.processes import (
     start_child,
     watch_parent,
 )
+from ding_like.utils.registries import REWARD_MODEL_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)
@@ -403,7 +405,8 @@ class LearnerAggregator(Configurable):
         self._rng = np.random.default_rng(0)
         self._is_stale = True  # the others' state, until the first batch
         self.reducer: GroupReducer | None = None
-        check_shares(self._cfg["main"].policy, self._world_size)
+        self.reward_model: CheckpointPart | None = None  # of the first learner; its state goes to the others
+        check_shares(self._cfg["main"], self._world_size)
 
     def start(self, policy: Policy | None = None, *, rng: np.random.Generator | None = None) -> None:
         """Start the other learners beside the one that trains `policy` and shuffles by `rng`.
@@ -460,7 +463,8 @@ class LearnerAggregator(Configurable):
             )
         if self._is_stale:
             group.scatter([pack({}, {"train_iter": train_iter})] * self._world_size)
-            share_state(group, policy.learn_mode.state_dict())
+            model = None if self.reward_model is None else self.reward_model.state_dict()
+            share_state(group, {"policy": policy.learn_mode.state_dict(), "reward_model": model})
             self._is_stale = False
         elif equality.is_due(train_iter):
             group.scatter([pack({}, {"compared_at": train_iter})] * self._world_size)
@@ -535,7 +539,10 @@ def _train(cfg: FrozenConfig, policy: Policy, group: LearnerGroup, *, seed: int)
         while (share := group.scatter(None)) is not None:
             batch, header = unpack_batch(share)
             if "train_iter" in header:  # the first learner's state has changed otherwise than by training
-                policy.learn_mode.load_state_dict(share_state(group))
+                state, model = share_state(group), learner.reward_model
+                policy.learn_mode.load_state_dict(state["policy"])
+                if model is not None:  # which draws on by itself
+                    model.load_state_dict({**state["reward_model"], "rng": model.state_dict()["rng"]})
                 learner.last_iter.update(int(header["train_iter"]))
                 continue
             if "compared_at" in header:
@@ -563,10 +570,11 @@ _NO_LIMIT = {"min": 0, "max": float("inf")}
 _STORED = (_BATCH_SIZE, "policy.other.replay_buffer.replay_buffer_size")
 
 
-def check_shares(policy: FrozenConfig, world_size: int) -> None:
-    """Raise ConfigError where `world_size` learners cannot share the batches of a policy, a section of a config."""
-    for fault in _faults_of_policy(policy):
-        if fault.path == "policy.type":
+def check_shares(cfg: FrozenConfig, world_size: int) -> None:
+    """Raise ConfigError where `world_size` learners cannot share the batches of a config's policy."""
+    policy = cfg.policy
+    for fault in (*_faults_of_policy(policy), *_faults_of_reward_model(cfg)):
+        if fault.path != "policy.priority":
             raise ConfigError(f"{fault.path} {fault.message} (system.num_learners=1).")
     if takes_whole_batches(policy):
         return  # each takes its share of every minibatch, of whatever size
@@ -661,6 +669,7 @@ def _faults(cfg: FrozenConfig, num_learners: int) -> Iterator[Fault]:
                 f"of {num_learners}",
             )
     yield from _faults_of_policy(policy)
+    yield from _faults_of_reward_model(cfg)
     if fault := timeout_fault(cfg.learners.timeout_s):
         yield Fault("learners.timeout_s", fault)
     if has_league(cfg):
@@ -688,3 +697,15 @@ def _faults_of_policy(policy: FrozenConfig) -> Iterator[Fault]:
         )
     if is_whole and policy.priority:
         yield Fault("policy.priority", "is True, but this policy's learners share whole batches: set it to False")
+
+
+def _faults_of_reward_model(cfg: FrozenConfig) -> Iterator[Fault]:
+    section = cfg.get("reward_model")
+    if not section or not section.get("type"):
+        return
+    if not issubclass(REWARD_MODEL_REGISTRY.get(section.type, section.get("import_names") or ()), RewardModel):
+        yield Fault(
+            "reward_model.type",
+            f"'{section.type}' learns in DI-engine's style, so that each learner would have a model of its own: give "
+            "it update() and rewards(), or start one learner",
+        )

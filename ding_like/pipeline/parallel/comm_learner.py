@@ -225,6 +225,7 @@ class FlaskFileSystemLearner(BaseCommLearner):
             )
             parts.callback(self.learner.close)
             if aggregator is not None:
+                aggregator.reward_model = self.learner.reward_model
                 self.learner.share_batch = partial(self._share, aggregator)
             self.learner.checkpoint_parts[ENV_WRAPPERS] = self.statistics
             for hook in self.hooks4call:

@@ -123,7 +123,7 @@ def read_system(system_config: Mapping[str, Json] | None, cfg: FrozenConfig, *, 
         else:
             max_lead = _lead(system["max_lead_rows"], segment_rows, num_collectors, cfg.policy)
     if system["num_learners"] > 1:
-        check_shares(cfg.policy, system["num_learners"])
+        check_shares(cfg, system["num_learners"])
         if fault := timeout_fault(cfg.learners.timeout_s):
             raise ConfigError(f"learners.timeout_s {fault}.")
     own = None

@@ -18,6 +18,7 @@ import torch
 from ding_like.config import compile_config, read_config
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError, ConfigError
+from ding_like.pipeline.components import build_learner
 from ding_like.pipeline.envs import fit_policy_config
 from ding_like.pipeline.learners.synced import LearnerAggregator, check_shares
 from ding_like.pipeline.parallel.comm_learner import FinalEvaluation
@@ -173,6 +174,46 @@ def test_a_learner_that_dies_ends_the_others_with_the_cause(make_learner: Callab
     aggregator.close()
 
 
+REWARD_MODEL = """
+import torch
+
+from ding_like.reward_model import RewardModel
+
+
+class Constant(RewardModel):
+    def build(self):
+        module = torch.nn.Module()
+        module.register_buffer("value", torch.zeros(()))
+        return module
+
+    def rewards(self, transitions):
+        return self.module.value.expand(len(transitions))
+"""
+
+
+def test_the_others_reward_model_has_the_state_of_the_firsts(
+    make_learner: Callable[..., BaseLearner], in_tmp: Path
+) -> None:
+    (in_tmp / "reward.py").write_text(REWARD_MODEL)
+    section = f'reward_model=dict(type="{in_tmp}/reward.py:Constant"),\n    policy=dict('
+    cfg = compiled(text=CONFIG.replace("policy=dict(", section, 1))
+    one, first, rng, aggregator = make_policy(cfg), make_policy(cfg), make_rng(0, "learner"), two_learners(cfg)
+    aggregator.start(first, rng=rng)
+    learner = build_learner(cfg, first, seed=0, rng=rng, reducer=aggregator.reducer, num_learners=2)
+    single = make_learner(cfg, "one", policy=one.learn_mode)
+    aggregator.reward_model = learner.reward_model
+    learner.reward_model.module.value.fill_(5.0)  # as one that was loaded from a saved point
+
+    for batch in batches(5):
+        single.train(batch.with_columns(reward=np.full(len(batch), 5, np.float32)))
+        learner.train(aggregator.share(batch, train_iter=learner.train_iter))
+        aggregator.merge_priority(learner.priority_info)
+    aggregator.close()
+    learner.close()
+
+    assert worst(first.learn_mode.state_dict(), one.learn_mode.state_dict()) <= 1e-6
+
+
 def test_it_starts_from_the_documented_config(in_tmp: Path) -> None:
     main = compiled(save=True)
     at = {"host": "127.0.0.1", "port": 7000}
@@ -191,7 +232,11 @@ def test_what_cannot_be_shared_is_refused(in_tmp: Path) -> None:
     cfg = compiled(text=CONFIG.replace("batch_size=32", "batch_size=33"))
     with pytest.raises(ConfigError, match="batch_size is 33.*multiple of 2"):
         two_learners(cfg)
-    check_shares(cfg.policy, 3)
+    check_shares(cfg, 3)
+    (in_tmp / "own.py").write_text("class Own:\n    config = {}\n")
+    model = f'reward_model=dict(type="{in_tmp}/own.py:Own"), policy=dict('
+    with pytest.raises(ConfigError, match=r"reward_model.type '.*Own' learns in DI-engine's style.*start one learner"):
+        two_learners(compiled(text=CONFIG.replace("policy=dict(", model, 1)))
     aggregator = two_learners(compiled())
     with pytest.raises(ConfigError, match="num_learners=1"):  # it has no gradient vectors
         aggregator.start(SimpleNamespace(grad_vectors=list), rng=make_rng(0, "learner"))

@@ -166,6 +166,16 @@ def test_the_keys_of_other_modes_are_refused() -> None:
     assert fault == "system.num_collectors is not of mode ray, which reads system.ray alone: leave it out"
 
 
+def test_gradient_workers_with_a_reward_model_or_an_experts_rows_are_refused() -> None:
+    with_model = compiled("cartpole_dqn", "reward_model.type=rnd")
+    with_expert = compiled("cartpole_sqil")
+
+    for cfg, path in ((with_model, "reward_model.type is 'rnd'"), (with_expert, "policy.type is 'sqil'")):
+        (fault,) = faults_of(cfg, grad=dict(workers=2))
+        assert fault.startswith(path) and fault.endswith("set system.ray.grad.workers=1")
+        read_ray({"ray": dict(grad=dict(workers=1))}, cfg)
+
+
 def test_a_league_is_refused() -> None:
     cfg = compiled("tictactoe_dqn", "create.league.type=one_vs_one", folder=CONFIGS / "petting_zoo/config")
 
