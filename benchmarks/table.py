@@ -175,6 +175,16 @@ def _end_to_end(policy: str, *, at_least: float) -> Benchmark:
     )
 
 
+def _imitate(method: str) -> Benchmark:
+    """Return a benchmark of a method that imitates an expert, beside the package `imitation`: five seeds of each."""
+    args = ("--method", method)
+    return Benchmark(
+        ("training", "return", "lowest"),
+        {"ours": Contender("imitate_ours", args), "imitation": Contender("imitate_peer", args, venv="imitation")},
+        bars=(Bar("ours", "imitation", at_least=1.0), Bar("ours", "imitation", at_least=1.0, metric="return")),
+    )
+
+
 def _ray_work() -> Benchmark:
     """Return a benchmark of the same PPO work beside RLlib, with the driver alone and with two workers."""
     none, two = ("--workers", "0"), ("--workers", "2")
@@ -308,6 +318,7 @@ BENCHMARKS = {
         },
     ),
     "end_to_end_sac": _end_to_end("sac", at_least=1.5),
+    **{f"imitate_{method}": _imitate(method) for method in ("bc", "gail", "airl", "sqil")},
     "end_to_end_td3": _end_to_end("td3", at_least=1.5),
     "atari_dqn": _atari("dqn"),
     "atari_ppo": _atari("ppo"),

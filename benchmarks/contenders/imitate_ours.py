@@ -73,6 +73,8 @@ def train(method: str, seed: int, data_path: str) -> None:
     where = "policy.collect" if method == "sqil" else "reward_model"
     pipeline = serial_pipeline if method == "sqil" else serial_pipeline_onpolicy
     overrides = [f"{where}.data_path={data_path}", *common]
+    if method == "sqil":
+        overrides.append("policy.learn.update_per_collect=2")  # one update for each 4 env steps, as the peer's
     pipeline(str(config), seed=seed, max_env_step=steps, overrides=overrides, exp_name="bench")
 
 

@@ -121,7 +121,6 @@ GATES = {
     "chain icm": of_chain("icm_dqn", 40_000),
     "chain ngu": of_chain("ngu", 30_000),
     "chain without a bonus": of_chain("rnd_dqn", 15_000, 0.1, overrides=NO_BONUS, below=True, judged=max),
-    "chain, ngu without a bonus": of_chain("ngu", 22_000, 0.1, overrides=NO_BONUS, below=True, judged=max),
     "hybrid ppo": Gate(
         "gym_hybrid/config/gym_hybrid_hppo_config.py", 1_000_000, 0.8 * OPTIMUM, mode=ONPOLICY, episodes=100
     ),
