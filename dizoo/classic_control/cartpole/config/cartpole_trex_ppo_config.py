@@ -9,7 +9,7 @@ from dizoo.classic_control.cartpole.config.cartpole_ppo_config import main_confi
 
 # The expert learns slowly, so that there are checkpoints between its first and its last one.
 expert_main_config = deepcopy(expert_main_config)
-expert_main_config.policy.learn.update(learning_rate=1e-4, schedule=None)
+expert_main_config.policy.learn.update(learning_rate=1e-4, schedule=dict(env_steps=40960, lr_end=1e-4))
 
 main_config = EasyDict(
     dict(
