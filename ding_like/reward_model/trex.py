@@ -7,8 +7,8 @@ For two episodes of different rank, and a snippet of each, both of one length,
 
 The network is trained on the demonstrations before the first batch, and then stays as it is. The policy's reward is
 r(s), less its mean over the demonstrations, by its deviation there. Snippets of one length leave the level of r open,
-and where episodes may end early, rewards below 0 make an early end the best. The ranking decides the level as well where
-the two are `whole_episodes` and the mean stays in the reward (`centre=False`): R then grows with the number of steps.
+and where episodes may end early, rewards below 0 make an early end the best. With `whole_episodes` R is of episodes of
+different lengths and the ranking decides the level as well, which the policy's reward keeps with `centre=False`.
 """
 
 from __future__ import annotations
