@@ -260,7 +260,8 @@ class Stages:
             )
         places = [round(at * (len(saved) - 1) / (_NUM_CHECKPOINTS - 1)) for at in range(_NUM_CHECKPOINTS)]
         kept = [saved[place] for place in dict.fromkeys(places)]
-        ranked: Demonstrations = load("ranked_data:collect_ranked")(config, kept, self._data, **asked)
+        # Drawn actions show more of the env's states than the best ones do.
+        ranked: Demonstrations = load("ranked_data:collect_ranked")(config, kept, self._data, explores=True, **asked)
         rank, reward = ranked.columns["rank"], ranked.columns["reward"]
         mean_return = np.bincount(rank, reward) / np.bincount(rank[ranked.columns["step"] == 0])
         return replace(ranked, columns={**ranked.columns, "rank": mean_return.argsort().argsort()[rank]})

@@ -6,8 +6,9 @@ For two episodes of different rank, and a snippet of each, both of one length,
     loss = -mean(log(exp(R_better) / (exp(R_better) + exp(R_worse))))     equation 3
 
 The network is trained on the demonstrations before the first batch, and then stays as it is. The policy's reward is
-r(s), less its mean over the demonstrations, by its deviation there. Snippets of one length leave the level of r open:
-where episodes may end early, rewards below 0 make an early end the best, and `sigmoid` puts all of them above it.
+r(s), less its mean over the demonstrations, by its deviation there. Snippets of one length leave the level of r open,
+and where episodes may end early, rewards below 0 make an early end the best. With `whole_episodes` R is of episodes of
+different lengths and the ranking decides the level as well, which the policy's reward keeps with `centre=False`.
 """
 
 from __future__ import annotations
@@ -70,16 +71,19 @@ class Ranking:
         return np.stack([number - self._last_pair[better] + self.num_worse[better], better])
 
     def draw_snippets(self, rng: np.random.Generator, size: int, *, shortest: int, longest: int) -> tuple[Array, Array]:
-        """Return (rows, which of them count) [2, size, longest] of a snippet of each episode of `draw_pairs`.
+        """Return (first rows, lengths) [2, size] of a snippet of each episode of `draw_pairs`.
 
         The two of a pair are of one length, which is that of the shorter episode where this has fewer steps.
         """
         pair = self.draw_pairs(rng, size)
         available = self.length[pair]
         length = np.minimum(rng.integers(shortest, longest, size=size, endpoint=True), available.min(axis=0))
-        start = self.start[pair] + rng.integers(available - length, endpoint=True)
-        step = np.minimum(np.arange(longest), length[:, None] - 1)
-        return start[..., None] + step, np.broadcast_to(np.arange(longest) < length[:, None], (2, size, longest))
+        return self.start[pair] + rng.integers(available - length, endpoint=True), np.stack([length, length])
+
+    def draw_episodes(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
+        """Return (first rows, lengths) [2, size] of the whole episodes of `draw_pairs`."""
+        pair = self.draw_pairs(rng, size)
+        return self.start[pair], self.length[pair]
 
 
 class RankedNetwork(nn.Module):
@@ -120,10 +124,13 @@ class TREXRewardModel(RewardModel):
         min_snippet_length=25,
         # Steps of the longest snippets.
         max_snippet_length=50,
+        # Whether whole episodes are compared in place of snippets.
+        whole_episodes=False,
         # Weight of the mean of |r|, which is added to the loss.
         l1_weight=0.0,
-        # Whether the policy's reward is the sigmoid of the standardised one, from 0 to 1.
-        sigmoid=False,
+        # Whether the policy's reward is r less its mean over the demonstrations, by its deviation; else it is r by its
+        # root mean square, which keeps its sign.
+        centre=True,
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "pretrain_updates": FROM_1,
@@ -149,6 +156,10 @@ class TREXRewardModel(RewardModel):
             yield "data_path", f"is not set: give a file of demonstrations with a column '{cls.rank_column}'"
         if cfg["min_snippet_length"] > cfg["max_snippet_length"]:
             yield "min_snippet_length", f"is above max_snippet_length, {cfg['max_snippet_length']}"
+        defaults = cls.default_config()
+        for key in ("min_snippet_length", "max_snippet_length"):
+            if cfg["whole_episodes"] and cfg[key] != defaults[key]:
+                yield key, "has no effect: whole_episodes compares no snippets; leave one of them out"
 
     def build(self) -> nn.Module:
         """Return the network."""
@@ -183,25 +194,31 @@ class TREXRewardModel(RewardModel):
         return rank
 
     def draw_snippets(self) -> Transitions:
-        """Return a minibatch of pairs of snippets: steps [2 * batch_size * max_snippet_length], the worse ones first.
+        """Return a minibatch of pairs of snippets: steps [2 * batch_size * L], the worse ones first.
 
-        Steps behind the end of a snippet are not `valid`.
+        L is the length of the longest. Steps behind the end of a snippet are not `valid`.
         """
         cfg = self._cfg
-        rows, valid = self.ranking.draw_snippets(
-            self._rng, cfg.batch_size, shortest=cfg.min_snippet_length, longest=cfg.max_snippet_length
-        )
+        if cfg.whole_episodes:
+            start, length = self.ranking.draw_episodes(self._rng, cfg.batch_size)
+        else:
+            lengths = {"shortest": cfg.min_snippet_length, "longest": cfg.max_snippet_length}
+            start, length = self.ranking.draw_snippets(self._rng, cfg.batch_size, **lengths)
+        step = np.arange(length.max())
+        valid = step < length[..., None]
+        rows = start[..., None] + step * valid
         steps = self.expert.take(torch.as_tensor(rows.ravel(), device=self.device))
         return Transitions(*steps[:5], valid=torch.as_tensor(valid.ravel(), device=self.device))
 
     def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
         """Return (the loss of pairs of snippets, the share of pairs that the network orders right)."""
         assert minibatch.valid is not None, "draw_snippets marks the steps"
-        reward = self.module(minibatch) * minibatch.valid
-        worse, better = reward.reshape(2, -1, self._cfg.max_snippet_length).sum(dim=2)
+        steps = self.module(minibatch.within_episodes())
+        reward = steps.new_zeros(len(minibatch)).masked_scatter(minibatch.valid, steps)
+        worse, better = reward.reshape(2, self._cfg.batch_size, -1).sum(dim=2)
         loss = functional.softplus(worse - better).mean()
         if self._cfg.l1_weight:
-            loss = loss + self._cfg.l1_weight * reward.abs().sum() / minibatch.valid.sum()
+            loss = loss + self._cfg.l1_weight * steps.abs().mean()
         return loss, {"pair_accuracy": (better > worse).float().mean()}
 
     def pretrain(self) -> Info:
@@ -226,7 +243,9 @@ class TREXRewardModel(RewardModel):
         """Keep nothing: the network learns no more once the policy does."""
 
     def rewards(self, transitions: Transitions) -> Tensor:
-        """Return standardised rewards [N], or their sigmoid."""
-        moments = self.module.moments
-        reward: Tensor = (self.module(transitions) - moments.mean.float()) / moments.std
-        return reward.sigmoid() if self._cfg.sigmoid else reward
+        """Return rewards [N] by their deviation over the demonstrations, with `centre` less their mean there."""
+        moments: Moments = self.module.moments
+        reward: Tensor = self.module(transitions)
+        if self._cfg.centre:
+            return (reward - moments.mean.float()) / moments.std
+        return reward / (moments.mean.square() + moments.std.square()).sqrt().float()

@@ -31,6 +31,7 @@ from ding_like.entry import (
     serial_pipeline,
     serial_pipeline_bc,
     serial_pipeline_onpolicy,
+    serial_pipeline_preference_based_irl_onpolicy,
 )
 from tests.learning.experts import EXPERTS, make_expert
 
@@ -39,6 +40,7 @@ PIPELINES = {
     "serial": serial_pipeline,
     "serial_onpolicy": serial_pipeline_onpolicy,
     "serial_bc": serial_pipeline_bc,
+    "serial_trex_onpolicy": serial_pipeline_preference_based_irl_onpolicy,  # its expert is trained first
     "parallel": parallel_pipeline,
     "ray": ray_pipeline,  # two workers
     "seed": seed_pipeline,  # two actor threads, each in a process

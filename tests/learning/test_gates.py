@@ -23,6 +23,7 @@ ACROBOT = "classic_control/acrobot/config/acrobot_ppo_config.py"
 PENDULUM = "classic_control/pendulum/config"
 BITFLIP = "bitflip/config/bitflip_her_dqn_config.py"
 ONPOLICY = "serial_onpolicy"
+TREX = "serial_trex_onpolicy"
 OPTIMUM = json.loads((ROOT / "docs/reports/gym_hybrid_moving_optimum.json").read_text())["mean_return"]
 OBS_NORM = ("env.wrappers=[{'type': 'obs_norm'}]",)
 HIDDEN = ("env.wrappers=[{'type': 'obs_select', 'indices': [0, 2]}, {'type': 'obs_norm'}]",)
@@ -31,6 +32,7 @@ NO_VELOCITY = (
     "{'type': 'RescaleObservation', 'min_obs': -3, 'max_obs': 3}]",
 )
 NO_BONUS = ("reward_model.intrinsic_reward_weight=0", "reward_model.update_per_collect=0")
+REVERSED = ("reward_model.type=tests.learning.reversed_ranks:ReversedRanks",)
 NO_HINDSIGHT = ("policy.other.replay_buffer.k=0",)
 
 
@@ -76,6 +78,11 @@ GATES = {
     "sqil": of_cartpole("sqil", 10_000, seeds=5),
     "dqfd": of_cartpole("dqfd", 10_000, seeds=5),
     "r2d3": of_cartpole("r2d3", 20_000, seeds=5),
+    "trex": of_cartpole("trex_ppo", 50_000, 450, mode=TREX, seeds=5),
+    "trex, ranks reversed": of_cartpole(
+        "trex_ppo", 50_000, 50, mode=TREX, seeds=5, overrides=REVERSED, below=True, judged=max
+    ),
+    "drex": of_cartpole("trex_ppo", 50_000, 450, mode=TREX, seeds=5, overrides=("reward_model.type=drex",)),
     "pqn": of_cartpole("pqn", 60_000, mode=ONPOLICY),
     "ppo_offpolicy": of_cartpole("ppo_offpolicy", 60_000),
     "impala": of_cartpole("impala", 60_000),

@@ -33,19 +33,17 @@ def ranking() -> Ranking:
 
 
 def test_snippets_are_consecutive_steps_of_one_episode_and_both_of_a_pair_are_of_one_length() -> None:
-    rows, valid = ranking().draw_snippets(np.random.default_rng(0), 500, shortest=2, longest=6)
-    lengths = set()
+    start, length = ranking().draw_snippets(np.random.default_rng(0), 500, shortest=2, longest=6)
+    drawn = set()
 
-    for worse, better, of_worse, of_better in zip(*rows, *valid, strict=True):
-        snippets = [worse[of_worse], better[of_better]]
-        ids = [DEMOS.columns["episode_id"][each] for each in snippets]
+    for first, size in zip(start.T, length.T, strict=True):
+        ids = [DEMOS.columns["episode_id"][at : at + size[0]] for at in first]
         assert all(len(set(each)) == 1 for each in ids)
-        assert all((np.diff(each) == 1).all() for each in snippets)
         available = min(LENGTHS[each[0]] for each in ids)
-        assert len(snippets[0]) == len(snippets[1]) <= available and len(snippets[0]) >= min(2, available)
-        lengths.add(len(snippets[0]))
-    assert lengths == {2, 3, 4, 5, 6}
-    assert {*rows[valid]} == set(range(sum(LENGTHS)))  # every step is drawn
+        assert size[0] == size[1] == len(ids[0]) == len(ids[1]) <= available and size[0] >= min(2, available)
+        drawn.update(row for at in first for row in range(at, at + size[0]))
+    assert {*length.ravel()} == {2, 3, 4, 5, 6}
+    assert drawn == set(range(sum(LENGTHS)))  # every step
 
 
 def test_each_pair_of_different_ranks_is_drawn_as_often_and_the_second_is_the_better() -> None:
@@ -61,8 +59,8 @@ def test_each_pair_of_different_ranks_is_drawn_as_often_and_the_second_is_the_be
 
 def slow_loss(model: Any, l1_weight: float) -> tuple[float, float]:
     """Return (loss, accuracy) of the pairs that the model draws next, pair by pair and step by step."""
-    minibatch = model.draw_snippets()
-    size, longest = model._cfg.batch_size, model._cfg.max_snippet_length
+    minibatch, size = model.draw_snippets(), model._cfg.batch_size
+    longest = len(minibatch) // (2 * size)
     losses, outputs, right = [], [], 0
     for pair in range(size):
         returns = []
@@ -79,9 +77,13 @@ def slow_loss(model: Any, l1_weight: float) -> tuple[float, float]:
     return sum(losses) / size + l1_weight * sum(outputs) / len(outputs), right / size
 
 
+WHOLE: dict[str, Any] = dict(whole_episodes=True, min_snippet_length=25, max_snippet_length=50)
+
+
+@pytest.mark.parametrize("changes", [{}, WHOLE])
 @pytest.mark.parametrize("l1_weight", [0.0, 0.5])
-def test_the_loss_is_that_of_a_slow_version(file: str, l1_weight: float) -> None:
-    slow, fast = (make(file, l1_weight=l1_weight) for _ in range(2))
+def test_the_loss_is_that_of_a_slow_version(file: str, l1_weight: float, changes: dict[str, Any]) -> None:
+    slow, fast = (make(file, l1_weight=l1_weight, **changes) for _ in range(2))
     for model in (slow, fast):
         model.train()  # the first weights give all steps the same
     loss, info = fast.update(fast.draw_snippets())
@@ -92,7 +94,7 @@ def test_the_loss_is_that_of_a_slow_version(file: str, l1_weight: float) -> None
 
 def test_the_worse_snippets_lead_a_minibatch_and_the_better_ones_follow(file: str) -> None:
     model = make(file)
-    worse, better = model.draw_snippets().obs[:, 0].reshape(2, -1, 6).mean(dim=2)
+    worse, better = model.draw_snippets().obs[:, 0].reshape(2, 16, -1).mean(dim=2)
 
     assert float((better - worse).mean()) > 0.8  # by its rank, a number of 0, 1 or 2
 
@@ -108,13 +110,46 @@ def test_the_rewards_follow_the_ranks_and_are_standardised(file: str) -> None:
     assert means[0] < means[1] < means[2]
 
 
-def test_the_sigmoid_of_the_rewards_is_on_request(file: str) -> None:
-    plain, squashed = (make(file, sigmoid=sigmoid) for sigmoid in (False, True))
-    for model in (plain, squashed):
-        model.train()
+def test_whole_episodes_are_compared_on_request(file: str) -> None:
+    model = make(file, **WHOLE)
+    minibatch = model.draw_snippets()
+    rows = [obs[valid] for obs, valid in zip(*(each.reshape(32, -1, *each.shape[1:]) for each in (
+        minibatch.obs, minibatch.valid)), strict=True)]  # fmt: skip
+    episodes = [torch.as_tensor(DEMOS.columns["obs"][at : at + n]) for at, n in zip(STARTS, LENGTHS, strict=True)]
+    found = [next(i for i, each in enumerate(episodes) if torch.equal(each, row)) for row in rows]
 
-    expected = 1 / (1 + np.exp(-plain.estimate(DEMOS.batch())["reward"]))
-    assert np.allclose(squashed.estimate(DEMOS.batch())["reward"], expected, atol=1e-6)
+    assert all(RANKS[worse] < RANKS[better] for worse, better in zip(found[:16], found[16:], strict=True))
+    assert len(set(found)) == len(LENGTHS)
+
+
+def episodes_that_differ_in_length_alone(folder: Path, *, longer_is_better: bool) -> tuple[Any, str]:
+    """Return (demonstrations, their file) of 20 episodes of the same states."""
+    lengths = [3 + 2 * i for i in range(20)]
+    ranks = [i if longer_is_better else 19 - i for i in range(20)]
+    found = demonstrations(lengths, ranks)
+    obs = np.random.default_rng(1).normal(size=(len(found), OBS)).astype(np.float32)
+    return found, saved(folder, f"length{longer_is_better}", found, obs=obs, next_obs=obs)
+
+
+@pytest.mark.parametrize("longer_is_better", [True, False])
+def test_whole_episodes_teach_whether_going_on_is_good(tmp_path: Path, longer_is_better: bool) -> None:
+    demos, file = episodes_that_differ_in_length_alone(tmp_path, longer_is_better=longer_is_better)
+    model = make(file, pretrain_updates=200, centre=False, **WHOLE)
+    model.train()
+    reward = model.estimate(demos.batch())["reward"]
+
+    assert (reward > 0).mean() > 0.95 if longer_is_better else (reward < 0).mean() > 0.95
+
+
+def test_rewards_that_are_not_centred_have_a_mean_square_of_one(file: str) -> None:
+    centred, plain = (make(file, centre=centre, **WHOLE, pretrain_updates=100) for centre in (True, False))
+    for model in (centred, plain):
+        model.train()
+    rewards = [model.estimate(DEMOS.batch())["reward"] for model in (centred, plain)]
+    out = plain.module.net(torch.as_tensor(DEMOS.columns["obs"])).detach().numpy()[:, 0]
+
+    assert rewards[0].mean() == pytest.approx(0, abs=1e-5) and rewards[0].std() == pytest.approx(1, abs=1e-5)
+    assert np.allclose(rewards[1], out / np.sqrt(np.mean(out**2)), rtol=1e-4)
 
 
 def test_the_network_takes_the_action_on_request(tmp_path: Path, file: str) -> None:
@@ -214,6 +249,9 @@ def test_contradictions_of_the_section_are_named() -> None:
     cfg = {**TREXRewardModel.default_config(), "min_snippet_length": 9, "max_snippet_length": 8}
 
     assert [path for path, _ in TREXRewardModel.check_config(cfg)] == ["data_path", "min_snippet_length"]
+
+    cfg = {**TREXRewardModel.default_config(), "data_path": "it", "max_snippet_length": 60, "whole_episodes": True}
+    assert [path for path, _ in TREXRewardModel.check_config(cfg)] == ["max_snippet_length"]
 
 
 class OtherRewards(gymnasium.Wrapper[Any, Any, Any, Any]):
