@@ -31,6 +31,9 @@ BARS = {
     "cartpole": 475.0,
     "cartpole_hidden": 400.0,
     "cartpole_hidden_r2d2": 475.0,
+    "cartpole_trex": 450.0,
+    "cartpole_trex_reversed": 50.0,  # not to be reached
+    "cartpole_drex": 450.0,
     "acrobot": -100.0,
     "acrobot_dqn": -90.0,
     "mountain_car": -110.0,

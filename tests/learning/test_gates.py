@@ -33,6 +33,7 @@ NO_VELOCITY = (
 )
 NO_BONUS = ("reward_model.intrinsic_reward_weight=0", "reward_model.update_per_collect=0")
 REVERSED = ("reward_model.type=tests.learning.reversed_ranks:ReversedRanks",)
+DREX = ("reward_model.type=drex", "expert.stop_value=140")
 NO_HINDSIGHT = ("policy.other.replay_buffer.k=0",)
 
 
@@ -82,7 +83,7 @@ GATES = {
     "trex, ranks reversed": of_cartpole(
         "trex_ppo", 50_000, 50, mode=TREX, seeds=5, overrides=REVERSED, below=True, judged=max
     ),
-    "drex": of_cartpole("trex_ppo", 50_000, 450, mode=TREX, seeds=5, overrides=("reward_model.type=drex",)),
+    "drex": of_cartpole("trex_ppo", 50_000, 450, mode=TREX, seeds=5, overrides=DREX),
     "pqn": of_cartpole("pqn", 60_000, mode=ONPOLICY),
     "ppo_offpolicy": of_cartpole("ppo_offpolicy", 60_000),
     "impala": of_cartpole("impala", 60_000),

@@ -1,6 +1,15 @@
-"""CartPole-v1 with DQN from the reward that T-REX learns of ranked episodes; the env gives none."""
+"""CartPole-v1 with DQN from the reward that T-REX learns of ranked episodes; the env's is not read."""
+
+from copy import deepcopy
 
 from easydict import EasyDict
+
+from dizoo.classic_control.cartpole.config.cartpole_ppo_config import create_config as expert_create_config
+from dizoo.classic_control.cartpole.config.cartpole_ppo_config import main_config as expert_main_config
+
+# The expert learns slowly, so that there are checkpoints between its first and its last one.
+expert_main_config = deepcopy(expert_main_config)
+expert_main_config.policy.learn.update(learning_rate=1e-4, schedule=dict(env_steps=40960, lr_end=1e-4))
 
 main_config = EasyDict(
     dict(
@@ -10,7 +19,8 @@ main_config = EasyDict(
             collector_env_num=8,
             evaluator_env_num=10,
             n_evaluator_episode=20,
-            stop_value=475,
+            # No evaluation ends the run: it would choose the policy by the env's rewards.
+            stop_value=1e9,
         ),
         policy=dict(
             cuda=False,
@@ -36,10 +46,16 @@ main_config = EasyDict(
         ),
         reward_model=dict(
             type="trex",
-            # Episodes of checkpoints of 24 to 186, which ding_like.entry.ranked_data.collect_ranked writes.
+            # Ranked episodes: `ding -m serial_trex` trains an expert, and its checkpoints play them.
             data_path="cartpole_ranked.safetensors",
             pretrain_updates=200,
+            learning_rate=1e-4,
+            # The ranking decides whether to go on is good, which snippets of one length leave open.
+            whole_episodes=True,
+            centre=False,
         ),
+        # It ends long before it could hold the pole.
+        expert=dict(config=(expert_main_config, expert_create_config), stop_value=200, num_episodes=20),
     )
 )
 create_config = EasyDict(
@@ -51,6 +67,6 @@ create_config = EasyDict(
 )
 
 if __name__ == "__main__":
-    from ding_like.entry import serial_pipeline
+    from ding_like.entry import serial_pipeline_preference_based_irl
 
-    serial_pipeline((main_config, create_config), seed=0)
+    serial_pipeline_preference_based_irl((main_config, create_config), seed=0)
