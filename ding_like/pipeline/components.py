@@ -331,7 +331,8 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
                 "are single transitions: choose policy 'ngu' or 'r2d2'."
             )
         learner.use_reward_model(model)
-    if (rows := policy.expert_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:
+    make_rows = getattr(policy, "expert_rows", lambda rng: None)  # a class of one's own may be no Policy
+    if (rows := make_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:
         learner.use_expert_rows(rows, pretrain_updates=int(cfg.policy.learn.get("pretrain_updates", 0)))
 
 
