@@ -14,6 +14,7 @@ from typing import Any
 
 from benchmarks import (
     first_hour_page,
+    imitation_page,
     machine_page,
     parallel_page,
     ray_page,
@@ -202,6 +203,7 @@ def main() -> None:
     parallel_page.write()
     ray_page.write()
     seed_page.write()
+    imitation_page.write()
     stop_values_page.write()
     first_hour_page.write()
     machine_page.write()
