@@ -13,7 +13,7 @@ METHODS = {"bc": "BC", "gail": "GAIL, with PPO", "airl": "AIRL, with PPO", "sqil
 def table(results: Mapping[str, Found | None]) -> str:
     """Return mean and lowest returns and processor time of both packages, as a table in Markdown."""
     lines = [
-        "| method | ours: mean, lowest return | `imitation`: mean, lowest | CPU seconds a seed, ours | it | it / ours |",
+        "| method | ours: mean, lowest return | `imitation`: mean, lowest | CPU seconds a seed, ours | its | ratio |",
         "|---|---|---|---|---|---|",
     ]
     for method, what in METHODS.items():
