@@ -7,6 +7,7 @@ are the schema; every fault of a config is reported in one error.
 from __future__ import annotations
 
 from ding_like.config.compile import compile_config
+from ding_like.config.declarations import declared_faults, inherited_config, without_effect
 from ding_like.config.read import ConfigFile, read_config, read_saved_config, save_config, save_system
 from ding_like.config.report import NoEffect
 from ding_like.config.tree import FrozenConfig, deep_merge, to_plain, with_objects
@@ -30,13 +31,16 @@ __all__ = [
     "NoEffect",
     "compile_config",
     "compile_config_parallel",
+    "declared_faults",
     "deep_merge",
+    "inherited_config",
     "read_config",
     "read_saved_config",
     "save_config",
     "save_system",
     "to_plain",
     "with_objects",
+    "without_effect",
 ]
 
 __getattr__, __dir__ = lazy_exports(__name__, _HOMES, instead=_INSTEAD)

@@ -8,7 +8,6 @@ DI-engine's fields only, and the parts run them through `data/rows.py`.
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,8 +18,7 @@ import torch
 from easydict import EasyDict
 from torch import Tensor
 
-from ding_like.config import NoEffect, deep_merge
-from ding_like.config.tree import get_path
+from ding_like.config import declared_faults, inherited_config, without_effect
 from ding_like.data.batch import EpisodeBatch, TransitionBatch, columns_to_obs
 from ding_like.data.expert_rows import ExpertRows
 from ding_like.data.rollout import Rollout
@@ -32,7 +30,7 @@ from ding_like.policy.model_methods import ModelMethod, build_model, check_model
 from ding_like.policy.rows import NStepRows, RowMaker
 from ding_like.policy.sharing import Moving, Share, copied, load, saver
 from ding_like.types import Actor, Array, Config, Info, PolicyLike, SampleUnit, State
-from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds, declared
+from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
 from ding_like.utils.checkpoint import check_model_state
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -193,10 +191,7 @@ class Policy:
     @classmethod
     def default_config(cls) -> EasyDict:
         """Return the defaults, those of the base classes included."""
-        merged: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            merged = deep_merge(merged, copy.deepcopy(base.__dict__.get("config", {})))
-        return EasyDict(merged, cfg_type=f"{cls.__name__}Dict")
+        return inherited_config(cls)
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
@@ -206,18 +201,7 @@ class Policy:
             yield "collect", "n_sample and n_episode are both set; give one"
         if cfg["priority_IS_weight"] and not cfg["priority"]:
             yield "priority_IS_weight", "needs priority=True: without priorities all weights are 1"
-        for path, allowed in declared(cls, "config_choices").items():
-            if (value := get_path(cfg, path)) not in allowed:
-                *first, last = map(repr, allowed)
-                yield path, f"must be {', '.join(first)} or {last}, got {value!r}"
-        for path, (only, why) in declared(cls, "config_fixed").items():
-            if (value := get_path(cfg, path)) != only:
-                yield path, f"must be {only!r}, got {value!r}: {why}"
-        for path, why in declared(cls, "config_unused").items():
-            yield from cls._no_effect(cfg, (path,), why)
-        for path, (value, idle) in declared(cls, "config_idle").items():
-            if get_path(cfg, path) == value:
-                yield from cls._no_effect(cfg, idle, f"{path} is {value!r}")
+        yield from declared_faults(cls, cfg)
         for key, message in check_optimizer(cfg["learn"]["optimizer"]):
             yield f"learn.optimizer.{key}", message
         if cfg["on_policy"] != cls.default_config().on_policy:
@@ -235,10 +219,7 @@ class Policy:
     @classmethod
     def _no_effect(cls, cfg: Config, paths: Iterable[str], why: str) -> Iterator[tuple[str, str]]:
         """Yield (path, message) for those keys, without effect in this config, that it changes from the defaults."""
-        defaults = cls.default_config()
-        for path in paths:
-            if (value := get_path(cfg, path)) != (default := get_path(defaults, path)):
-                yield NoEffect(path, f"is {value!r}, but has no effect, as {why}; leave it out (default: {default!r})")
+        return without_effect(cls, cfg, paths, why)
 
     def __init__(
         self, cfg: Config, model: torch.nn.Module | None = None, enable_field: Sequence[str] | None = None

@@ -19,7 +19,7 @@ from easydict import EasyDict
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ding_like.config import deep_merge
+from ding_like.config import declared_faults, deep_merge, inherited_config
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs, split_mask
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.errors import ConfigError
@@ -27,8 +27,8 @@ from ding_like.model.encoder import ObsShape, lay_out
 from ding_like.model.flat_params import FlatParams
 from ding_like.model.layers import Activation, build_mlp
 from ding_like.model.optimizer import FlatOptimizer
-from ding_like.types import Array, Config, Info, State
-from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, Configurable, declared
+from ding_like.types import Config, Info, State
+from ding_like.utils.bounds import ABOVE_0, FROM_0, FROM_1, Bounds, Configurable
 from ding_like.utils.seeding import rng_state, set_rng_state
 
 # Mean over all learners of a vector, in one message; None: there is one learner.
@@ -124,18 +124,12 @@ class RewardModel(Configurable):
     @classmethod
     def default_config(cls) -> EasyDict:
         """Return the defaults, those of the base classes included."""
-        merged: dict[str, Any] = {}
-        for base in reversed(cls.__mro__):
-            merged = deep_merge(merged, dict(base.__dict__.get("config", {})))
-        return EasyDict(merged, cfg_type=f"{cls.__name__}Dict")
+        return inherited_config(cls)
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the section `reward_model`."""
-        defaults = cls.default_config()
-        for key, why in declared(cls, "config_unused").items():
-            if cfg[key] != defaults[key]:
-                yield key, f"is {cfg[key]!r}, but has no effect: {why}; leave it out (default: {defaults[key]!r})"
+        yield from declared_faults(cls, cfg)
         if cls.needs_expert and not cfg["data_path"]:
             yield "data_path", NOT_SET
 
@@ -390,8 +384,3 @@ class Moments(nn.Module):
         """Return vectors less the mean, by the deviation, within +-limit."""
         out: Tensor = ((values.float() - self.mean.float()) / self.std).clamp(-limit, limit)
         return out
-
-
-def as_numpy(reward: Any) -> Array:
-    """Return rewards as an array of the host."""
-    return np.asarray(reward.cpu() if isinstance(reward, Tensor) else reward)

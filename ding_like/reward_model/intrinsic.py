@@ -25,8 +25,6 @@ from ding_like.reward_model.base import MeanOfLearners, Moments, PairNetwork, Re
 from ding_like.types import Config
 from ding_like.utils.bounds import FINITE, FROM_0, Bounds
 
-_TYPES = ("add", "assign", "new")
-
 
 class IntrinsicRewardModel(RewardModel):
     """Reward model whose `rewards` are a bonus that joins the env's rewards."""
@@ -40,16 +38,12 @@ class IntrinsicRewardModel(RewardModel):
         hidden_size_list=[64, 64, 128],
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"intrinsic_reward_weight": FROM_0}
+    config_choices: ClassVar[Mapping[str, tuple[str, ...]]] = {"intrinsic_reward_type": ("add", "assign", "new")}
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the section `reward_model`."""
         yield from super().check_config(cfg)
-        if (kind := cfg["intrinsic_reward_type"]) not in _TYPES:
-            yield (
-                "intrinsic_reward_type",
-                f"must be {', '.join(map(repr, _TYPES[:-1]))} or {_TYPES[-1]!r}, got {kind!r}",
-            )
         if len(cfg["hidden_size_list"]) < 2:
             sizes = list(cfg["hidden_size_list"])
             yield (

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ding_like.config import declared_faults
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.errors import ConfigError
@@ -139,6 +140,9 @@ class TREXRewardModel(RewardModel):
         "l1_weight": FROM_0,
     }
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"data_path": (str, list)}
+    config_idle: ClassVar[Mapping[str, tuple[bool, tuple[str, ...]]]] = {
+        "whole_episodes": (True, ("min_snippet_length", "max_snippet_length"))
+    }
     without_effect: ClassVar[Mapping[str, str]] = {
         "update_per_collect": "the network is trained before the run, by pretrain_updates"
     }
@@ -152,14 +156,11 @@ class TREXRewardModel(RewardModel):
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, message) for every contradiction in the section `reward_model`."""
+        yield from declared_faults(cls, cfg)
         if not cfg["data_path"]:
             yield "data_path", f"is not set: give a file of demonstrations with a column '{cls.rank_column}'"
         if cfg["min_snippet_length"] > cfg["max_snippet_length"]:
             yield "min_snippet_length", f"is above max_snippet_length, {cfg['max_snippet_length']}"
-        defaults = cls.default_config()
-        for key in ("min_snippet_length", "max_snippet_length"):
-            if cfg["whole_episodes"] and cfg[key] != defaults[key]:
-                yield key, "has no effect: whole_episodes compares no snippets; leave one of them out"
 
     def build(self) -> nn.Module:
         """Return the network."""
