@@ -131,7 +131,8 @@ class CheckpointPart(Protocol):
 class RewardModelLike(Protocol):
     """Giver of rewards, to which a learner shows each batch (Any: of whatever the policy learns from)."""
 
-    monitored: Sequence[str]
+    @property
+    def monitored(self) -> Sequence[str]: ...
 
     def collect(self, batch: Any) -> None: ...
 

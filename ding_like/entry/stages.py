@@ -60,10 +60,10 @@ from ding_like.policy import Policy
 from ding_like.report.experiment import METRICS_FILE
 from ding_like.report.scores import measure
 from ding_like.report.summary import env_name
+from ding_like.reward_model import get_reward_model_cls, reward_model_section
 from ding_like.types import EnvManager, Json
 from ding_like.utils.files import fresh_names, write_text
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.registries import REWARD_MODEL_REGISTRY
 
 logger = logging.getLogger(__name__)
 
@@ -230,11 +230,9 @@ class Stages:
     @property
     def _rank_column(self) -> str | None:
         """Column by which the reward model ranks episodes, None for one that ranks none."""
-        section = self._cfg.get("reward_model")
-        if not section or not section.get("type"):
+        if (section := reward_model_section(self._cfg)) is None:
             return None
-        cls = REWARD_MODEL_REGISTRY.get(section["type"], section.get("import_names", ()))
-        column: str | None = getattr(cls, "rank_column", None)
+        column: str | None = getattr(get_reward_model_cls(section), "rank_column", None)
         return column
 
     @property

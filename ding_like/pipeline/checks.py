@@ -9,6 +9,7 @@ from ding_like.config import FrozenConfig
 from ding_like.config.report import Fault
 from ding_like.errors import ConfigError
 from ding_like.policy import Policy, get_policy_cls
+from ding_like.reward_model import reward_model_section
 from ding_like.types import Config, SampleUnit
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import SERIAL_COLLECTOR_REGISTRY
@@ -71,7 +72,7 @@ def faults_of_workers(
 def _faults_of_apart(cfg: FrozenConfig) -> Iterator[Fault]:
     """Yield what a learner does to its batches that gradient workers, each with rows of its own, do not."""
     where = "which gradient workers do not do with theirs: set system.ray.grad.workers=1"
-    if (model := cfg.get("reward_model")) and model.get("type"):
+    if (model := reward_model_section(cfg)) is not None:
         text = f"is '{model.type}', which learns from each batch of the learner and gives it other rewards"
         yield Fault("reward_model.type", f"{text}, {where}")
     if getattr(get_policy_cls(cfg.policy), "expert_rows", None) not in (None, Policy.expert_rows):

@@ -30,7 +30,7 @@ from ding_like.pipeline.self_play import LeaguePlay, Opponents, evaluated_env
 from ding_like.pipeline.statistics import ENV_WRAPPERS, MergedStatistics, SharedStatistics, WrapperStatistics
 from ding_like.policy import Policy
 from ding_like.policy.sharing import Share
-from ding_like.reward_model import create_reward_model
+from ding_like.reward_model import create_reward_model, get_reward_model_cls, reward_model_section
 from ding_like.reward_model.base import Sizes
 from ding_like.types import Config, EnvManager, Reducer
 from ding_like.utils.metrics import MetricsSink
@@ -300,10 +300,16 @@ def build_learner(
 
 def check_reward_model(cfg: FrozenConfig, policy: Policy) -> None:
     """Raise ConfigError for a policy whose rows cannot be given other rewards, where the config has a reward model."""
-    section = cfg.get("reward_model")
-    why = getattr(policy, "why_no_reward_model", lambda: None)() if section and section.get("type") else None
-    if why:
+    if (section := reward_model_section(cfg)) is None:
+        return
+    if why := getattr(policy, "why_no_reward_model", lambda: None)():
         raise ConfigError(f"reward model '{section.type}' does not work with policy '{cfg.policy.type}': {why}.")
+    needs_sequences = getattr(get_reward_model_cls(section), "needs_sequences", False)
+    if needs_sequences and not getattr(policy, "rows_are_sequences", False):
+        raise ConfigError(
+            f"reward model '{section.type}' takes rows that are sequences, and those of policy '{cfg.policy.type}' "
+            "are single transitions: choose policy 'ngu' or 'r2d2'."
+        )
 
 
 def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, seed: int, rank: int = 0) -> None:
@@ -311,10 +317,8 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
 
     Raises ConfigError for a policy whose rows cannot be given other rewards.
     """
-    section = cfg.get("reward_model")
-    mean = getattr(learner.reducer, "mean", None)
-    if section and section.get("type"):
-        check_reward_model(cfg, policy)
+    check_reward_model(cfg, policy)
+    if (section := reward_model_section(cfg)) is not None:
         model = create_reward_model(
             section,
             Sizes.of_policy(policy.cfg),
@@ -322,14 +326,9 @@ def prepare_batches(cfg: FrozenConfig, policy: Policy, learner: BaseLearner, *, 
             rng=make_rng(seed, "reward_model", *_apart(rank)),
             device=policy.device,
             batches_per_collect=1 if cfg.policy.on_policy else int(cfg.policy.learn.update_per_collect),
-            mean=mean,
+            mean=getattr(learner.reducer, "mean", None),
             log_prob=policy.log_prob if getattr(policy, "has_log_prob", False) else None,
         )
-        if getattr(model, "needs_sequences", False) and not getattr(policy, "rows_are_sequences", False):
-            raise ConfigError(
-                f"reward model '{section.type}' takes rows that are sequences, and those of policy '{cfg.policy.type}' "
-                "are single transitions: choose policy 'ngu' or 'r2d2'."
-            )
         learner.use_reward_model(model)
     make_rows = getattr(policy, "expert_rows", lambda rng: None)  # a class of one's own may be no Policy
     if (rows := make_rows(make_rng(seed, "expert_rows", *_apart(rank)))) is not None:

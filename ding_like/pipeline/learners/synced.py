@@ -37,7 +37,7 @@ from ding_like.pipeline.process import training_process
 from ding_like.pipeline.statistics import SharedStatistics
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.sharing import Share
-from ding_like.reward_model import RewardModel
+from ding_like.reward_model import RewardModel, get_reward_model_cls, reward_model_section
 from ding_like.types import CheckpointPart, Config, Json, State
 from ding_like.utils.bounds import Configurable
 from ding_like.utils.checkpoint import ResumeStore, Saved
@@ -49,7 +49,6 @@ from ding_like.utils.processes import (
     start_child,
     watch_parent,
 )
-from ding_like.utils.registries import REWARD_MODEL_REGISTRY
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)
@@ -700,10 +699,8 @@ def _faults_of_policy(policy: FrozenConfig) -> Iterator[Fault]:
 
 
 def _faults_of_reward_model(cfg: FrozenConfig) -> Iterator[Fault]:
-    section = cfg.get("reward_model")
-    if not section or not section.get("type"):
-        return
-    if not issubclass(REWARD_MODEL_REGISTRY.get(section.type, section.get("import_names") or ()), RewardModel):
+    section = reward_model_section(cfg)
+    if section is not None and not issubclass(get_reward_model_cls(section), RewardModel):
         yield Fault(
             "reward_model.type",
             f"'{section.type}' learns in DI-engine's style, so that each learner would have a model of its own: give "
