@@ -17,41 +17,14 @@ from ding_like.errors import ConfigError
 from ding_like.pipeline.envs import build_eval_env, build_policy, fit_policy_config
 from ding_like.pipeline.process import training_process
 from ding_like.pipeline.statistics import load_agent
+from ding_like.policy.dagger import MixedActor
 from ding_like.policy.di_engine_view import RandomActor
-from ding_like.types import Actor, Array, EnvManager, Json, Obs, State
+from ding_like.types import Array, EnvManager, Json
 from ding_like.utils.log import shown_as_by_the_command
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.recorder import play_demonstrations
 
 logger = logging.getLogger(__name__)
-
-
-class NoisyActor:
-    """Actor that takes an action of another one, or with probability `noise` any that the env takes."""
-
-    def __init__(self, actor: Actor, action_space: Any, noise: float) -> None:
-        self._actor, self._random, self._noise = actor, RandomActor(action_space), noise
-
-    def act(
-        self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array
-    ) -> dict[str, Array]:
-        """Return `action` [R, A...]."""
-        action = self._actor.act(obs, lanes=lanes, is_first=is_first, rng=rng, **setting)["action"]
-        drawn = self._random.act(obs, lanes=lanes, is_first=is_first, rng=rng)["action"]
-        is_random = (rng.random(len(lanes)) < self._noise).reshape(-1, *[1] * (action.ndim - 1))
-        return {"action": np.where(is_random, drawn, action).astype(action.dtype)}
-
-    def reset(self, lanes: Array | None = None) -> None:
-        """Forget the recurrent state of the other actor."""
-        self._actor.reset(lanes)
-
-    def state_dict(self) -> State:
-        """Return the state of the other actor."""
-        return self._actor.state_dict()
-
-    def load_state_dict(self, state: State) -> None:
-        """Take over what `state_dict` returned."""
-        self._actor.load_state_dict(state)
 
 
 @shown_as_by_the_command()
@@ -102,9 +75,10 @@ def collect_noisy(
     parts = []
     with _player(input_cfg, seed, overrides) as (manager, mode):
         _load(manager, mode, checkpoint)
+        actor = MixedActor(mode.actor, RandomActor(manager.action_space))
         for place, noise in enumerate(noises):
-            actor = NoisyActor(mode.actor, manager.action_space, noise)
-            columns = play_demonstrations(manager, actor, n_episode, make_rng(seed, "noisy", str(place)))
+            rng = make_rng(seed, "noisy", str(place))
+            columns = play_demonstrations(manager, actor, n_episode, rng, setting={"beta": noise})
             parts.append({**columns, "noise": np.full(len(columns["action"]), noise, np.float32)})
     return _write(parts, path, {"checkpoints": [str(checkpoint)], "seed": seed})
 

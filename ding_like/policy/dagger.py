@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ding_like.policy.bc import Imitation
-from ding_like.policy.forward import ForwardActor
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
 from ding_like.types import Actor, Array, Config, Obs, State
 from ding_like.utils.bounds import FROM_1, SHARE, Bounds
@@ -27,13 +26,12 @@ from ding_like.utils.registries import POLICY_REGISTRY
 class MixedActor:
     """Actor that takes an expert's action with probability `beta` of the setting, else the learner's.
 
-    Rows have both: `action`, which the env got, and `expert_action`. Without an expert, which `expert` is to be set to,
-    the learner acts alone, and rows have no label.
+    Rows have both: `action`, which the env got, and `expert_action`. Without an `expert` the learner acts alone, and
+    rows have no label.
     """
 
-    def __init__(self, learner: ForwardActor) -> None:
-        self._learner = learner
-        self.expert: Actor | None = None
+    def __init__(self, learner: Actor, expert: Actor | None = None) -> None:
+        self._learner, self.expert = learner, expert
 
     def act(
         self, obs: Obs, *, lanes: Array, is_first: Array, rng: np.random.Generator, **setting: float | Array

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from ding_like.data.demonstrations import Demonstrations
-from ding_like.entry.ranked_data import NoisyActor, collect_noisy
+from ding_like.entry.ranked_data import collect_noisy
 from ding_like.errors import ConfigError
+from ding_like.policy.dagger import MixedActor
+from ding_like.policy.di_engine_view import RandomActor
 from ding_like.reward_model.base import Sizes
 from tests.reward_model.ranked import LENGTHS, RANKS, demonstrations, make, saved
 from tests.reward_model.test_trex import short_run
@@ -63,8 +65,9 @@ class Always:
 )
 def test_a_share_of_the_actions_is_random(noise: float, space: Any, action: Any) -> None:
     lanes = np.arange(4000)
-    actor: Any = NoisyActor(Always(action), space, noise)  # type: ignore[arg-type]
-    found = actor.act(np.zeros((4000, 3)), lanes=lanes, is_first=lanes < 0, rng=np.random.default_rng(0))["action"]
+    actor: Any = MixedActor(Always(action), RandomActor(space))  # type: ignore[arg-type]
+    given = dict(lanes=lanes, is_first=lanes < 0, rng=np.random.default_rng(0))
+    found = actor.act(np.zeros((4000, 3)), **given, beta=noise)["action"]
     changed = (found != action).reshape(4000, -1)
 
     # A random one of four is the same one time in four; of two numbers drawn both change.
