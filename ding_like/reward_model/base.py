@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -64,7 +64,8 @@ class Sizes:
         return sum(self.choices) if self.is_discrete else prod(self.choices)
 
 
-class Transitions(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Transitions:
     """Transitions as tensors; the steps of rows that are sequences lie one after another."""
 
     obs: Any  # [N, O...], or a dict of these
@@ -158,6 +159,7 @@ class RewardModel(Configurable):
             )
         self._updates_per_batch, self._owed = self._cfg.update_per_collect / batches_per_collect, 0.0
         self._collected: Transitions | None = None
+        self._laid_out: tuple[TransitionBatch, Transitions] | None = None  # the last batch, and the same as tensors
         self._is_pretrained = False
         self._params: FlatParams | None = None
         self._module = self.build().to(device)
@@ -194,7 +196,7 @@ class RewardModel(Configurable):
 
     def collect(self, batch: TransitionBatch) -> None:
         """Take the batch that the policy learns from next, of which `train` draws."""
-        self._collected = self.lay_out(batch).within_episodes()
+        self._collected = self.transitions_of(batch).within_episodes()
 
     def train(self) -> Info:
         """Take the gradient steps that are due for the batch collected last, and return what the last one reports.
@@ -215,7 +217,7 @@ class RewardModel(Configurable):
     def estimate(self, batch: TransitionBatch) -> TransitionBatch:
         """Return a batch with these rewards; the one given stays as it is."""
         with torch.no_grad():
-            reward = self.rewards(self.lay_out(batch))
+            reward = self.rewards(self.transitions_of(batch))
         reward = reward.reshape(batch["reward"].shape)
         if "mask" in batch.columns and "num_steps" in batch.columns:  # beyond an episode a row is zero
             steps = torch.arange(reward.shape[1], device=reward.device)
@@ -244,6 +246,12 @@ class RewardModel(Configurable):
     def module(self) -> Any:  # Any: what `build` returned
         """Networks that `build` returned."""
         return self._module
+
+    def transitions_of(self, batch: TransitionBatch) -> Transitions:
+        """Return what `lay_out` makes of a batch, once where `collect` and `estimate` are given the same one."""
+        if self._laid_out is None or self._laid_out[0] is not batch:
+            self._laid_out = batch, self.lay_out(batch)
+        return self._laid_out[1]
 
     def lay_out(self, batch: TransitionBatch) -> Transitions:
         """Return the transitions of rows, of which those that are sequences give as many as they have steps."""

@@ -68,7 +68,7 @@ class NGURewardModel(DistillationRewardModel):
     def collect(self, batch: TransitionBatch) -> None:
         """Take the batch that the policy learns from next, and the moments of it."""
         super().collect(batch)
-        transitions = self.lay_out(batch)
+        transitions = self.transitions_of(batch)
         with torch.no_grad():
             distance = self.nearest(transitions)  # [B, T, k]
         counts = distance.isfinite()

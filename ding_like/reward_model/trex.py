@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -209,7 +210,7 @@ class TREXRewardModel(RewardModel):
         valid = step < length[..., None]
         rows = start[..., None] + step * valid
         steps = self.expert.take(torch.as_tensor(rows.ravel(), device=self.device))
-        return Transitions(*steps[:5], valid=torch.as_tensor(valid.ravel(), device=self.device))
+        return replace(steps, valid=torch.as_tensor(valid.ravel(), device=self.device))
 
     def update(self, minibatch: Transitions) -> tuple[Tensor, Info]:
         """Return (the loss of pairs of snippets, the share of pairs that the network orders right)."""
