@@ -79,14 +79,6 @@ class Demonstrations:
         """Number of episodes, K."""
         return len(np.unique(self.columns["episode_id"]))
 
-    def first_episodes(self, number: int) -> Demonstrations:
-        """Return the first episodes alone. Raises ConfigError where there are fewer."""
-        found = np.unique(self.columns["episode_id"])
-        if number > len(found):
-            raise ConfigError(f"{self.source} has {len(found)} episodes, and {number} are asked for.")
-        keep = np.isin(self.columns["episode_id"], found[:number])
-        return Demonstrations({name: column[keep] for name, column in self.columns.items()}, self.info, self.source)
-
     def rollout(self) -> Rollout:
         """Return the steps as a collector's log, of which a policy makes training rows."""
         log = Rollout(1, capacity=len(self))

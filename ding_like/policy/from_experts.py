@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,6 @@ from torch import Tensor
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
-from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError, SchemaError
 from ding_like.policy.base import Policy
 from ding_like.policy.rows import STATE
@@ -56,9 +56,7 @@ class FromExperts(Policy):
         if self.rewards_instead is not None:
             own_reward, reward = self.rewards_instead
             columns["reward"] = np.full(len(demonstrations), reward, np.float32)
-        log = Rollout(1, capacity=len(demonstrations))
-        log.append(columns)
-        rows, _ = self.segment(log)
+        rows, _ = self.segment(replace(demonstrations, columns=columns).rollout())
         return ExpertRows(rows.own_memory(), float(self._cfg.learn.expert_share), rng, own_reward=own_reward)
 
     def _state_columns(self, demonstrations: Demonstrations) -> dict[str, Array]:

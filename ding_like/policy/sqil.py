@@ -22,7 +22,7 @@ from ding_like.policy.sql import SQLPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
-class Imitation(FromExperts):
+class SQILRewards(FromExperts):
     """Policy whose rewards are 1 for an expert's steps and 0 for the agent's own."""
 
     rewards_instead: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -33,21 +33,21 @@ class Imitation(FromExperts):
 
 
 @POLICY_REGISTRY.register("sqil")
-class SQILPolicy(Imitation, SQLPolicy):
+class SQILPolicy(SQILRewards, SQLPolicy):
     """Imitation by soft Q-learning of discrete actions."""
 
     config: dict[str, Any] = dict(type="sqil")
 
 
 @POLICY_REGISTRY.register("sqil_dqn")
-class SQILDQNPolicy(Imitation, DQNPolicy):
+class SQILDQNPolicy(SQILRewards, DQNPolicy):
     """Imitation by deep Q-learning of discrete actions."""
 
     config: dict[str, Any] = dict(type="sqil_dqn")
 
 
 @POLICY_REGISTRY.register("sqil_sac")
-class SQILSACPolicy(Imitation, SACPolicy):
+class SQILSACPolicy(SQILRewards, SACPolicy):
     """Imitation by soft actor-critic, of continuous actions."""
 
     config: dict[str, Any] = dict(type="sqil_sac")

@@ -138,9 +138,9 @@ def test_points_are_saved_under_updates_and_a_run_that_is_over_says_so() -> None
         resume_pipeline("run")
 
 
-def test_a_run_does_not_go_on_with_other_rows(data: Demonstrations) -> None:
+def test_a_run_does_not_go_on_with_other_rows() -> None:
     serial_pipeline_bc(configs(), seed=0, max_iter=5)
-    data.first_episodes(2).save("data.safetensors")
+    demonstrate(balance, "CartPole-v1", episodes=2, max_steps=100).save("data.safetensors")
 
     with pytest.raises(CheckpointError, match="data.safetensors is not the file that this run began with"):
         resume_pipeline("run", max_train_iter=9)
