@@ -42,6 +42,8 @@ main_config = EasyDict(
             update_per_collect=2,
             batch_size=64,
             learning_rate=1e-3,
+            # Without it the discriminator gets ahead, and the policy is lost again after 8,000 env steps.
+            gradient_penalty=1.0,
         ),
         expert=dict(config="pendulum_sac"),
     )
