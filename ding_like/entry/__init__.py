@@ -9,6 +9,7 @@ _HOMES = {
     "serial_pipeline": "ding_like.entry.serial_entry",
     "serial_pipeline_onpolicy": "ding_like.entry.serial_entry",
     "serial_pipeline_bc": "ding_like.entry.data_set_entry",
+    "serial_pipeline_offline": "ding_like.entry.data_set_entry",
     "resume_pipeline": "ding_like.entry.train",
     "parallel_pipeline": "ding_like.entry.parallel_entry",
     "ray_pipeline": "ding_like.entry.ray_entry",

@@ -94,7 +94,7 @@ class _Steps(click.ParamType):
 @click.option(
     *("-m", "--mode"),
     metavar="MODE",
-    help="How to run: serial, serial_onpolicy, serial_bc, parallel, ray, seed, ranks, dist, eval.",
+    help="How to run: serial, serial_onpolicy, serial_bc, serial_offline, parallel, ray, seed, ranks, dist, eval.",
 )
 @click.option("-c", "--config", metavar="FILE", help="Config file (.py) with main_config and create_config.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Train from a file of demonstrations: `ding -m serial_bc`, which collects nothing and evaluates in the env."""
+"""Train from a data set: `ding -m serial_offline`, or serial_bc, which collects nothing and evaluates in the env."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @shown_as_by_the_command()
-def serial_pipeline_bc(
+def serial_pipeline_offline(
     input_cfg: InputConfig,
     seed: int = 0,
     env_setting: EnvSetting | None = None,
@@ -42,17 +42,20 @@ def serial_pipeline_bc(
     exp_name: str | None = None,
     load_path: str | None = None,
 ) -> Policy:
-    """Train from demonstrations until a limit or `env.stop_value` is reached, and return the policy.
+    """Train from a data set until a limit or `env.stop_value` is reached, and return the policy.
 
     `data_path` stands in place of the config's `policy.collect.data_path`. `max_iter`, for which `max_train_iter` is
     another name, is a number of updates, by default that of the epochs of `policy.learn.train_epoch`. Otherwise as
     `serial_pipeline`. Raises ConfigError for a limit of env steps: none are collected.
     """
     limit = max_iter if max_train_iter is None else max_train_iter
-    arguments = RunArguments("serial_bc", seed, limit, max_env_step)
+    arguments = RunArguments("serial_offline", seed, limit, max_env_step)
     asked = overrides if data_path is None else [*overrides, f"policy.collect.data_path={data_path}"]
     given: dict[str, Any] = {"env_setting": env_setting, "model": model, "exp_name": exp_name, "load_path": load_path}
     return DataSetMode.of(input_cfg, arguments, overrides=asked, **given).train().policy
+
+
+serial_pipeline_bc = serial_pipeline_offline  # DI-engine's name for policy 'bc'
 
 
 class DataSetMode(TrainingMode[None]):

@@ -51,7 +51,10 @@ MODES = {
     "serial_onpolicy": Mode(
         "serial_entry:serial_pipeline_onpolicy", "serial_entry:SerialMode", ("load_path", "learners")
     ),
-    "serial_bc": Mode("data_set_entry:serial_pipeline_bc", "data_set_entry:DataSetMode", ("load_path",)),
+    **dict.fromkeys(
+        ("serial_offline", "serial_bc"),
+        Mode("data_set_entry:serial_pipeline_offline", "data_set_entry:DataSetMode", ("load_path",)),
+    ),
     "parallel": Mode("parallel_entry:parallel_pipeline", "parallel_entry:ParallelMode", ("learners",)),
     "ray": Mode("ray_entry:ray_pipeline", "ray_entry:RayMode", ("load_path", "workers", "address")),
     "seed": Mode(
@@ -71,9 +74,6 @@ MODES = {
     },
     "eval": Mode("eval_entry:eval", passes=("load_path", "replay_path"), has_experiments=False),
 }
-# Modes of DI-engine that are not here.
-_MISSING = ("serial_offline",)
-
 _LEARNERS = "; a learner of mode dist shares its batches with as many others as system.num_learners says"
 # (option, mode that does not take it; "" is any) -> how to do it.
 _FIXES = {
@@ -91,8 +91,6 @@ def check_options(options: Options) -> None:
     mode, module = options["mode"], options["module"]
     if mode is None:
         raise ConfigError("no mode given; try `ding -m serial -c CONFIG`. `ding --help` shows the options.")
-    if mode in _MISSING:
-        raise ConfigError(f"mode '{mode}' does not exist here yet; available: {', '.join(MODES)}.")
     if mode not in MODES:
         raise ConfigError(f"unknown mode '{mode}'; known modes: {', '.join(MODES)}.{close_match(mode, [*MODES])}")
     if module is not None and module not in MODES[mode].modules:

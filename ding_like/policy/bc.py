@@ -13,7 +13,7 @@ summed over the choices where there are several at once. Of continuous actions t
     'l1_loss'    mean(|mu(obs) - u|)
     'nll_loss'   mean(-log N(u; mu(obs), sigma(obs)))
 
-The actor takes the most likely action, the mean. `ding -m serial_bc` learns from a file of demonstrations.
+The actor takes the most likely action, the mean. `ding -m serial_offline` learns from a file of demonstrations.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ding_like.model.vac import num_outputs
 from ding_like.policy.base import Policy
 from ding_like.policy.forward import ForwardActor, NetworkForward, OfFamily
 from ding_like.policy.model_methods import ModelMethod
+from ding_like.policy.offline import FromData
 from ding_like.rl_utils.distributions import (
     ActionFamily,
     Categorical,
@@ -41,7 +42,7 @@ from ding_like.rl_utils.distributions import (
     build_family,
 )
 from ding_like.types import Array, Info
-from ding_like.utils.bounds import FROM_1, Bounds
+from ding_like.utils.bounds import Bounds
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -181,23 +182,11 @@ class Imitation(Policy):
 
 
 @POLICY_REGISTRY.register("bc")
-class BCPolicy(Imitation):
+class BCPolicy(FromData, Imitation):
     """Behavioural cloning of the demonstrations in a file."""
 
-    config: dict[str, Any] = dict(
-        type="bc",
-        learn=dict(
-            # Passes over the demonstrations, where the run is given no number of updates; None: no limit.
-            train_epoch=20,
-        ),
-        collect=dict(
-            # File of demonstrations.
-            data_path="",
-        ),
-    )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.train_epoch": FROM_1}
+    config: dict[str, Any] = dict(type="bc", learn=dict(train_epoch=20))
     config_unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("random_collect_size", "learn.update_per_collect", "collect.n_sample", "collect.n_episode"),
         "nothing is collected: rows come from a file",
     )
-    run_mode = "serial_bc"

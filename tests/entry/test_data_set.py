@@ -96,7 +96,7 @@ def test_a_run_learns_for_its_epochs_and_evaluates_every_so_many_updates() -> No
     policy = serial_pipeline_bc(configs(), seed=0)
 
     found = result()
-    assert (found["train_iter"], found["env_step"], found["mode"]) == (2 * EPOCH, 0, "serial_bc")
+    assert (found["train_iter"], found["env_step"], found["mode"]) == (2 * EPOCH, 0, "serial_offline")
     evaluations = [line["train_iter"] for line in lines(Path("run")) if line["source"] == "evaluator"]
     assert evaluations == [0, 5, 10, 15, 18]
     run = read_run(Path("run"))
@@ -113,7 +113,7 @@ def test_limits_are_updates_or_epochs_or_a_value_and_no_env_steps() -> None:
     serial_pipeline_bc((main, create), seed=0, exp_name="stopped")
 
     assert [result(run)["train_iter"] for run in ("seven", "thirty", "stopped")] == [7, 30, 5]
-    with pytest.raises(ConfigError, match="serial_bc takes no env steps, but --env-step is 100: give --train-iter"):
+    with pytest.raises(ConfigError, match="serial_offline takes no env steps, but --env-step is 100: give --train-iter"):
         serial_pipeline_bc(configs(), max_env_step=100)
 
 
@@ -304,7 +304,7 @@ def test_policies_that_a_file_cannot_train_are_refused() -> None:
 
 
 def test_other_modes_name_the_one_of_the_policy() -> None:
-    with pytest.raises(ConfigError, match="run it with `ding -m serial_bc`"):
+    with pytest.raises(ConfigError, match="run it with `ding -m serial_offline`"):
         serial_pipeline(configs(), seed=0)
-    with pytest.raises(ConfigError, match="run it with `ding -m serial_bc`"):
+    with pytest.raises(ConfigError, match="run it with `ding -m serial_offline`"):
         ding_like.train("bc", "CartPole-v1", env_step=100)

@@ -164,7 +164,6 @@ EVAL = "ding -m eval -c my_config.py"
 START = (
     Case("no mode", "ding -c my_config.py", ("no mode given", "ding -m serial -c CONFIG"), SERIAL),
     Case("a mode misspelt", "ding -m seriall -c my_config.py", ("unknown mode 'seriall'", "Did you mean 'serial'?"), SERIAL),
-    Case("a mode of DI-engine that is not here", "ding -m serial_offline -c my_config.py", ("'serial_offline' does not exist here yet", "serial"), SERIAL),
     Case("no config", "ding -m serial", ("no config given", "-c FILE", "-e ENV -p POLICY"), SERIAL),
     Case("an env without a policy", "ding -m serial -e cartpole", ("no config given", "-e ENV -p POLICY"), "ding -m serial -e cartpole -p dqn env.evaluator_env_num=1 env.n_evaluator_episode=1"),
     Case("no such shipped config", "ding -m serial -e cartpole -p dqnn", ("no shipped config", "cartpole_dqn"), "ding -m serial -e cartpole -p dqn env.evaluator_env_num=1 env.n_evaluator_episode=1"),

@@ -1,0 +1,26 @@
+"""What algorithms share that learn from a data set: the mode that trains them, and the keys that name the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ding_like.policy.base import Policy
+from ding_like.utils.bounds import FROM_1, Bounds
+
+
+class FromData(Policy):
+    """Policy that learns from steps which others have collected: `ding -m serial_offline`."""
+
+    config: dict[str, Any] = dict(
+        learn=dict(
+            # Passes over the data set, where the run is given no number of updates; None: no limit.
+            train_epoch=None,
+        ),
+        collect=dict(
+            # Data set: a column file of `ding collect`, an HDF5 file in D4RL's form, or minari:ID.
+            data_path="",
+        ),
+    )
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.train_epoch": FROM_1}
+    run_mode = "serial_offline"
