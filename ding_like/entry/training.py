@@ -277,7 +277,7 @@ def serial_mode_of(cfg: FrozenConfig) -> str:
 
 def check_mode(cfg: FrozenConfig, mode: str) -> None:
     """Raise ConfigError if a config's policy is not of a mode of one process."""
-    if mode != (fitting := serial_mode_of(cfg)):
+    if MODES[mode] != MODES[fitting := serial_mode_of(cfg)]:
         kinds = {"serial": "off-policy", "serial_onpolicy": "on-policy"}
         kind = kinds.get(fitting, "trained by a mode of its own")
         raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {fitting}`.")
