@@ -20,6 +20,7 @@ from ding_like.data.batch import TransitionBatch
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
 from ding_like.envs import EnvFactory, get_vec_env_setting
+from ding_like.envs.factory import env_class
 from ding_like.envs.wrappers import stateful_layers
 from ding_like.envs.wrappers.common import ObsNorm
 from ding_like.errors import CheckpointError, ConfigError
@@ -190,7 +191,11 @@ def read_demonstrations(cfg: FrozenConfig) -> Demonstrations:
     """Return the demonstrations that a config names. Raises ConfigError where it names none, or no file."""
     path = cfg.policy.collect.get("data_path")
     if not path:
-        raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
+        named = getattr(env_class(cfg.env), "default_data", None)
+        path = named(cfg.env) if named is not None else ""
+        if not path:
+            raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
+        logger.info("policy.collect.data_path is not set: env_id '%s' names %s", cfg.env.env_id, path)
     found = Demonstrations.load(path)
     trained_on = found.info.get("env_id")
     if trained_on and (env_id := cfg.env.get("env_id")) and trained_on != env_id:
