@@ -224,8 +224,10 @@ def build_from_data(
     )  # fmt: skip
     try:
         parts.collects = goes_online
-        if parts.evaluator_env is not None:  # the first learner's
+        if parts.evaluator_env is not None and parts.evaluator is not None:  # the first learner's
             check_fits(demonstrations, parts.evaluator_env)
+            if reference := demonstrations.info.get("reference"):
+                parts.evaluator.reference = float(reference["random"]), float(reference["expert"])
         prepare = _normaliser(cfg, demonstrations, parts, env_setting)
         rows, _ = parts.policy.segment(demonstrations.rollout())
         if goes_online:
