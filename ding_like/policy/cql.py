@@ -27,7 +27,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +37,6 @@ from ding_like.policy.offpolicy import Rows
 from ding_like.policy.sac import Learned, SACPolicy
 from ding_like.policy.trained_network import TrainedNetwork
 from ding_like.rl_utils.distributions import allowed_logits, squashed_gaussian
-from ding_like.rl_utils.value_family import weighted_mean
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import FINITE, FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -188,23 +186,12 @@ class DiscreteCQLPolicy(FromData, QRDQNPolicy):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.min_q_weight": FROM_0}
     config_unused: ClassVar[Mapping[str, str]] = {"learn.backend": "no gradient by hand is known for this loss"}
 
-    def _is_plain(self) -> bool:
-        return False
-
-    # Any: what the family makes of targets.
-    def _fill(self, rows: TransitionBatch) -> tuple[Tensor, Tensor, Any, Array | None]:
-        self._params.follow()
-        with torch.no_grad():
-            target = self._td_target(rows)
-        obs, mask = split_mask(self._obs(rows))
-        prediction = self._predict(obs)
-        each = self._family.loss(self._family.of_action(prediction, rows["action"]), target)
-        values = self._family.expected(prediction)
+    def _added_loss(self, rows: TransitionBatch, values: Tensor) -> Tensor:
+        mask = split_mask(self._obs(rows))[1]
         chosen = values.gather(1, rows["action"].long().unsqueeze(1)).squeeze(1)
-        gap = self._cfg.learn.min_q_weight * (allowed_logits(values, mask).logsumexp(dim=1) - chosen)
+        gap: Tensor = self._cfg.learn.min_q_weight * (allowed_logits(values, mask).logsumexp(dim=1) - chosen)
         self._gap = gap.detach()
-        loss = self._params.backward(weighted_mean(each.loss + gap, self._weight(rows)))
-        return loss, values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
+        return gap
 
     def grad(self, batch: TransitionBatch) -> tuple[Info, Array | None]:
         """Fill the gradient of the loss for rows; priorities are those of QR-DQN."""
