@@ -216,8 +216,8 @@ class DiscreteBCQPolicy(FromData, DQNPolicy):
 
 def _is_likely(logits: Tensor, threshold: float) -> Tensor:
     """Return which actions [B, A] have at least a share `threshold` of the largest probability."""
-    share: Tensor = (logits - logits.amax(dim=1, keepdim=True)).exp()
-    return share.ge(threshold)
+    share = (logits - logits.amax(dim=1, keepdim=True)).exp()
+    return torch.ge(share, threshold)
 
 
 # Any: a model with `values_and_logits`, and observations as it takes them.
