@@ -202,7 +202,7 @@ class DiscreteBCQPolicy(FromData, DQNPolicy):
 
     def _added_loss(self, rows: TransitionBatch, values: Tensor) -> Tensor:
         log_prob = log_softmax(self._logits, self._mask).gather(1, rows["action"].long().unsqueeze(1)).squeeze(1)
-        each = self._cfg.learn.logit_weight * self._logits.square().mean(dim=1) - log_prob
+        each: Tensor = self._cfg.learn.logit_weight * self._logits.square().mean(dim=1) - log_prob
         self._imitation_loss = each.detach().mean()
         return each
 
