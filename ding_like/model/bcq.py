@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ding_like.data.batch import map_obs
 from ding_like.model.encoder import ObsShape, lay_out
-from ding_like.model.layers import Activation, DiscreteHead, LinearStack, ObsTensor, as_sizes, build_mlp
+from ding_like.model.layers import Activation, LinearStack, ObsTensor, as_sizes, build_mlp
 from ding_like.model.q_networks import QNetwork, one_action
 from ding_like.model.qac import Critic
 from ding_like.utils.registries import MODEL_REGISTRY
@@ -124,26 +124,20 @@ class BCQ(nn.Module):
 
 
 @MODEL_REGISTRY.register("discrete_bcq")
-class DiscreteBCQ(QNetwork):
-    """Network of DQN with a second head on its encoder: logits of the data's actions."""
+class DiscreteBCQ(nn.Module):
+    """Two networks of DQN's form, of the arguments of `DQN`: values, and logits of the data's actions.
+
+    They share no weights: values grow to many times the size of logits, and would shape a shared encoder alone.
+    """
 
     def __init__(self, obs_shape: ObsShape, action_shape: int | Sequence[int], *args: Any, **settings: Any) -> None:
-        super().__init__(obs_shape, action_shape, *args, **settings)
-        head = {name: settings[key] for name, key in _HEAD.items() if key in settings}
-        self.imitator = DiscreteHead(self.encoder.output_size, one_action(action_shape, model="discrete_bcq"), **head)
+        super().__init__()
+        one_action(action_shape, model="discrete_bcq")
+        self.values = QNetwork(obs_shape, action_shape, *args, **settings)
+        self.imitator = QNetwork(obs_shape, action_shape, *args, **{**settings, "dueling": False})
 
     def values_and_logits(self, x: ObsTensor) -> tuple[Tensor, Tensor]:
         """Return values and logits of all actions, [B, A] each."""
-        features = self.encoder(x)
-        return self.head(features), self.imitator(features)
+        return self.values.points(x), self.imitator.points(x)
 
     forward = values_and_logits
-
-
-# Keywords of a head -> those of a network.
-_HEAD = {
-    "hidden_size": "head_hidden_size",
-    "layer_num": "head_layer_num",
-    "activation": "activation",
-    "norm_type": "norm_type",
-}
