@@ -136,8 +136,14 @@ class DiscreteBCQ(nn.Module):
         self.values = QNetwork(obs_shape, action_shape, *args, **settings)
         self.imitator = QNetwork(obs_shape, action_shape, *args, **{**settings, "dueling": False})
 
-    def values_and_logits(self, x: ObsTensor) -> tuple[Tensor, Tensor]:
-        """Return values and logits of all actions, [B, A] each."""
-        return self.values.points(x), self.imitator.points(x)
+    def q(self, x: ObsTensor) -> Tensor:
+        """Return values [B, A] of observations [B, O...]."""
+        return self.values.points(x)
 
-    forward = values_and_logits
+    def logits(self, x: ObsTensor) -> Tensor:
+        """Return logits [B, A] of observations [B, O...]."""
+        return self.imitator.points(x)
+
+    def forward(self, x: ObsTensor) -> tuple[Tensor, Tensor]:
+        """Return values and logits."""
+        return self.q(x), self.logits(x)

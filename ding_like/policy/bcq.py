@@ -165,7 +165,7 @@ class BCQPolicy(FromData, OffPolicyActorCritic):
 class DiscreteBCQPolicy(FromData, DQNPolicy):
     """Deep Q-learning among the actions that are likely in the data."""
 
-    model_methods: tuple[ModelMethod, ...] = (ModelMethod("values_and_logits", gives=("B A", "B A")),)
+    model_methods: tuple[ModelMethod, ...] = (ModelMethod("q"), ModelMethod("logits"))
     config: dict[str, Any] = dict(
         type="discrete_bcq",
         learn=dict(
@@ -188,21 +188,14 @@ class DiscreteBCQPolicy(FromData, DQNPolicy):
     # Any: tensors, in a dict or not; the family's are tensors here.
     def _next_value(self, next_obs: Any, mask: Any) -> Any:
         """Return the value [B] of next observations: that of the best likely action, by the target network."""
-        values, _ = self._target_model.values_and_logits(next_obs)
-        judge, logits = self._model.values_and_logits(next_obs)
-        allowed = _is_likely(allowed_logits(logits, mask), self._cfg.learn.threshold)
-        if mask is not None:
-            allowed &= mask.reshape(allowed.shape) != 0
-        return self._family.of_best(values, judge if self._cfg.double else values, allowed)
-
-    def _chosen(self, rows: TransitionBatch) -> tuple[Tensor, Tensor]:
-        obs, self._mask = split_mask(self._obs(rows))
-        values, self._logits = self._model.values_and_logits(obs)
-        return self._family.of_action(values, rows["action"]), values
+        allowed = _is_likely(allowed_logits(self._model.logits(next_obs), mask), self._cfg.learn.threshold)
+        return super()._next_value(next_obs, allowed if mask is None else allowed & (mask.reshape(allowed.shape) != 0))
 
     def _added_loss(self, rows: TransitionBatch, values: Tensor) -> Tensor:
-        log_prob = log_softmax(self._logits, self._mask).gather(1, rows["action"].long().unsqueeze(1)).squeeze(1)
-        each: Tensor = self._cfg.learn.logit_weight * self._logits.square().mean(dim=1) - log_prob
+        obs, mask = split_mask(self._obs(rows))
+        logits = self._model.logits(obs)
+        log_prob = log_softmax(logits, mask).gather(1, rows["action"].long().unsqueeze(1)).squeeze(1)
+        each: Tensor = self._cfg.learn.logit_weight * logits.square().mean(dim=1) - log_prob
         self._imitation_loss = each.detach().mean()
         return each
 
@@ -220,8 +213,7 @@ def _is_likely(logits: Tensor, threshold: float) -> Tensor:
     return torch.ge(share, threshold)
 
 
-# Any: a model with `values_and_logits`, and observations as it takes them.
+# Any: a model with `q` and `logits`, and observations as it takes them.
 def _likely_values(model: Any, threshold: float, obs: Any) -> Tensor:
     """Return values [B, A], of actions that are not likely one that is never the best."""
-    values, logits = model.values_and_logits(obs)
-    return torch.where(_is_likely(logits, threshold), values, FORBIDDEN)
+    return torch.where(_is_likely(model.logits(obs), threshold), model.q(obs), FORBIDDEN)
