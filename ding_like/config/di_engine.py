@@ -307,6 +307,7 @@ _DDPG: Defaults = {
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
     **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn", "dqfd", "r2d3"), _ADVANCED),
+    **dict.fromkeys(("bcq", "cql", "discrete_cql"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -387,7 +388,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("bcq", "cql", "ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -395,12 +396,10 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("qmix", "ppo"): ("atoc", "coma"),
     ("dqn", "qrdqn"): ("averaged_dqn",),
     ("bc",): ("il",),
-    ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
     ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
-    ("sac",): ("cql", "iql", "mbsac"),
-    ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
+    ("sac",): ("iql", "mbsac"),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
     ("ppo", "ppo_recurrent"): ("dt",),

@@ -542,6 +542,7 @@ TRACKER_REGISTRY = _new("tracker", "utils.trackers")
 # Names of DI-engine and of some of its configs.
 POLICY_REGISTRY.alias("sac_discrete", "discrete_sac")
 POLICY_REGISTRY.alias("continuous_bc", "bc")
+POLICY_REGISTRY.alias("cql_discrete", "discrete_cql")
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")
 ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")
 BUFFER_REGISTRY.alias("deque", "naive")

@@ -18,8 +18,8 @@ main_config = EasyDict(
             learn=dict(
                 batch_size=128,
                 learning_rate=1e-3,
-                target_update_freq=100,
-                train_epoch=50,
+                target_update_freq=20,
+                train_epoch=40,
             ),
             # Written by `ding collect` of a run of yours.
             collect=dict(data_path="cartpole_expert.safetensors"),
