@@ -68,6 +68,7 @@ class CQLPolicy(FromData, SACPolicy):
     config_bounds: ClassVar[Mapping[str, Bounds]] = {
         "learn.num_actions": FROM_1,
         "learn.min_q_weight": FROM_0,
+        "learn.min_q_version": Bounds(2, 3),
         "learn.lagrange_thresh": FINITE,
     }
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.min_q_version": (2, 3)}

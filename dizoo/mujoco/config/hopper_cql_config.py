@@ -1,4 +1,4 @@
-"""Hopper-v5 with CQL from a file of its steps; it needs the extra `mujoco`. Settings of the paper, not tuned here."""
+"""Hopper-v5 with CQL from a file of its steps; it needs the extra `mujoco`. Not tuned here."""
 
 from easydict import EasyDict
 
