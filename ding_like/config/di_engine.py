@@ -186,6 +186,7 @@ MODEL_KEYS: dict[str, str] = {
     "policy.noisy_net": "policy.model.noise",
     "policy.learn.noisy_net": "policy.model.noise",
     "policy.model.noisy_net": "policy.model.noise",
+    "policy.model.ensemble_num": "policy.model.num_critics",
     "policy.model_type": "policy.model.type",
     "policy.learn.model_type": "policy.model.type",
     "policy.model.model_type": "policy.model.type",
@@ -387,7 +388,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("ddpg", "d4pg", "td3", "td3_bc", "sac", "discrete_sac", "edac", "iql", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -398,8 +399,8 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
-    ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
-    ("sac",): ("cql", "iql", "mbsac"),
+    ("sac", "td3"): ("ibc", "pd", "qgpo"),
+    ("sac",): ("cql", "mbsac"),
     ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
@@ -411,7 +412,7 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("ppo",): ("ppo_stdim", "ppof"),
     ("r2d2",): ("r2d2_collect_traj",),
     ("r2d2", "drqn"): ("r2d2_gtrxl",),
-    ("td3",): ("td3_bc", "td3_vae"),
+    ("td3",): ("td3_vae",),
 }
 CLOSEST_POLICIES = dict(sorted((name, closest) for closest, names in _CLOSEST.items() for name in names))
 
