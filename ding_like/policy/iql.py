@@ -88,9 +88,8 @@ class IQLPolicy(FromData, OffPolicyActorCritic):
     @cached_property
     def _family(self) -> Gaussian:
         """Distribution of actions; what is drawn beyond their bounds is clipped."""
-        reach = self._action_range()
-        size = self._model_sizes()["A"]
-        low, high = reach.centre - reach.half, reach.centre + reach.half
+        reach, size = self._action_range(), int(np.prod(self._cfg.model.action_shape))
+        low, high = (np.broadcast_to(end, size) for end in (reach.centre - reach.half, reach.centre + reach.half))
         return Gaussian(size, low=low, high=high)
 
     def _make_actor(self, *, explores: bool) -> ForwardActor:
