@@ -235,7 +235,8 @@ GREEDY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", LEARN)
 def test_learning_prefers_the_actions_of_the_data_that_are_rewarded(name: str) -> None:
-    policy = make(name, learn=dict(learning_rate=1e-2, **GREEDY[name]))
+    wide = dict(actor_head_hidden_size=32, critic_head_hidden_size=32)
+    policy = make(name, model=wide, learn=dict(learning_rate=1e-2, **GREEDY[name]))
     rng = np.random.default_rng(0)
     with training_process():
         for seed in range(150):
