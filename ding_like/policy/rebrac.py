@@ -62,7 +62,7 @@ class ReBRACPolicy(TD3BCPolicy):
         return 1.0 / scale, self._cfg.learn.actor_beta * num_actions
 
     def _next_value(self, prediction: Tensor, action: Tensor, rows: Rows) -> Tensor:
-        assert rows.next_action is not None, "the row maker gives it"
-        distance = (action - rows.next_action).square().sum(dim=1).nan_to_num()  # 0 where there is no next action
-        penalty: Tensor = self._cfg.learn.critic_beta * distance
+        assert rows.next_action is not None and rows.has_next_action is not None, "the row maker gives both"
+        distance = (action - rows.next_action).square().sum(dim=1)
+        penalty: Tensor = self._cfg.learn.critic_beta * distance * rows.has_next_action
         return super()._next_value(prediction, action, rows) - penalty

@@ -38,7 +38,7 @@ class RowMaker(Protocol):
 
 
 # Columns of the last step of a row, as `next_obs/...` are; others are of its first one.
-_OF_END = ("next_obs", "next_action", "is_open", "terminated", "truncated")
+_OF_END = ("next_obs", "next_action", "has_next_action", "is_open", "terminated", "truncated")
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class OneAndNStepRows(NStepRows):
 
 @dataclass(frozen=True)
 class NextActionRows(NStepRows):
-    """Maker of n-step rows with `next_action` [R, A], the action behind their last step; NaN where an episode ends.
+    """Maker of n-step rows with `next_action` [R, A], the action behind their last step, and `has_next_action` [R].
 
-    A row waits where that action is still to come.
+    Where an episode ends there is none, and `next_action` is 0. A row waits where that action is still to come.
     """
 
     def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
@@ -111,12 +111,13 @@ class NextActionRows(NStepRows):
         columns, lanes = rollout.columns(), rollout.as_lanes()
         follows, ended = lanes.valid[1:], episode_ends(columns)
         step, after = lanes.row[:-1][follows], lanes.row[1:][follows]
-        next_action = np.full(columns["action"].shape, np.nan, np.float32)
+        is_last = np.ones(len(ended), bool)
+        is_last[step] = False
+        has = ~(ended | is_last)
+        next_action = np.zeros_like(columns["action"])
         next_action[step] = columns["action"][after]
-        next_action[ended] = np.nan
-        is_open = ~ended
-        is_open[step] = False
-        return {**columns, "next_action": next_action, "is_open": is_open}
+        next_action[~has] = 0
+        return {**columns, "next_action": next_action, "has_next_action": has, "is_open": is_last & ~ended}
 
 
 # Of a row's first step alone; other columns are of every step.

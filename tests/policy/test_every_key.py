@@ -35,6 +35,7 @@ POLICIES = [
     *("sqil", "sqil_dqn", "sqil_sac", "dqfd", "r2d3"),
     "bc",
     "dagger",
+    *("td3_bc", "rebrac", "iql", "edac"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -56,6 +57,14 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "m_clip": (-0.001, {}),
     "learn.num_dropped": (0, {}),
     "collect.q_lambda": (0.2, {}),
+    "learn.actor_beta": (2.0, {}),
+    "learn.critic_beta": (2.0, {}),
+    "learn.tau": (0.9, {}),
+    "learn.beta": (1.0, {}),
+    "learn.max_weight": (0.01, {}),
+    "learn.eta": (5.0, {}),
+    "learn.with_q_entropy": ("flip", {}),
+    "learn.learning_rate_value": (0.02, {}),
     "on_policy": ("flip", {}),
     "cuda": (True, {}),
     "priority": ("flip", {}),
@@ -174,6 +183,9 @@ OF_A_RUN = (
     *("learn.update_per_collect", "random_collect_size"),
     *("learn.expert_share", "learn.pretrain_updates", "collect.data_path"),
 )
+
+
+FROM_DATA = ("td3_bc", "rebrac", "iql", "edac")
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[str]:
@@ -353,7 +365,8 @@ def test_another_value_changes_something_or_is_refused(
 def test_another_value_of_every_key_changes_something_or_is_refused(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_its_run = ("collect.data_path",) if name == "bc" else ()  # tests/entry/test_data_set.py
+    # Their runs are of another mode: tests/entry/test_data_set.py.
+    of_its_run = ("collect.data_path",) if name == "bc" else OF_A_RUN if name in FROM_DATA else ()
     keys = [key for key in leaves(defaults_of(name)) if key not in (*without_effect(name), *of_its_run)]
     found = {key: fault_of(name, key, caplog, monkeypatch) for key in (OF_A_BOX if name.endswith("box") else keys)}
 

@@ -19,6 +19,7 @@ from ding_like.errors import ConfigError
 from ding_like.model.qac import ContinuousQAC, ParallelMLP, SeparateMLP
 from ding_like.pipeline.process import training_process
 from ding_like.policy.rows import NextActionRows
+from ding_like.policy.sharing import Share
 from tests import experts
 from tests.policy.continuous import (
     CASES,
@@ -50,7 +51,7 @@ MODEL: dict[str, dict[str, Any]] = {
     "edac": dict(num_critics=4),
 }
 NEXT_ACTION = np.random.default_rng(5).uniform([-2.0, 0.0], [2.0, 0.5], (16, 2)).astype(np.float32)
-NEXT_ACTION[3:6] = np.nan
+HAS_NEXT = np.arange(16) % 4 > 0
 
 
 def make(name: str, **changes: Any) -> Any:
@@ -63,7 +64,7 @@ def make(name: str, **changes: Any) -> Any:
 
 
 def batch_of(**columns: Any) -> Any:
-    return make_batch(**{"next_action": NEXT_ACTION, **columns})
+    return make_batch(**{"next_action": NEXT_ACTION, "has_next_action": HAS_NEXT, **columns})
 
 
 def of_td3(name: str, policy: Any, batch: Any, nets: dict[str, Any], *, ignore_done: bool) -> dict[str, Tensor]:
@@ -74,7 +75,7 @@ def of_td3(name: str, policy: Any, batch: Any, nets: dict[str, Any], *, ignore_d
         x = tensors(row)
         smoothed = (nets["target_actor"](x.next_obs) + (0.2 * noise[number]).clamp(-0.2, 0.3)).clamp(-1, 1)
         next_value = nets["target_critic"](x.next_obs, smoothed).min().item()
-        if name == "rebrac" and not np.isnan(row["next_action"]).any():
+        if name == "rebrac" and row["has_next_action"]:
             own = (row["next_action"].astype(np.float64) - CENTRE) / HALF
             next_value -= learn["critic_beta"] * sum((smoothed[0].detach().numpy() - own) ** 2)
         target = td_target(row, next_value, ignore_done=ignore_done)
@@ -211,6 +212,12 @@ def test_priorities_are_mean_absolute_td_errors(name: str) -> None:
     np.testing.assert_allclose(priority, expected.numpy(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["td3_bc", "rebrac"])
+def test_several_learners_are_refused_where_whole_batches_are_measured(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"'{name}' divides by the mean value .* --learners 1"):
+        make(name).set_share(Share(0, 2))
+
+
 @pytest.mark.parametrize("name", LEARN)
 def test_targets_follow_the_stepped_networks(name: str) -> None:
     policy = make(name)
@@ -240,7 +247,8 @@ def test_learning_prefers_the_actions_of_the_data_that_are_rewarded(name: str) -
     rng = np.random.default_rng(0)
     with training_process():
         for seed in range(150):
-            batch = make_batch(64, seed=seed, terminated=np.ones(64, bool), next_action=np.full((64, 2), np.nan, "f4"))
+            ends = dict(terminated=np.ones(64, bool), has_next_action=np.zeros(64, bool))
+            batch = make_batch(64, seed=seed, next_action=np.zeros((64, 2), np.float32), **ends)
             push = np.where(rng.random(64) < 0.5, 0.5, -0.5)  # the data's actions are one of two
             action = np.stack([CENTRE[0] + HALF[0] * push, batch["action"][:, 1]], axis=1).astype(np.float32)
             reward = (np.sign(batch["obs"][:, 0]) * push).astype(np.float32)
@@ -329,7 +337,8 @@ def test_a_row_has_the_action_behind_its_last_step_and_waits_for_it(nstep: int, 
     assert len(found) == len(expected) and None in expected.values()
     for row in found:
         following = expected[int(row["obs"][0]), float(row["obs"][1])]
-        assert np.isnan(row["next_action"][0]) if following is None else row["next_action"][0] == following
+        assert row["has_next_action"] == (following is not None)
+        assert row["next_action"][0] == (following or 0.0)
         assert following is None or row["next_obs"][1] == following
         assert "is_open" not in row
 
