@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 from ding_like.policy.offline import FromData
 from ding_like.policy.offpolicy import Rows
 from ding_like.policy.sac import Learned, SACPolicy
-from ding_like.utils.bounds import FROM_0, Bounds
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -51,7 +51,14 @@ class EDACPolicy(FromData, SACPolicy):
             with_q_entropy=True,
         ),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {"model.num_critics": Bounds(2), "learn.eta": FROM_0}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "model.num_critics": Bounds(2),
+        "model.actor_head_hidden_size": FROM_1,
+        "model.actor_head_layer_num": FROM_0,
+        "model.critic_head_hidden_size": FROM_1,
+        "model.critic_head_layer_num": FROM_0,
+        "learn.eta": FROM_0,
+    }
     config_unused: ClassVar[Mapping[str, str]] = {"model.twin_critic": "model.num_critics is the number of critics"}
 
     def _learn_values(self, rows: Rows, alpha: Tensor) -> Learned:

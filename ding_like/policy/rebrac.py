@@ -51,7 +51,12 @@ class ReBRACPolicy(TD3BCPolicy):
             critic_beta=0.01,
         ),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.actor_beta": FROM_0, "learn.critic_beta": FROM_0}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "model.actor_head_layer_num": FROM_0,
+        "model.critic_head_layer_num": FROM_0,
+        "learn.actor_beta": FROM_0,
+        "learn.critic_beta": FROM_0,
+    }
     config_unused: ClassVar[Mapping[str, str]] = {"learn.alpha": "learn.actor_beta weighs cloning"}
 
     def row_maker(self) -> NextActionRows:

@@ -21,7 +21,7 @@ from ding_like.policy.ddpg import TD3Policy
 from ding_like.policy.offline import FromData
 from ding_like.policy.offpolicy import Rows
 from ding_like.policy.sharing import Share
-from ding_like.utils.bounds import FROM_0, Bounds
+from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -44,7 +44,11 @@ class TD3BCPolicy(FromData, TD3Policy):
             alpha=2.5,
         ),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.alpha": FROM_0}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {
+        "model.actor_head_hidden_size": FROM_1,
+        "model.critic_head_hidden_size": FROM_1,
+        "learn.alpha": FROM_0,
+    }
 
     def _improve(self, rows: Rows) -> Tensor:
         hand = self._by_hand
