@@ -36,7 +36,7 @@ class Data:
         self._random, self._expert = (float(info["reference"][level]) for level in ("random", "expert"))
 
     def report(self, act: Callable[[Any], Any], *, updates: int, cpu_s: float) -> None:
-        """Evaluate actions of observations [1, O] in fresh episodes; print the scores, the speed and what the data are."""
+        """Evaluate actions of observations [1, O] in fresh episodes; print scores and speed."""
         env, returns = gymnasium.make(self.env_id), []
         for episode in range(EPISODES):
             obs, _ = env.reset(seed=10_000 + 100 * SEED + episode)

@@ -187,6 +187,7 @@ MODEL_KEYS: dict[str, str] = {
     "policy.noisy_net": "policy.model.noise",
     "policy.learn.noisy_net": "policy.model.noise",
     "policy.model.noisy_net": "policy.model.noise",
+    "policy.model.ensemble_num": "policy.model.num_critics",
     "policy.model_type": "policy.model.type",
     "policy.learn.model_type": "policy.model.type",
     "policy.model.model_type": "policy.model.type",
@@ -389,7 +390,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("bcq", "cql", "ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("bcq", "cql", "ddpg", "d4pg", "td3", "td3_bc", "sac", "discrete_sac", "edac", "iql", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -399,8 +400,8 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("bc",): ("il",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
-    ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
-    ("sac",): ("iql", "mbsac"),
+    ("sac", "td3"): ("ibc", "pd", "qgpo"),
+    ("sac",): ("mbsac",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
     ("ppo", "ppo_recurrent"): ("dt",),
@@ -411,7 +412,7 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("ppo",): ("ppo_stdim", "ppof"),
     ("r2d2",): ("r2d2_collect_traj",),
     ("r2d2", "drqn"): ("r2d2_gtrxl",),
-    ("td3",): ("td3_bc", "td3_vae"),
+    ("td3",): ("td3_vae",),
 }
 CLOSEST_POLICIES = dict(sorted((name, closest) for closest, names in _CLOSEST.items() for name in names))
 

@@ -112,8 +112,7 @@ def build_mlp(
     normalisation follows the last (Lee et al. 2024). Raises ConfigError for a width below 1, widths of blocks that
     differ, another activation, norm or block.
     """
-    if norm_type not in (None, "LN"):
-        raise ConfigError(f"norm_type is {norm_type!r}; expected None or 'LN'")
+    check_norm(norm_type)
     widths = as_sizes("hidden sizes", hidden_size_list)
     if block is not None:
         _check_block(block, widths, norm_type)
@@ -128,11 +127,22 @@ def build_mlp(
     return LinearStack(*layers)
 
 
+def check_norm(norm_type: object) -> None:
+    """Raise ConfigError for another norm than None or 'LN'."""
+    if norm_type not in (None, "LN"):
+        raise ConfigError(f"norm_type is {norm_type!r}; expected None or 'LN'")
+
+
+def check_no_norm(norm_type: object) -> None:
+    """Raise ConfigError for a norm beside residual blocks."""
+    if norm_type is not None:
+        raise ConfigError(f"norm_type is {norm_type!r}, but block 'simba' has norms of its own; leave one of them out")
+
+
 def _check_block(block: object, widths: Sequence[int], norm_type: NormType | None) -> None:
     if block != "simba":
         raise ConfigError(f"block is {block!r}; expected None or 'simba'")
-    if norm_type is not None:
-        raise ConfigError(f"norm_type is {norm_type!r}, but block 'simba' has norms of its own; leave one of them out")
+    check_no_norm(norm_type)
     if len(widths) < 2 or len(set(widths)) > 1:
         raise ConfigError(f"hidden sizes are {list(widths)}, but block 'simba' needs two or more, all of one width")
 

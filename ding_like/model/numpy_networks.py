@@ -18,7 +18,7 @@ from ding_like.model.encoder import FCEncoder, FlatPart, check_obs_shape
 from ding_like.model.flat_params import FlatParams, parameter_slots
 from ding_like.model.layers import DiscreteHead, DuelingHead, LinearStack, NoisyLinear, ResidualBlock, check_noise
 from ding_like.model.q_networks import C51DQN, DQN, FQF, IQN, QRDQN, CosineEmbedding, RainbowDQN
-from ding_like.model.qac import PDQN, Critic, FirstCritic, ParallelMLP
+from ding_like.model.qac import NORM_EPS, PDQN, Critic, FirstCritic, ParallelMLP
 from ding_like.model.vac import LOG_SIGMA_RANGE, PPG, VAC, GaussianHead, HybridHead
 from ding_like.types import Array
 
@@ -136,8 +136,43 @@ class Linear:
         return cast(Array, grad.dot(self._weight))
 
 
+class _ParallelNorm:
+    """Layer normalisation of N networks side by side: y = w n + b as in `_LayerNorm`, of x [N, B, H]."""
+
+    def __init__(self, scale: nn.Parameter, shift: nn.Parameter, grads: Grads | None, num: int | None) -> None:
+        self._scale, self._shift = scale.detach()[:num], shift.detach()[:num]
+        if grads is not None:
+            self._grads = grads[id(scale)], grads[id(shift)]
+
+    def forward(self, x: Array) -> Array:
+        self._x = torch.from_numpy(x)
+        self._normal, self._mean, self._per_sigma = torch.native_layer_norm(
+            self._x, self._x.shape[-1:], None, None, NORM_EPS
+        )
+        return torch.addcmul(self._shift, self._normal, self._scale).numpy()
+
+    def write_gradients(self, grad: Array) -> None:
+        """Write the parameters' gradients, given that of the output."""
+        np.add.reduce(grad * self._normal.numpy(), axis=1, keepdims=True, out=self._grads[0])
+        np.add.reduce(grad, axis=1, keepdims=True, out=self._grads[1])
+
+    def backward(self, grad: Array, network: int | None = None, rows: Array | None = None) -> Array:
+        """Return the gradient of the input, given that of the output: of all [N, B, H], or some rows of a network."""
+        scale, kept = self._scale, [self._x, self._mean, self._per_sigma]
+        if network is not None:
+            scale, kept = scale[network], [each[network][rows] for each in kept]
+        x, mean, per_sigma = kept
+        found = torch.ops.aten.native_layer_norm_backward(
+            torch.from_numpy(grad) * scale, x, x.shape[-1:], mean, per_sigma, None, None, [True, False, False]
+        )
+        return cast(Array, found[0].numpy())
+
+
 class _Parallel:
-    """`ParallelMLP`: linear layers [N, I, O] with a ReLU between two of them; the output is [N, B, O]."""
+    """`ParallelMLP`: linear layers [N, I, O], two of them with a ReLU between, and a norm before that where it has one.
+
+    The output is [N, B, O].
+    """
 
     def __init__(self, mlp: ParallelMLP, grads: Grads | None = None, *, num: int | None = None) -> None:
         """Run the first `num` of the networks; None: all of them."""
@@ -148,10 +183,15 @@ class _Parallel:
         self._grads = None
         if grads is not None:
             self._grads = [(grads[id(w)], grads[id(b)]) for w, b in zip(mlp.weights, mlp.biases, strict=True)]
+        # By the layer behind them: none before the first.
+        pairs = zip(mlp.scales, mlp.shifts, strict=True)
+        self._norms = {number: _ParallelNorm(*pair, grads, num) for number, pair in enumerate(pairs, start=1)}
 
     def forward(self, x: Array) -> Array:
         self._inputs = []
         for number, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+            if number in self._norms:
+                x = self._norms[number].forward(x)
             if number > 0:
                 torch.from_numpy(x).relu_()  # an eighth of the time of np.maximum
             self._inputs.append(x)
@@ -172,6 +212,9 @@ class _Parallel:
                 # Of one output the product is an outer one, for which BLAS takes five times as long.
                 grad = grad * back if weight.shape[2] == 1 else np.matmul(grad, back)
                 _stop_below_0(grad, x)
+                if number in self._norms:
+                    self._norms[number].write_gradients(grad)
+                    grad = self._norms[number].backward(grad)
 
     def backward(self, grad: Array) -> Array:
         if self._grads is not None:
@@ -186,6 +229,8 @@ class _Parallel:
                 back = back * weight.T if weight.shape[1] == 1 else back.dot(weight.T)
                 if number > 0:
                     _stop_below_0(back, self._inputs[number][network][rows])
+                    if number in self._norms:
+                        back = self._norms[number].backward(back, network, rows)
             total[rows] += back
         return total
 

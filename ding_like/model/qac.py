@@ -1,16 +1,18 @@
-"""Networks with an actor and a critic of its actions: of DDPG, TD3 and SAC, of discrete SAC, and of PDQN and MP-DQN.
+"""Networks with an actor and a critic of its actions: of DDPG, TD3, SAC and IQL, of discrete SAC, of PDQN and MP-DQN.
 
 SQN has the critics alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import layer_norm
 
 from ding_like.data.spaces import hybrid_mask, hybrid_sizes
 from ding_like.errors import ConfigError
@@ -26,20 +28,27 @@ from ding_like.model.layers import (
     as_sizes,
     build_activation,
     build_mlp,
+    check_no_norm,
+    check_norm,
 )
 from ding_like.model.q_networks import one_action
+from ding_like.model.vac import GaussianHead
 from ding_like.utils.registries import MODEL_REGISTRY
 
+NORM_EPS = 1e-5  # that of nn.LayerNorm
 ActionKind = Literal["regression", "reparameterization"]
 
 
 class ParallelMLP(nn.Module):
     """`num` MLPs of one shape side by side, each layer as one batched product: faster than one after the other.
 
-    `sizes` are input, hidden and output widths. Weights begin as those of nn.Linear do.
+    `sizes` are input, hidden and output widths; with `norm_type` 'LN' hidden layers have layer normalisation before
+    their activation. Weights begin as those of nn.Linear do.
     """
 
-    def __init__(self, num: int, sizes: Sequence[int], *, activation: Activation = "relu") -> None:
+    def __init__(
+        self, num: int, sizes: Sequence[int], *, activation: Activation = "relu", norm_type: NormType | None = None
+    ) -> None:
         super().__init__()
         self.num = num
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
@@ -48,14 +57,25 @@ class ParallelMLP(nn.Module):
             self.weights.append(nn.Parameter(torch.empty(num, fan_in, fan_out).uniform_(-bound, bound)))
             self.biases.append(nn.Parameter(torch.empty(num, 1, fan_out).uniform_(-bound, bound)))
         self.activation = build_activation(activation)
+        check_norm(norm_type)
+        normed = sizes[1:-1] if norm_type else ()
+        self.scales = nn.ParameterList(nn.Parameter(torch.ones(num, 1, width)) for width in normed)
+        self.shifts = nn.ParameterList(nn.Parameter(torch.zeros(num, 1, width)) for width in normed)
 
     def forward(self, x: Tensor, num: int | None = None) -> Tensor:
-        """Return [N, B, output] of [B, input]; with `num`, of the first so many networks."""
-        x = x.expand(self.num if num is None else num, *x.shape)
+        """Return [N, B, output] of [B, input], or of an input for each network [N, B, input].
+
+        With `num` it is of the first so many networks.
+        """
+        x = x if x.dim() == 3 else x.expand(self.num if num is None else num, *x.shape)
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias[:num], x, weight[:num])
             if layer < last:
+                if len(self.scales):
+                    x = torch.addcmul(
+                        self.shifts[layer][:num], layer_norm(x, x.shape[-1:], eps=NORM_EPS), self.scales[layer][:num]
+                    )
                 x = self.activation(x)
         return x
 
@@ -73,8 +93,10 @@ class SeparateMLP(nn.Module):
         )
 
     def forward(self, x: Tensor, num: int | None = None) -> Tensor:
-        """Return [N, B, output] of [B, input]; with `num`, of the first so many networks."""
-        return torch.stack([network(x) for network in self.networks[:num]])
+        """Return what `ParallelMLP` does."""
+        networks = self.networks[:num]
+        inputs = x if x.dim() == 3 else [x] * len(networks)
+        return torch.stack([network(each) for network, each in zip(networks, inputs, strict=True)])
 
 
 class Critic(nn.Module):
@@ -97,6 +119,7 @@ class Critic(nn.Module):
         image_sizes: Sequence[int] | None,
         activation: Activation,
         block: Block | None = None,
+        norm_type: NormType | None = None,
     ) -> None:
         super().__init__()
         self.encoder = lay_out(obs_shape, image_sizes, activation=activation)
@@ -104,18 +127,22 @@ class Critic(nn.Module):
         sizes = [self.encoder.output_size + action_size, *hidden_sizes, num_points or num_actions]
         self.q: ParallelMLP | SeparateMLP
         if block is None:
-            self.q = ParallelMLP(num, sizes, activation=activation)
+            self.q = ParallelMLP(num, sizes, activation=activation, norm_type=norm_type)
         else:
+            check_no_norm(norm_type)
             self.q = SeparateMLP(num, sizes, activation=activation, block=block)
 
     def forward(self, obs: ObsTensor, action: Tensor | None = None, num: int | None = None) -> Tensor:
         """Return values [N, B] of observations [B, O...], or a dict of them, and actions [B, A] in [-1, 1].
 
-        With `num_points` they are [N, B, M]; without actions, values of all of them [N, B, A]. With `num`
-        they are those of the first so many networks. Raises SchemaError for observations of another shape.
+        Actions may be one for each network [N, B, A]. With `num_points` values are [N, B, M]; without actions, those of
+        all of them [N, B, A]. With `num` they are those of the first so many networks. Raises SchemaError for
+        observations of another shape.
         """
         features = self.encoder(obs).to(next(self.q.parameters()).dtype)
-        values: Tensor = self.q(features if action is None else torch.cat([features, action], dim=1), num)
+        if action is not None:
+            features = torch.cat([features.expand(*action.shape[:-1], -1), action], dim=-1)
+        values: Tensor = self.q(features, num)
         return values if action is None or self.num_points else values.squeeze(2)
 
 
@@ -153,7 +180,8 @@ class ContinuousQAC(QAC):
     Gaussian ('reparameterization', [B, 2 A]). Both have 1 + `..._head_layer_num` hidden layers of
     `..._head_hidden_size`; on images the first of these is a convolutional encoder of `encoder_hidden_size_list`
     (None: the network of Mnih et al. 2015), one for the actor and one for the critics. With `block` 'simba' the hidden
-    layers behind the first are residual blocks (`build_mlp`). Raises ConfigError for sizes that do not fit.
+    layers behind the first are residual blocks (`build_mlp`); with `critic_norm_type` 'LN' hidden layers of critics
+    have layer normalisation. Raises ConfigError for sizes that do not fit.
     """
 
     def __init__(
@@ -175,6 +203,7 @@ class ContinuousQAC(QAC):
         encoder_hidden_size_list: Sequence[int] | None = None,
         activation: Activation = "relu",
         block: Block | None = None,
+        critic_norm_type: NormType | None = None,
     ) -> None:
         super().__init__()
         self.v_min, self.v_max, self.n_atom = v_min, v_max, n_atom
@@ -205,6 +234,7 @@ class ContinuousQAC(QAC):
             image_sizes=encoder_hidden_size_list,
             activation=activation,
             block=block,
+            norm_type=critic_norm_type,
         )
 
 
@@ -221,6 +251,48 @@ def _check_critics(
     for name, number in (("num_critics", num_critics), ("num_quantiles", num_quantiles), ("n_atom", n_atom)):
         if number is not None:
             as_sizes(name, number)
+
+
+@MODEL_REGISTRY.register("continuous_qvac")
+class ContinuousQVAC(QAC):
+    """Actor, critics as those of `ContinuousQAC`, and `value(obs) -> [B, 1]`, a network of the critics' sizes.
+
+    The actor gives mean and log standard deviation of a Gaussian [B, 2 A]: the mean within (-1, 1) by a tanh, one
+    deviation for each dimension, the same in all states. Raises ConfigError for sizes that do not fit.
+    """
+
+    def __init__(
+        self,
+        obs_shape: ObsShape,
+        action_shape: int | Sequence[int],
+        action_space: Literal["reparameterization"] = "reparameterization",
+        twin_critic: bool = True,
+        *,
+        actor_head_hidden_size: int = 256,
+        actor_head_layer_num: int = 1,
+        critic_head_hidden_size: int = 256,
+        critic_head_layer_num: int = 1,
+        encoder_hidden_size_list: Sequence[int] | None = None,
+        activation: Activation = "relu",
+        block: Block | None = None,
+    ) -> None:
+        super().__init__()
+        if action_space != "reparameterization":
+            raise ConfigError(
+                f"action_space is {action_space!r}; the 'continuous_qvac' model has 'reparameterization' alone"
+            )
+        layers: dict[str, Any] = dict(activation=activation, block=block)  # Any: of each keyword its own
+        of_critics = dict(critic_head_hidden_size=critic_head_hidden_size, critic_head_layer_num=critic_head_layer_num)
+        sizes: dict[str, Any] = dict(encoder_hidden_size_list=encoder_hidden_size_list, **of_critics, **layers)
+        self.critic = ContinuousQAC(obs_shape, action_shape, action_space, twin_critic, **sizes).critic
+        (actions,) = as_sizes("action_shape", action_shape)
+        is_image = has_images(obs_shape)
+        layers.update(hidden_size=actor_head_hidden_size, layer_num=actor_head_layer_num)
+        first = encoder_hidden_size_list if is_image else [actor_head_hidden_size]
+        self.actor = _actor(obs_shape, first, actions, build_head=partial(GaussianHead, bound_type="tanh"), **layers)
+        layers.update(hidden_size=critic_head_hidden_size, layer_num=critic_head_layer_num)
+        first = encoder_hidden_size_list if is_image else [critic_head_hidden_size]
+        self.value = _actor(obs_shape, first, 1, **layers)
 
 
 @MODEL_REGISTRY.register("discrete_qac")
@@ -330,12 +402,13 @@ def _actor(
     layer_num: int,
     block: Block | None,
     last: Sequence[nn.Module] = (),
+    build_head: Callable[..., nn.Module] = DiscreteHead,
 ) -> LinearStack:
     """Return an encoder, a head of `layer_num` hidden layers, which `block` makes one stack, and what follows it."""
     if block is not None and encoder_sizes is not None:
         encoder_sizes, layer_num = [*encoder_sizes, *[hidden_size] * layer_num], 0
     encoder = build_encoder(obs_shape, encoder_sizes, activation=activation, block=block)
-    head = DiscreteHead(
+    head = build_head(
         encoder.output_size, num_outputs, hidden_size=hidden_size, layer_num=layer_num, activation=activation
     )
     return LinearStack(encoder, head, *last)

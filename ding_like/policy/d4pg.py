@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ding_like.policy.ddpg import DDPGPolicy
 from ding_like.policy.model_methods import ModelMethod
+from ding_like.policy.offpolicy import Rows
 from ding_like.policy.value_based import attributes_of
 from ding_like.rl_utils.value_family import CategoricalValue, ValueFamily
 from ding_like.utils.bounds import FINITE, FROM_1, Bounds
@@ -61,7 +62,7 @@ class D4PGPolicy(DDPGPolicy):
     def _make_family(self) -> ValueFamily[Tensor]:
         return CategoricalValue(*attributes_of(self._model, "v_min", "v_max", "n_atom", policy=self._cfg.type))
 
-    def _smallest(self, prediction: Tensor) -> Tensor:
+    def _next_value(self, prediction: Tensor, action: Tensor, rows: Rows) -> Tensor:
         """Return the probabilities [B, M] that the critic of the least expected return gives, of logits [N, B, M]."""
         by_row = prediction.transpose(0, 1)
         return self._family.of_best(by_row, -self._family.expected(by_row), None)

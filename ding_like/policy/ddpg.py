@@ -129,8 +129,11 @@ class DDPGPolicy(OffPolicyActorCritic):
         """Return what each critic predicts of an action: its expected return, or a distribution of returns."""
         return ScalarValue("mse")
 
-    def _smallest(self, prediction: Tensor) -> Tensor:
-        """Return the next value [B, ...] of what the critics predict [N, B, ...]: that of the least expected return."""
+    def _next_value(self, prediction: Tensor, action: Tensor, rows: Rows) -> Tensor:
+        """Return the next value [B, ...] of what the critics predict [N, B, ...] of next actions [B, A].
+
+        It is that of the least expected return.
+        """
         return prediction.amin(dim=0)
 
     def _learn_values(self, rows: Rows) -> tuple[dict[str, Any], Tensor]:
@@ -143,7 +146,7 @@ class DDPGPolicy(OffPolicyActorCritic):
             else:
                 next_action = self._smoothed(torch.from_numpy(hand.act_of_target(rows.next_obs)))
                 following = hand.next_values(rows.next_obs, next_action.numpy())
-            next_value = self._smallest(following)
+            next_value = self._next_value(following, next_action, rows)
             target = family.backup(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
         if hand is None:
             q = self._critic.network(rows.obs, rows.action)

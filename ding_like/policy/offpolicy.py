@@ -30,6 +30,8 @@ class Rows(NamedTuple):
     discount: Tensor | float  # [B], what multiplies the value of next_obs
     terminated: Tensor  # [B] bool; all False with learn.ignore_done
     weight: Tensor | float  # [B], importance weights
+    next_action: Tensor | None = None  # [B, A], the data's, of row makers that give it
+    has_next_action: Tensor | None = None  # [B] bool
 
 
 class OffPolicyActorCritic(Policy):
@@ -119,6 +121,8 @@ class OffPolicyActorCritic(Policy):
             discount=tensors.columns.get("discount", self._gamma),
             terminated=torch.zeros_like(terminated) if self._cfg.learn.ignore_done else terminated,
             weight=1.0 if weight is None else weight,
+            next_action=self._inside(tensors["next_action"]) if "next_action" in tensors.columns else None,
+            has_next_action=tensors.columns.get("has_next_action"),
         )
 
     def _inside(self, action: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Actor and critics run in numpy, with gradients by hand: what DDPG, TD3, SAC, TQC and CQL take on the CPU."""
+"""Actor and critics run in numpy, with gradients by hand: what DDPG, TD3, SAC, TQC, IQL and CQL take on the CPU."""
 
 from __future__ import annotations
 
@@ -76,6 +76,23 @@ class NumpyQAC:
 
     def _values(self, output: Array) -> Tensor:
         return torch.from_numpy(output[..., 0] if self._is_plain else output)
+
+
+class NumpyQVAC(NumpyQAC):
+    """`NumpyQAC` with a network of values of states."""
+
+    def __init__(self, actor: TrainedNetwork, critic: TrainedNetwork, value: TrainedNetwork) -> None:
+        super().__init__(actor, critic)
+        self._value_params, self._value = value.params, NumpyGrad(value.network, value.params)
+
+    def value(self, obs: Tensor) -> Tensor:
+        """Return the values [B] of states, and keep what `learn_value` needs."""
+        return torch.from_numpy(self._value.forward(obs.numpy())[:, 0])
+
+    def learn_value(self, loss: Tensor, slope: Tensor) -> Tensor:
+        """Fill the gradient of the values by the slope [B] of a loss of what they were last; return the loss."""
+        self._value.backward(slope.numpy()[:, None])
+        return self._value_params.loss.copy_(loss).clone()
 
 
 def _side_by_side(obs: Tensor, action: Array) -> Array:

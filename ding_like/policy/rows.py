@@ -37,6 +37,10 @@ class RowMaker(Protocol):
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
 
 
+# Columns of the last step of a row, as `next_obs/...` are; others are of its first one.
+_OF_END = ("next_obs", "next_action", "has_next_action", "is_open", "terminated", "truncated")
+
+
 @dataclass(frozen=True)
 class NStepRows:
     """Maker of n-step rows: what `Policy.segment` does, without a policy."""
@@ -56,7 +60,7 @@ class NStepRows:
         first, last = lanes.row[time, lane], lanes.row[window.last[time, lane], lane]
         rows = {}
         for name, column in columns.items():
-            is_of_end = name in ("next_obs", "terminated", "truncated") or name.startswith("next_obs/")
+            is_of_end = name in _OF_END or name.startswith("next_obs/")
             rows[name] = column.take(last if is_of_end else first, axis=0)
         rows["reward"], rows["discount"] = window.return_[time, lane], window.discount[time, lane]
         return TransitionBatch(rows), (lanes.valid & ~window.complete).sum(axis=0)
@@ -82,6 +86,38 @@ class OneAndNStepRows(NStepRows):
         columns = rollout.columns()
         of_end = ("reward", "terminated", *(name for name in columns if name.split("/")[0] == "next_obs"))
         return {**columns, **{f"{ONE_STEP}{name}": columns[name] for name in of_end}}
+
+
+@dataclass(frozen=True)
+class NextActionRows(NStepRows):
+    """Maker of n-step rows with `next_action` [R, A], the action behind their last step, and `has_next_action` [R].
+
+    Where an episode ends there is none, and `next_action` is 0. A row waits where that action is still to come.
+    """
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (rows, rows to keep per lane [E]) of a rollout."""
+        batch, keep = super().segment(rollout)
+        is_open = batch["is_open"]
+        waits = np.bincount(batch["lane"][is_open], minlength=rollout.num_lanes)
+        ready = batch.select([name for name in batch.columns if name != "is_open"]).take(np.flatnonzero(~is_open))
+        return ready, keep + waits
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""
+        return int((length - np.where(ended, 0, np.minimum(length, self.nstep))).sum())
+
+    def _steps(self, rollout: Rollout) -> dict[str, Array]:
+        columns, lanes = rollout.columns(), rollout.as_lanes()
+        follows, ended = lanes.valid[1:], episode_ends(columns)
+        step, after = lanes.row[:-1][follows], lanes.row[1:][follows]
+        is_last = np.ones(len(ended), bool)
+        is_last[step] = False
+        has = ~(ended | is_last)
+        next_action = np.zeros_like(columns["action"])
+        next_action[step] = columns["action"][after]
+        next_action[~has] = 0
+        return {**columns, "next_action": next_action, "has_next_action": has, "is_open": is_last & ~ended}
 
 
 # Of a row's first step alone; other columns are of every step.

@@ -43,7 +43,7 @@ NAMES = {
         A2CPolicy BCQPolicy C51Policy CQLPolicy D4PGPolicy DDPGPolicy DQNPolicy DiscreteCQLPolicy
         DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
         PDQNPolicy PGPolicy PPGOffPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy
-        NGUPolicy
+        EDACPolicy IQLPolicy NGUPolicy TD3BCPolicy
         R2D2Policy
         SACPolicy SQNPolicy TD3Policy create_policy get_policy_cls get_random_policy single_env_forward_wrapper
     """,

@@ -178,6 +178,12 @@ CASES: dict[str, Case] = {
     "ddpg": Case("ddpg", _VECTOR, dict(model=_QAC, **_BOX)),
     "d4pg": Case("d4pg", _VECTOR, dict(model=dict(**_QAC, v_min=-5.0, v_max=5.0, n_atom=11), **_BOX)),
     "td3": Case("td3", _VECTOR, dict(model=_QAC, **_BOX)),
+    "td3_bc": Case("td3_bc", _VECTOR, dict(model=_QAC, **_BOX)),
+    "rebrac": Case("rebrac", _VECTOR, dict(model=_QAC, **_BOX)),
+    "rebrac autograd": Case("rebrac", _VECTOR, dict(model=_QAC, learn=dict(backend="autograd"), **_BOX)),
+    "iql": Case("iql", _VECTOR, dict(model=_QAC, **_BOX)),
+    "iql autograd": Case("iql", _VECTOR, dict(model=_QAC, learn=dict(backend="autograd"), **_BOX)),
+    "edac": Case("edac", _VECTOR, dict(model=dict(**_QAC, num_critics=3), **_BOX)),
     "sac": Case("sac", _VECTOR, dict(model=_QAC, **_BOX)),
     "sac_recurrent": Case("sac_recurrent", _VECTOR, dict(model=_RECURRENT_QAC, **_SHORT, **_BOX)),
     "sac_recurrent gru": Case(
@@ -457,6 +463,9 @@ GRAD_CASES: dict[str, Case] = {
         "ppo hybrid", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003, entropy_weight=0.1)
     ),
     "sac prioritised": _with("sac", **_PER),
+    "rebrac prioritised": _with("rebrac", **_PER, nstep=3, learn=dict(actor_update_freq=1)),
+    "iql prioritised": _with("iql", **_PER, nstep=3, learn=dict(max_weight=2.0, grad_clip_norm=0.1)),
+    "edac prioritised": _with("edac", **_PER, nstep=3, learn=dict(with_q_entropy=False)),
     "crossq prioritised": _with("crossq", **_PER, nstep=3, learn=dict(actor_update_freq=1)),
     "sac_recurrent prioritised": _with("sac_recurrent", **_PER, learn=dict(grad_clip_norm=0.1, ignore_done=True)),
     "tqc prioritised": _with("tqc", **_PER, nstep=3, learn=dict(num_dropped=0)),

@@ -36,6 +36,7 @@ POLICIES = [
     "bc",
     "dagger",
     *("bcq", "cql", "discrete_bcq", "discrete_cql"),
+    *("td3_bc", "rebrac", "iql", "edac"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -58,7 +59,6 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.num_actions": (3, {}),
     "learn.threshold": (0.99, {}),
     "learn.with_lagrange": (True, {}),
-    "learn.with_q_entropy": (True, {}),
     "entropy_tau": (0.5, {}),
     "beta": (0.7, {}),
     "learn.exploit_share": (0.5, {}),
@@ -67,6 +67,14 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "m_clip": (-0.001, {}),
     "learn.num_dropped": (0, {}),
     "collect.q_lambda": (0.2, {}),
+    "learn.actor_beta": (2.0, {}),
+    "learn.critic_beta": (2.0, {}),
+    "learn.tau": (0.9, {}),
+    "learn.beta": (1.0, {}),
+    "learn.max_weight": (0.01, {}),
+    "learn.eta": (5.0, {}),
+    "learn.with_q_entropy": ("flip", {}),
+    "learn.learning_rate_value": (0.02, {}),
     "on_policy": ("flip", {}),
     "cuda": (True, {}),
     "priority": ("flip", {}),
@@ -185,6 +193,8 @@ OF_A_RUN = (
     *("learn.update_per_collect", "random_collect_size"),
     *("learn.expert_share", "learn.pretrain_updates", "collect.data_path"),
 )
+
+
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[str]:
