@@ -467,19 +467,20 @@ def missing_method(main: Config, create: Config, source: str, knows: Callable[[s
     The function that the file `source` calls counts first, then keys of `main` that no class `knows`, then the file's
     name.
     """
-    chosen = str(get_path(create, "policy.type"))
+    chosen, has_data = str(get_path(create, "policy.type")), any(map(knows, DATA_PATHS))
+    not_here = {start: method for start, method in MISSING_METHODS.items() if not (start == "offline" and has_data)}
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
-        for start, method in MISSING_METHODS.items():
+        for start, method in not_here.items():
             if name.startswith(f"serial_pipeline_{start}") and not chosen.startswith(start):
                 return f"{method}, as it calls {name}"
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
-    if get_path(main, "policy.collect.data_path") and not any(map(knows, DATA_PATHS)):
+    if get_path(main, "policy.collect.data_path") and not has_data:
         return f"{MISSING_METHODS['offline']}, as it has policy.collect.data_path"
     words = Path(source).stem.split("_") if is_di_engine(create) else ()
-    missing = (word for word in words if word in MISSING_METHODS and not chosen.startswith(word))
-    return next((f"{MISSING_METHODS[word]}, as its name says" for word in missing), None)
+    missing = (word for word in words if word in not_here and not chosen.startswith(word))
+    return next((f"{not_here[word]}, as its name says" for word in missing), None)
 
 
 def drop_missing(main: Tree, create: Tree) -> dict[str, str]:

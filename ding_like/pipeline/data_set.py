@@ -18,6 +18,7 @@ from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.training_loop import Runner
 from ding_like.policy import Policy, get_policy_cls
+from ding_like.policy.rows import Rows
 from ding_like.report.summary import env_name
 from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
@@ -37,7 +38,7 @@ class DataSet:
     before the epoch and the place in it, so that a resumed run draws the same rows.
     """
 
-    def __init__(self, rows: TransitionBatch, batch_size: int, rng: np.random.Generator, *, source: str) -> None:
+    def __init__(self, rows: Rows, batch_size: int, rng: np.random.Generator, *, source: str) -> None:
         self.rows, self._rng, self._source = rows, rng, source
         self._ends = np.linspace(0, len(rows), batches_per_epoch(len(rows), batch_size) + 1).round().astype(np.int64)
         self._checksum = 0
@@ -145,7 +146,7 @@ def build_from_data(
                 "env.wrappers has wrappers that learn statistics of what is collected (obs_norm, reward_norm), and "
                 "nothing is collected here: leave them out, and give demonstrations of the plain env."
             )
-        rows, _ = parts.policy.segment(demonstrations.rollout())
+        rows = parts.policy.data_rows(demonstrations.rollout())
         rng = make_rng(seed, "data_set")
         return parts, DataSet(rows, int(cfg.policy.learn.batch_size), rng, source=demonstrations.source)
     except BaseException:

@@ -27,6 +27,7 @@ _HOMES = {
     "DQFDPolicy": "ding_like.policy.dqfd",
     "DQNPolicy": "ding_like.policy.dqn",
     "DRQNPolicy": "ding_like.policy.r2d2",
+    "DTPolicy": "ding_like.policy.dt",
     "DiscreteSACPolicy": "ding_like.policy.sac",
     "FQFPolicy": "ding_like.policy.iqn",
     "IMPALAPolicy": "ding_like.policy.impala",
