@@ -10,6 +10,8 @@ are observed in units of their mean and deviation over the data set, which `fit`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import cast
 
 import torch
@@ -90,7 +92,7 @@ class DecisionTransformer(nn.Module):
         self.num_actions, self.continuous = num_actions, continuous
         self.layout = lay_out(obs_shape, activation="relu")
         self._is_scaled = not has_images(obs_shape)
-        num_features = cast(int, self.layout.output_size)
+        num_features = self.layout.output_size
         self.of_return, self.of_obs = nn.Linear(1, h_dim), nn.Linear(num_features, h_dim)
         self.of_action = nn.Linear(num_actions, h_dim)
         self.of_step = nn.Embedding(max_timestep, h_dim)
@@ -111,12 +113,11 @@ class DecisionTransformer(nn.Module):
         self.best_return.fill_(best_return)
         if not self._is_scaled:
             return
-        device, num_rows = self.feature_mean.device, len(obs) if isinstance(obs, Tensor) else 0
-        num_rows = num_rows or len(next(iter(cast(dict[str, Tensor], obs).values())))
+        first = next(iter(obs.values())) if isinstance(obs, Mapping) else obs
+        device, num_rows = self.feature_mean.device, len(first)
         total = torch.zeros(2, len(self.feature_mean), dtype=torch.float64, device=device)
-        for start in range(0, num_rows, _CHUNK):
-            rows = map_obs(lambda part, at=start: part[at : at + _CHUNK].to(device), obs)
-            features = self.layout(rows).double()
+        for rows in torch.split(torch.arange(num_rows), _CHUNK):
+            features = self.layout(map_obs(partial(_rows_on, rows=rows, device=device), obs)).double()
             total += torch.stack([features.sum(dim=0), features.square().sum(dim=0)])
         mean, square = total / num_rows
         std = (square - mean.square()).clamp_(min=0.0).sqrt_()
@@ -138,3 +139,8 @@ class DecisionTransformer(nn.Module):
         behind = self.blocks(self.tokens(tokens))
         output: Tensor = self.head(behind.unflatten(1, (-1, 3))[:, :, 1])
         return output.tanh() if self.continuous else output
+
+
+def _rows_on(part: Tensor, *, rows: Tensor, device: torch.device) -> Tensor:
+    """Return rows of an observation's part on a device."""
+    return part[rows].to(device)

@@ -44,6 +44,7 @@ from ding_like.rl_utils.distributions import Categorical, allowed_logits
 from ding_like.rl_utils.exploration import ActionRange
 from ding_like.types import Array, Info, Obs, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, Bounds
+from ding_like.utils.log import one_time_warning
 from ding_like.utils.registries import POLICY_REGISTRY
 
 
@@ -195,6 +196,9 @@ class DTPolicy(FromData):
 
     def _build_model(self) -> nn.Module:
         model = self._cfg.model
+        if not self._is_continuous:  # the config was checked before the env said what its actions are
+            for path, message in self._no_effect(self._cfg, ("action_low", "action_high"), "actions are discrete"):
+                one_time_warning(f"policy.{path} {message}.")
         if model.get("type", self.model_name) == self.model_name:
             if model.setdefault("continuous", self._is_continuous) != self._is_continuous:
                 kind = "continuous" if self._is_continuous else "discrete"

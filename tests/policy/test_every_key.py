@@ -35,6 +35,7 @@ POLICIES = [
     *("sqil", "sqil_dqn", "sqil_sac", "dqfd", "r2d3"),
     "bc",
     "dagger",
+    "dt",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -48,6 +49,10 @@ NOT_HERE = (
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "loss_type": ("l1_loss", {}),
     "learn.ce_label_smooth": (0.3, {}),
+    "rtg_target": (-1e4, {}),
+    "rtg_scale": (0.5, {}),
+    "context_len": (2, {}),
+    "warmup_steps": (50, {}),
     "entropy_tau": (0.5, {}),
     "beta": (0.7, {}),
     "learn.exploit_share": (0.5, {}),
@@ -353,7 +358,7 @@ def test_another_value_changes_something_or_is_refused(
 def test_another_value_of_every_key_changes_something_or_is_refused(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_its_run = ("collect.data_path",) if name == "bc" else ()  # tests/entry/test_data_set.py
+    of_its_run = ("collect.data_path",) if name in ("bc", "dt") else ()  # tests/entry/test_data_set.py
     keys = [key for key in leaves(defaults_of(name)) if key not in (*without_effect(name), *of_its_run)]
     found = {key: fault_of(name, key, caplog, monkeypatch) for key in (OF_A_BOX if name.endswith("box") else keys)}
 
