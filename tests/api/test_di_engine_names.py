@@ -37,10 +37,11 @@ NAMES = {
     "envs.common": "affine_transform",
     "model": """
         C51DQN ContinuousQAC ConvEncoder DQN DRQN DiscreteHead DiscreteQAC DuelingHead FCEncoder FQF IQN PDQN PG PPG
+        DecisionTransformer
         QRDQN RainbowDQN VAC model_wrap
     """,
     "policy": """
-        A2CPolicy C51Policy D4PGPolicy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
+        A2CPolicy C51Policy D4PGPolicy DDPGPolicy DQNPolicy DTPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
         PDQNPolicy PGPolicy PPGOffPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy
         NGUPolicy
         R2D2Policy

@@ -13,6 +13,7 @@ from torch import Tensor
 import ding_like
 from ding_like.agent.checkpoints import CheckpointChoice
 from ding_like.agent.export import export
+from ding_like.config import compile_config
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.data.rollout import Rollout
 from ding_like.entry import resume_pipeline, serial_pipeline_offline
@@ -423,3 +424,31 @@ def test_an_agent_acts_with_rewards_and_a_server_and_an_export_refuse_it() -> No
 def test_a_model_for_other_actions_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"policy.model.continuous is True, but the actions are discrete"):
         serial_pipeline_offline(configs(model=dict(continuous=True)), seed=0, max_iter=1)
+
+
+# ---- DI-engine's form
+
+
+def test_a_config_in_the_form_of_di_engine_is_read_as_ours() -> None:
+    own = dict(rtg_target=6000, rtg_scale=500, max_eval_ep_len=1000, context_len=10, warmup_steps=77)
+    moved = dict(batch_size=32, learning_rate=2e-4, wt_decay=1e-3, clip_grad_norm_p=0.25, weight_decay=0.1)
+    copies = dict(stop_value=3000, evaluator_env_num=2, env_name="Pendulum-v1", state_mean=None, state_std=None)
+    model = dict(state_dim=3, act_dim=1, n_blocks=2, h_dim=16, context_len=10, n_heads=2, drop_p=0.2, continuous=True)
+    rest = dict(model=model, collect=dict(data_type="d4rl_trajectory", unroll_len=1), cuda=False)
+    main = dict(
+        exp_name="run",
+        env=dict(env_id="Pendulum-v1", evaluator_env_num=2, n_evaluator_episode=2, stop_value=3000),
+        dataset=dict(env_type="mujoco", rtg_scale=500, context_len=10, data_dir_prefix="d4rl/hopper.pkl"),
+        policy=dict(**own, **moved, **copies, **rest),
+    )
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type="dt"))
+
+    cfg = compile_config(main, create, save=False)
+
+    assert {name: cfg.policy[name] for name in own} == own
+    learn = cfg.policy.learn
+    assert (learn.batch_size, learn.learning_rate, learn.grad_clip_norm) == (32, 2e-4, 0.25)
+    assert learn.optimizer.weight_decay == 1e-3 and "dataset" not in cfg
+    assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape, cfg.policy.model.h_dim) == (3, 1, 16)
+    with pytest.raises(ConfigError, match=r"policy.model.context_len +unknown key of model"):
+        compile_config({**main, "policy": {**main["policy"], "context_len": 9}}, create, save=False, builds_model=True)
