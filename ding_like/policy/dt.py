@@ -129,7 +129,9 @@ class ContextActor(ForwardActor):
     def load_state_dict(self, state: State) -> None:
         """Take over what `state_dict` returned."""
         self._hold({name: column[:, 0] for name, column in state.items() if name not in self._initial})
-        super().load_state_dict(state)
+        num_lanes = len(state["waits"])
+        empty = {name: np.broadcast_to(value, (num_lanes, *value.shape)) for name, value in self._initial.items()}
+        super().load_state_dict({**empty, **state})  # of an actor that has seen nothing, observations are not there
 
 
 @POLICY_REGISTRY.register("dt")

@@ -360,6 +360,9 @@ def test_an_actor_goes_on_from_its_state_and_misses_a_reward_that_it_was_not_giv
     other = policy_of("dt box").eval_mode.actor
     other.load_state_dict(actor.state_dict())
     assert np.array_equal(step(other, 99), step(actor, 99))
+    fresh = policy_of("dt box").eval_mode.actor
+    other.load_state_dict(fresh.state_dict())
+    assert np.array_equal(step(other, 0), step(fresh, 0))
     with pytest.raises(SchemaError, match=r"needs the reward of each action.*agent.act\(obs, reward=...\)"):
         step(actor, 100)
     step(actor, 0)  # an episode begins

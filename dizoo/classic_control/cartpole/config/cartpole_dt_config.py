@@ -19,7 +19,7 @@ main_config = EasyDict(
             learn=dict(
                 batch_size=64,
                 learning_rate=1e-3,
-                train_epoch=10,
+                train_epoch=5,
             ),
             # Written by `python -m tests.learning.experts cartpole`, or by `ding collect` of a run of yours.
             collect=dict(data_path="cartpole_expert.safetensors"),
