@@ -175,6 +175,14 @@ class Actor(Protocol):
     def load_state_dict(self, state: State) -> None: ...
 
 
+@runtime_checkable
+class SeesRewards(Protocol):
+    """Actor that is given the reward of each of its actions before it acts on that lane again."""
+
+    def observe(self, lanes: Array, reward: Array) -> None:
+        """Take the rewards [R] of the last actions of the R `lanes`."""
+
+
 class Reducer(Protocol):
     """Average of gradients over learners between `grad` and `apply`; the serial one does nothing."""
 

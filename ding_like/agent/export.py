@@ -38,7 +38,7 @@ from ding_like.envs.factory import make_lane_env
 from ding_like.envs.spaces import ActionLayout, ObsLayout
 from ding_like.envs.wrappers.common import DiscreteAction, ObsNorm
 from ding_like.errors import CheckpointError, ConfigError, DingError
-from ding_like.types import Array, Json
+from ding_like.types import Array, Json, SeesRewards
 from ding_like.utils.registries import pip_line
 
 _Step = Callable[[Tensor], Tensor]
@@ -61,6 +61,11 @@ class ExportedAgent(nn.Module):
     def __init__(self, agent: Agent) -> None:
         """Raise ConfigError for a policy whose actor does not act by one network."""
         super().__init__()
+        if isinstance(agent.actor, SeesRewards):
+            raise ConfigError(
+                f"policy '{agent.description.policy_name}' cannot be exported: it acts by the reward of each step, "
+                "which the file is not given. Use ding_like.load and agent.act(obs, reward=...)."
+            )
         # Any: users write actors too, which may lack these.
         forward: Any = getattr(agent.actor, "forward", None)
         choose: Any = getattr(agent.actor, "choose", None)

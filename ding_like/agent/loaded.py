@@ -21,7 +21,7 @@ from ding_like.data.rows import adapt_collect_mode, adapt_eval_mode
 from ding_like.envs.wrappers import adopt_wrapper_states, wrap, wrapper_states
 from ding_like.errors import CheckpointError, SchemaError
 from ding_like.policy.forward import ForwardActor
-from ding_like.types import Actor, Array, Forward, Obs, Setting
+from ding_like.types import Actor, Array, Forward, Obs, SeesRewards, Setting
 from ding_like.utils.checkpoint import load_state
 from ding_like.utils.seeding import make_rng
 
@@ -152,13 +152,19 @@ class Agent:
         self._num_begun = 0
 
     def act(
-        self, obs: RawBatch, *, deterministic: bool = True, is_first: bool | Array | Sequence[bool] | None = None
+        self,
+        obs: RawBatch,
+        *,
+        deterministic: bool = True,
+        is_first: bool | Array | Sequence[bool] | None = None,
+        reward: float | Array | Sequence[float] | None = None,
     ) -> EnvAction:
         """Return the action for one observation, or those of a batch [B, ...]; the space decides which it is.
 
         `is_first`, one bool or one for each row [B], marks where an episode begins; without it one goes on until
-        `reset`. `deterministic=False` draws actions as the run's collector did behind its last step. An action has the
-        env's form: an int, an array [A...], or of hybrid actions what the env's `step` takes (of a batch a list).
+        `reset`. `deterministic=False` draws actions as the run's collector did behind its last step. `reward` is that
+        of the last action, one number or one for each row [B]; policy 'dt' needs it. An action has the env's form: an
+        int, an array [A...], or of hybrid actions what the env's `step` takes (of a batch a list).
         Raises SchemaError for what is no observation of `observation_space`, or makes the network overflow.
         """
         try:
@@ -171,6 +177,8 @@ class Agent:
         if actor is not self._last_actor:
             actor.load_state_dict(self._last_actor.state_dict())
             self._last_actor = actor
+        if reward is not None and isinstance(actor, SeesRewards):
+            actor.observe(np.arange(rows.num), _rewards(reward, rows.num))
         try:
             chosen = actor.act(seen, lanes=np.arange(rows.num), is_first=first, rng=self._rng, **setting)["action"]
             check_finite("the policy chooses", {"action": chosen})
@@ -213,6 +221,14 @@ class Agent:
             f"Agent({self.description.policy_name} on {self.description.env_name}, {self.version.path.name}{at}, "
             f"observes {self.observation_space}, acts {self.action_space})"
         )
+
+
+def _rewards(given: float | Array | Sequence[float], number: int) -> Array:
+    """Return rewards [R] of so many rows. Raises SchemaError for another number of them."""
+    rewards = np.array(given, np.float32, ndmin=1)
+    if rewards.shape != (number,):
+        raise SchemaError(f"reward is {given!r}, expected one number for each of {number} rows.")
+    return rewards
 
 
 def load(

@@ -193,6 +193,22 @@ MODEL_KEYS: dict[str, str] = {
     "policy.model.model_type": "policy.model.type",
 }
 
+# Of a decision transformer in DI-engine's form: path -> ours; None: what another key of the file has too.
+_OF_DT: dict[str, str | None] = {
+    "policy.batch_size": "policy.learn.batch_size",
+    "policy.learning_rate": "policy.learn.learning_rate",
+    "policy.wt_decay": "policy.learn.optimizer.weight_decay",
+    "policy.clip_grad_norm_p": "policy.learn.grad_clip_norm",
+    "policy.model.state_dim": "policy.model.obs_shape",
+    "policy.model.act_dim": "policy.model.action_shape",
+    "policy.model.context_len": "policy.context_len",
+    "policy.stop_value": "env.stop_value",
+    "policy.evaluator_env_num": "env.evaluator_env_num",
+    "policy.env_name": "env.env_id",
+    "policy.weight_decay": None,
+    "dataset": None,
+}
+
 # Sections of DI-engine that are whole methods of learning: the message, in place of "unknown key".
 NOT_HERE: dict[str, str] = {
     "bco": "DI-engine's imitation learning is not here: choose a policy that learns from rewards",
@@ -404,7 +420,6 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("sac",): ("mbsac",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
-    ("ppo", "ppo_recurrent"): ("dt",),
     ("r2d2", "ppo_recurrent"): ("gtrxl_discrete",),
     ("ppo", "qmix"): ("happo",),
     ("qmix", "dqn"): ("madqn",),
@@ -503,6 +518,8 @@ def translate(main: Tree, defaults: Tree, knows: Callable[[str], bool]) -> None:
     """Change a main_config to our keys, in place; what has another form than DI-engine's stays as it is."""
     _name_model_keys(main, knows)
     _name_expert(main, knows)
+    if knows("policy.rtg_scale"):
+        _name_dt(main)
     each = get_path(main, _PER_ENV)
     envs = get_path(main, "env.evaluator_env_num", get_path(defaults, "env.evaluator_env_num"))
     if type(each) is type(envs) is int and get_path(main, _TOTAL) is None and not knows(_PER_ENV):
@@ -556,6 +573,22 @@ def _name_expert(main: Tree, knows: Callable[[str], bool]) -> None:
     if isinstance(model, dict) and is_ours and isinstance(model.get("hidden_size"), (int, list, tuple)):
         size = model.pop("hidden_size")
         model.setdefault("hidden_size_list", [size] if isinstance(size, int) else list(size))
+
+
+def _name_dt(main: Tree) -> None:
+    """Put what DI-engine says of a decision transformer where it stands here; a value that is given twice counts once.
+
+    A second value that differs stays, and is an unknown key.
+    """
+    for path, target in _OF_DT.items():
+        value = get_path(main, path, _NOT_SET)
+        given = _NOT_SET if target is None else get_path(main, target, _NOT_SET)
+        if value is _NOT_SET or given not in (_NOT_SET, value):
+            continue
+        section, _, key = path.rpartition(".")
+        del (get_path(main, section) if section else main)[key]
+        if target is not None and value is not None:
+            set_path(main, target, value)
 
 
 def read_ngu(main: Tree, create: Tree, *, quiet: bool) -> None:

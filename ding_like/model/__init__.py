@@ -13,6 +13,7 @@ from ding_like.utils.registries import lazy_exports
 
 # Imported on first use. Names are DI-engine's; where ours differs, both are there.
 _HOMES = {
+    "DecisionTransformer": "ding_like.model.dt",
     "DistributionHead": "ding_like.model.layers:DiscreteHead",
     "QAC": "ding_like.model.qac:ContinuousQAC",
     "QMIX": "ding_like.model.q_networks",

@@ -29,6 +29,7 @@ from ding_like.pipeline.envs import EnvSetting
 from ding_like.pipeline.statistics import MergedStatistics
 from ding_like.pipeline.training_loop import Runner, SerialRunner
 from ding_like.policy import Policy, get_policy_cls
+from ding_like.policy.rows import Rows
 from ding_like.policy.sharing import ALONE, Share
 from ding_like.report.summary import env_name
 from ding_like.types import EnvManager, Reducer, Setting, State
@@ -54,7 +55,7 @@ class DataSet:
 
     def __init__(
         self,
-        rows: TransitionBatch,
+        rows: Rows,
         batch_size: int,
         rng: np.random.Generator,
         *,
@@ -229,8 +230,9 @@ def build_from_data(
             if reference := demonstrations.info.get("reference"):
                 parts.evaluator.reference = float(reference["random"]), float(reference["expert"])
         prepare = _normaliser(cfg, demonstrations, parts, env_setting)
-        rows, _ = parts.policy.segment(demonstrations.rollout())
+        rows = parts.policy.data_rows(demonstrations.rollout())
         if goes_online:
+            assert isinstance(rows, TransitionBatch), "a policy that goes online learns from single steps"
             rows = prepare(rows)
             rows = rows.with_columns(**{IS_EXPERT: np.ones(len(rows), bool)})  # none are to be joined
             prepare = lambda rows: rows  # noqa: E731

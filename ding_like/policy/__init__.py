@@ -31,6 +31,7 @@ _HOMES = {
     "DRQNPolicy": "ding_like.policy.r2d2",
     "DiscreteBCQPolicy": "ding_like.policy.bcq",
     "DiscreteCQLPolicy": "ding_like.policy.cql",
+    "DTPolicy": "ding_like.policy.dt",
     "DiscreteSACPolicy": "ding_like.policy.sac",
     "EDACPolicy": "ding_like.policy.edac",
     "FQFPolicy": "ding_like.policy.iqn",

@@ -27,7 +27,7 @@ from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaErro
 from ding_like.model.optimizer import OPTIMIZER_CONFIG, FlatOptimizer, check_optimizer
 from ding_like.policy import di_engine_view
 from ding_like.policy.model_methods import ModelMethod, build_model, check_model, model_faults
-from ding_like.policy.rows import NStepRows, RowMaker
+from ding_like.policy.rows import NStepRows, RowMaker, Rows
 from ding_like.policy.sharing import Moving, Share, copied, load, saver
 from ding_like.types import Actor, Array, Config, Info, PolicyLike, SampleUnit, State
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, FROM_1, SHARE, Bounds
@@ -344,6 +344,10 @@ class Policy:
         `truncated`, and `discount`, what multiplies the value of that `next_obs`. Windows that are not complete wait.
         """
         return self.row_maker().segment(rollout)
+
+    def data_rows(self, rollout: Rollout) -> Rows:
+        """Return the rows of a data set, a log of whole episodes; they may be gathered only when they are drawn."""
+        return self.segment(rollout)[0]
 
     def num_ready(self, length: Array, ended: Array) -> int:
         """Return how many rows `segment` makes of stretches of these lengths [S], some `ended` [S]."""

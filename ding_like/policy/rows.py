@@ -27,6 +27,19 @@ from ding_like.rl_utils.returns import nstep_return
 from ding_like.types import Array
 
 
+class Rows(Protocol):
+    """Rows that are drawn by their numbers: those of a batch, or rows that are gathered when they are drawn."""
+
+    @property
+    def columns(self) -> Mapping[str, Array]:
+        """Return what the rows are made of, by name."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: Array) -> TransitionBatch:
+        """Return these rows [B], in fresh memory."""
+
+
 class RowMaker(Protocol):
     """What makes a policy's rows, without its networks."""
 
@@ -331,3 +344,67 @@ class SequencesWithLogProb(SequenceRows):
         # Beyond an episode nothing is legal.
         counts = np.stack([np.maximum(np.count_nonzero(choice, axis=2), 1) for choice in choices])
         return cast(Array, -np.log(counts).sum(axis=0).astype(np.float32))
+
+
+class EpisodeWindows:
+    """Windows of up to L steps of whole episodes, one from each step on, which are gathered when they are drawn.
+
+    `columns` [N, ...] hold every step once, episode by episode, and `last` [N] is the row in which the episode of each
+    ends. A window has the columns [L, ...] and `mask` bool [L], the steps of the episode; what is beyond is zero.
+    """
+
+    def __init__(self, columns: Mapping[str, Array], last: Array, length: int) -> None:
+        self.columns, self._last, self._length = columns, last, length
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def take(self, rows: Array) -> TransitionBatch:
+        """Return the windows that begin with these rows [B], in fresh memory."""
+        at, last = rows[:, None] + np.arange(self._length), self._last[rows][:, None]
+        mask = at <= last
+        windows = {name: column[np.minimum(at, last)] for name, column in self.columns.items()}
+        for column in windows.values():
+            column[~mask] = 0
+        return TransitionBatch({**windows, "mask": mask})
+
+
+@dataclass(frozen=True)
+class ContextRows:
+    """Maker of rows that are windows of `length` steps, with the return to go of each step: of all of its episode.
+
+    Their columns are observations, `action`, `return_to_go` and `step`; episodes that are open wait.
+    """
+
+    length: int
+
+    def segment(self, rollout: Rollout) -> tuple[TransitionBatch, Array]:
+        """Return (windows, the steps to keep per lane [E])."""
+        windows, keep = self.windows(rollout)
+        return windows.take(np.arange(len(windows))), keep
+
+    def windows(self, rollout: Rollout, *, closes: bool = False) -> tuple[EpisodeWindows, Array]:
+        """Return (windows, the steps to keep per lane [E]); with `closes` the log's end ends the episodes."""
+        columns = rollout.columns()
+        order = columns["lane"].argsort(kind="stable")
+        lane, ended = columns["lane"][order], episode_ends(columns)[order]
+        is_last = np.append(lane[1:] != lane[:-1], True)[: len(lane)]  # of its lane
+        stop = np.flatnonzero(ended | is_last) + 1
+        length = np.diff(stop, prepend=0)
+        is_whole = ended[stop - 1] | closes
+        keep = np.zeros(rollout.num_lanes, np.int64)
+        keep[lane[stop - 1][~is_whole]] = length[~is_whole]
+        step = np.arange(len(lane)) - np.repeat(stop - length, length)
+        chosen = np.repeat(is_whole, length)
+        row, length = order[chosen], length[is_whole]
+        last = np.repeat(length.cumsum() - 1, length)
+        reward = columns["reward"][row].astype(np.float64)
+        so_far = reward.cumsum()
+        own = {name: column[row] for name, column in columns.items() if name == "action" or name.split("/")[0] == "obs"}
+        own["return_to_go"] = (so_far[last] - so_far + reward).astype(np.float32)
+        own["step"] = columns["step"][row] if "step" in columns else step[chosen]
+        return EpisodeWindows(own, last, self.length), keep
+
+    def num_ready(self, length: Array, ended: Array) -> int:
+        """Return how many rows stretches of these lengths [S] make: as many as the steps of those that `ended` [S]."""
+        return int(length[ended].sum())

@@ -36,7 +36,7 @@ from ding_like.agent.observations import (
 )
 from ding_like.comm.rest.messages import RefusedError
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
-from ding_like.types import Array, Json, Obs
+from ding_like.types import Array, Json, Obs, SeesRewards
 from ding_like.utils.seeding import make_rng
 
 JSON = "application/json"
@@ -253,6 +253,11 @@ class ServedAgent:
         """Act once, to check that the policy works and to learn the shapes of its recurrent state."""
         self.version = ServedVersion(number, agent.version.path.name, agent.version.train_iter, agent.version.env_step)
         self._actor = agent.actor
+        if isinstance(self._actor, SeesRewards):
+            raise ConfigError(
+                f"policy '{agent.description.policy_name}' acts by the reward of each step, which requests do not "
+                "have: use ding_like.load and agent.act(obs, reward=...)."
+            )
         self._wrapping = agent.wrapping
         self._reader = reader
         # Evaluation is deterministic in this package's policies; a user's own may draw random numbers.

@@ -37,10 +37,11 @@ NAMES = {
     "envs.common": "affine_transform",
     "model": """
         C51DQN ContinuousQAC ConvEncoder DQN DRQN DiscreteHead DiscreteQAC DuelingHead FCEncoder FQF IQN PDQN PG PPG
+        DecisionTransformer
         QRDQN RainbowDQN VAC model_wrap
     """,
     "policy": """
-        A2CPolicy BCQPolicy C51Policy CQLPolicy D4PGPolicy DDPGPolicy DQNPolicy DiscreteCQLPolicy
+        A2CPolicy BCQPolicy C51Policy CQLPolicy D4PGPolicy DDPGPolicy DQNPolicy DTPolicy DiscreteCQLPolicy
         DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
         PDQNPolicy PGPolicy PPGOffPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy
         EDACPolicy IQLPolicy NGUPolicy TD3BCPolicy

@@ -17,6 +17,7 @@ from ding_like.data.batch import TransitionBatch, obs_to_columns
 from ding_like.data.rollout import Rollout
 from ding_like.data.spaces import HybridSpace
 from ding_like.policy import Policy, create_policy, get_policy_cls
+from ding_like.types import SeesRewards
 from ding_like.utils.registries import POLICY_REGISTRY
 
 LANES, STEPS, OBS, AGENTS, ACTIONS = 4, 12, 3, 2, 4
@@ -90,6 +91,8 @@ _BCQ: dict[str, Any] = dict(
     vae_hidden_dims=[8],
     num_candidates=7,
 )
+_DT = dict(obs_shape=OBS, action_shape=ACTIONS, n_blocks=1, h_dim=8, n_heads=2)
+_CONTEXT = dict(context_len=4, rtg_target=3.0, rtg_scale=2.0, warmup_steps=3)
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
 
 
@@ -218,6 +221,8 @@ CASES: dict[str, Case] = {
     "bc bits": Case("bc", _BITS, dict(model={**_BC, "action_shape": [2, 2, 2]}, learn=dict(ce_label_smooth=True))),
     "bc box": Case("bc", _VECTOR, dict(model={**_BC, "action_shape": 2}, **_BOX)),
     "bc gaussian": Case("bc", _VECTOR, dict(model={**_BC, "action_shape": 2}, loss_type="nll_loss", **_BOX)),
+    "dt": Case("dt", _DISCRETE, dict(model=_DT, **_CONTEXT)),
+    "dt box": Case("dt", _VECTOR, dict(model={**_DT, "action_shape": 2}, **_CONTEXT, **_BOX)),
     "dagger": Case("dagger", _DISCRETE, dict(model=_BC, collect=dict(model_path="expert"))),
     "image_classification": Case(
         "image_classification", None, dict(model=_IMAGES), ("dizoo.image_classification.policy",)
@@ -228,7 +233,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
-    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian"),
+    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian", "dt"),
 )
 
 
@@ -353,12 +358,13 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
     )
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
+    actor = actor or policy.collect_mode.actor
     for step in range(STEPS):
         obs = draw_obs(case, LANES, rng, masked=masked)
         ended = rng.random((2, LANES)) < 0.1
         rows = {
             **obs_to_columns("obs", obs),
-            **act(actor or policy.collect_mode.actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
+            **act(actor, obs, LANES, seed=1000 * seed + step, is_first=first, **setting),
             **obs_to_columns("next_obs", draw_obs(case, LANES, rng, masked=masked)),
             "lane": np.arange(LANES),
             "reward": rng.normal(size=LANES).astype(np.float32),
@@ -366,6 +372,8 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
             "truncated": ended[1] & ~ended[0],
         }
         rollout.append(rows)
+        if isinstance(actor, SeesRewards):
+            actor.observe(rows["lane"], rows["reward"])
         first = ended.any(axis=0)
     return rollout
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2] / "dizoo"
 # Envs that every set-up has; games and labelled images have pipelines and tests of their own.
 # Those that learn from an expert, which their own tests bring: tests/entry/test_data_set.py, test_dagger.py.
 FROM_AN_EXPERT = (
-    *("cartpole_bc_config", "cartpole_dagger_config", "pendulum_bc_config"),
+    *("cartpole_bc_config", "cartpole_dagger_config", "cartpole_dt_config", "pendulum_bc_config"),
     *("pendulum_iql_config", "pendulum_td3_bc_config"),
 )
 CONFIGS = [

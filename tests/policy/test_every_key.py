@@ -37,6 +37,7 @@ POLICIES = [
     "dagger",
     *("bcq", "cql", "discrete_bcq", "discrete_cql"),
     *("td3_bc", "rebrac", "iql", "edac"),
+    "dt",
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -44,6 +45,7 @@ NOT_HERE = (
     "other.replay_buffer.type",
     "learn.epochs",  # of the digits, counted by their own loop
     "learn.train_epoch",  # of runs from a file: tests/entry/test_data_set.py
+    "rtg_target",  # moves a new network's choices too little: tests/policy/test_dt.py
     "collect.model_path",  # of the expert: tests/policy/test_dagger.py
 )
 # key: (another value, what must be set beside it)
@@ -59,6 +61,9 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.num_actions": (3, {}),
     "learn.threshold": (0.99, {}),
     "learn.with_lagrange": (True, {}),
+    "rtg_scale": (0.5, {}),
+    "context_len": (2, {}),
+    "warmup_steps": (50, {}),
     "entropy_tau": (0.5, {}),
     "beta": (0.7, {}),
     "learn.exploit_share": (0.5, {}),
@@ -193,8 +198,6 @@ OF_A_RUN = (
     *("learn.update_per_collect", "random_collect_size"),
     *("learn.expert_share", "learn.pretrain_updates", "collect.data_path"),
 )
-
-
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[str]:

@@ -18,7 +18,7 @@ from ding_like.data.records import ALWAYS, EpisodeMetrics, EpisodeRecord
 from ding_like.data.rollout import Rollout
 from ding_like.data.rows import INFO_COLUMN, timestep_infos
 from ding_like.errors import ConfigError
-from ding_like.types import Actor, Array, Obs, Report, Setting, State, StepBatch
+from ding_like.types import Actor, Array, Obs, Report, SeesRewards, Setting, State, StepBatch
 
 # Returns whether a collection ends before its target is reached; asked before each step.
 StopRule: TypeAlias = Callable[[], bool]
@@ -186,6 +186,7 @@ class RolloutLoop:
         lanes = manager.num_lanes
         self.manager = manager
         self._actor = actor
+        self._sees_rewards = isinstance(actor, SeesRewards)
         self._rng = rng
         self._lanes = np.arange(lanes, dtype=np.int64)
         self._in_order: Array | None = None
@@ -221,6 +222,7 @@ class RolloutLoop:
         dropped and counted: the logged ones when it first acts, the open ones as their lanes answer.
         """
         self._actor = actor
+        self._sees_rewards = isinstance(actor, SeesRewards)
         actor.reset()
         self._is_new_actor = True
         if keeps_info != self._keeps_info:
@@ -256,6 +258,8 @@ class RolloutLoop:
             answer = self._without_abnormal(answer)
         for lane in answer.dropped:
             self.drop_episode(int(lane))
+        if self._sees_rewards:
+            cast(SeesRewards, self._actor).observe(answer.lanes, answer.reward)
         ended = self._close_rows(answer) if len(answer.lanes) else []
         self.ended_lanes = [record.lane for record in ended] if ended else ()
         return ended
