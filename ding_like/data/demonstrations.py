@@ -57,10 +57,8 @@ class Demonstrations:
                 raise SchemaError(f"{self.source} has rows '{name}' of shape {shape}, expected a number in each.")
         for name, column in self.columns.items():
             if name.partition("/")[0] == "obs" and self.columns[f"next_{name}"].shape != column.shape:
-                shapes = column.shape[1:], self.columns[f"next_{name}"].shape[1:]
-                raise SchemaError(
-                    f"{self.source} has rows '{name}' of shape {list(shapes[0])}, and 'next_{name}' of {list(shapes[1])}."
-                )
+                own, after = (list(each.shape[1:]) for each in (column, self.columns[f"next_{name}"]))
+                raise SchemaError(f"{self.source} has rows '{name}' of shape {own}, but 'next_{name}' of {after}.")
             self._check_finite(name, column)
 
     def _has_obs(self, name: str) -> bool:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.data_files import read_data
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.mapped import pieces
 from ding_like.errors import CheckpointError, ConfigError
@@ -122,7 +123,7 @@ def read_demonstrations(cfg: FrozenConfig) -> Demonstrations:
     path = cfg.policy.collect.get("data_path")
     if not path:
         raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
-    found = Demonstrations.load(path)
+    found = read_data(path)
     trained_on = found.info.get("env_id")
     if trained_on and (env_id := cfg.env.get("env_id")) and trained_on != env_id:
         logger.warning("%s was collected in %s, and the run evaluates in %s", path, trained_on, env_name(cfg.env))

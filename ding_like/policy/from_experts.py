@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs
+from ding_like.data.data_files import read_data
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
 from ding_like.errors import ConfigError, SchemaError
@@ -50,7 +51,7 @@ class FromExperts(Policy):
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows:
         """Return the rows that this policy makes of the demonstrations. Raises ConfigError where they do not fit it."""
-        demonstrations = Demonstrations.load(self._cfg.collect.data_path)
+        demonstrations = read_data(self._cfg.collect.data_path)
         columns = {**demonstrations.columns, **self._state_columns(demonstrations)}
         own_reward = None
         if self.rewards_instead is not None:

@@ -113,7 +113,9 @@ def test_limits_are_updates_or_epochs_or_a_value_and_no_env_steps() -> None:
     serial_pipeline_bc((main, create), seed=0, exp_name="stopped")
 
     assert [result(run)["train_iter"] for run in ("seven", "thirty", "stopped")] == [7, 30, 5]
-    with pytest.raises(ConfigError, match="serial_offline takes no env steps, but --env-step is 100: give --train-iter"):
+    with pytest.raises(
+        ConfigError, match="serial_offline takes no env steps, but --env-step is 100: give --train-iter"
+    ):
         serial_pipeline_bc(configs(), max_env_step=100)
 
 
