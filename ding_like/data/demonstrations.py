@@ -125,11 +125,11 @@ class Demonstrations:
 
     def rollout(self) -> Rollout:
         """Return the steps as a collector's log of one lane, of which a policy makes training rows."""
-        return Rollout.over({"lane": np.broadcast_to(np.int64(0), len(self)), **self.columns})
+        return Rollout.over({"lane": np.zeros(len(self), np.int64), **self.columns})  # zeros take no memory, unwritten
 
     def batch(self) -> TransitionBatch:
-        """Return the steps as rows of one step each."""
-        return TransitionBatch(self.columns)
+        """Return the steps as rows of one step each, in memory."""
+        return TransitionBatch({name: np.array(column) for name, column in self.columns.items()})
 
     def check_obs(self, obs: Obs) -> None:
         """Raise SchemaError where observations have another shape than one row of an env's."""

@@ -40,14 +40,14 @@ class OpenFile:
 
     def read(self, out: Array, offset: int) -> None:
         """Fill an array with the bytes from `offset` on. Raises SchemaError where they have gone."""
-        self._check(os.preadv(self.descriptor, [out.reshape(-1).view(np.uint8)], offset), out.nbytes)
+        self._check(os.preadv(self.descriptor, [_bytes_of(out)], offset), out.nbytes)
 
     def read_rows(self, out: Array, rows: Array, offset: int) -> None:
         """Fill an array [R, ...] with these rows [R] of the column at `offset`."""
         if not out.nbytes:
             return
         width = out.nbytes // len(out)
-        parts = memoryview(out.reshape(-1).view(np.uint8))
+        parts = _bytes_of(out)
         starts = zip(range(0, out.nbytes, width), (rows * width + offset).tolist(), strict=True)
         fd, preadv = self.descriptor, os.preadv  # one call a row and column: this is the time of a draw
         self._check(sum(preadv(fd, [parts[to : to + width]], at) for to, at in starts), out.nbytes)
@@ -55,6 +55,10 @@ class OpenFile:
     def _check(self, found: int, expected: int) -> None:
         if found != expected:
             raise SchemaError(f"{self.path} has become shorter since it was opened: put the whole file back.")
+
+
+def _bytes_of(array: Array) -> memoryview:
+    return memoryview(cast(Any, array.reshape(-1).view(np.uint8)))  # numpy's types declare no buffer before Python 3.12
 
 
 class FileColumn(np.ndarray[Any, Any]):
