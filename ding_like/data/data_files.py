@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 MINARI = "minari:"
 _HDF5_MARK = b"\x89HDF\r\n\x1a\n"
-_HDF5_NAMES = (".hdf5", ".h5")
+HDF5_NAMES = (".hdf5", ".h5")
 # Column -> its name in D4RL's form.
 _D4RL = {
     "obs": "observations",
@@ -61,7 +61,7 @@ def read_data(path: str | os.PathLike[str]) -> Demonstrations:
         return _read_minari(str(path))
     if Path(path).is_file() and not is_column_file(path):
         with open(path, "rb") as file:
-            if file.read(len(_HDF5_MARK)) == _HDF5_MARK or Path(path).suffix in _HDF5_NAMES:
+            if file.read(len(_HDF5_MARK)) == _HDF5_MARK or Path(path).suffix in HDF5_NAMES:
                 return _read_hdf5(Path(path))
     return Demonstrations.load(path)
 
@@ -73,7 +73,7 @@ def write_data(data: Demonstrations, path: str | os.PathLike[str]) -> None:
     """
     if str(path).startswith(MINARI):
         _write_minari(data, str(path))
-    elif Path(path).suffix in _HDF5_NAMES:
+    elif Path(path).suffix in HDF5_NAMES:
         _write_hdf5(data, Path(path))
     else:
         data.save(path)
