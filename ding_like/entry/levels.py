@@ -176,11 +176,10 @@ class _Source:
         with closing(build_eval_env(cfg, seed=self.seed)) as manager:
             policy, _ = loaded_policy(cfg, manager, "eval", self.seed, None, self.best.state)
             actors = RandomActor(manager.action_space), adapt_eval_mode(policy.eval_mode).actor
-            random, expert = (
-                play_demonstrations(manager, actor, max(self._episodes, manager.num_lanes), self._rng("reference"))
-                for actor in actors
-            )
-        return tuple(float(Demonstrations(each).returns.mean()) for each in (random, expert))
+            number = max(self._episodes, manager.num_lanes)
+            played = [play_demonstrations(manager, actor, number, self._rng("reference")) for actor in actors]
+        random, expert = (float(Demonstrations(each).returns.mean()) for each in played)
+        return random, expert
 
     @property
     def _episodes(self) -> int:
