@@ -82,6 +82,11 @@ class FileColumn(np.ndarray[Any, Any]):
         return taken
 
 
+def in_memory(column: Array) -> Array:
+    """Return a column that stays in a file as an array of its own, any other as it is."""
+    return np.array(column) if isinstance(column, FileColumn) else column
+
+
 def pieces(*columns: Array) -> Iterator[tuple[int, list[Array]]]:
     """Yield (number of the first row, the same rows of each column) in order, a few megabytes at a time."""
     widest = max(column.nbytes // max(1, len(column)) for column in columns)

@@ -86,7 +86,7 @@ def test_equal_seeds_play_equal_episodes_and_each_env_plays_its_share() -> None:
         (["run", "-n", "0"], "'0' is not a whole number from 1"),
         (
             ["run", "--out", "demos.pkl"],
-            "a .safetensors file, or .hdf5 or minari:ID, not 'demos.pkl': give demos.safetensors",
+            ".hdf5 or minari:ID, not 'demos.pkl': give demos.safetensors",
         ),
         (["run", "--checkpoint", "worst"], "there is no checkpoint 'worst'"),
         (["run", "--seed", "-1"], "'-1' is not a whole number from 0"),
