@@ -40,6 +40,7 @@ BARS = {
     "mountain_car": -110.0,
     "pendulum": -200.0,
     "pendulum_bc": -163.0,
+    "pendulum_gail": -163.0,
     "pendulum_hidden": -300.0,
     "lunarlander_dqn": 200.0,
     "lunarlander_ppo": 250.0,

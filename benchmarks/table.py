@@ -185,6 +185,16 @@ def _imitate(method: str) -> Benchmark:
     )
 
 
+def _offline(method: str, data: str, updates: int) -> Benchmark:
+    """Return a benchmark of an offline policy beside d3rlpy on one data set; each round is a seed."""
+    args = ("--method", method, "--data", data, "--updates", str(updates))
+    return Benchmark(
+        ("score", "return", "updates"),
+        {"ours": Contender("offline_ours", args), "d3rlpy": Contender("offline_peer", args, venv="d3rlpy")},
+        bars=(Bar("ours", "d3rlpy", at_least=1.25, metric="updates"),),
+    )
+
+
 def _ray_work() -> Benchmark:
     """Return a benchmark of the same PPO work beside RLlib, with the driver alone and with two workers."""
     none, two = ("--workers", "0"), ("--workers", "2")

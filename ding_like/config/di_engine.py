@@ -177,6 +177,7 @@ _OF_EXPERT = {
     "policy.collect.model_path": "expert.checkpoint",
     "reward_model.expert_model_path": "expert.checkpoint",
     "policy.collect.expert_data_path": "policy.collect.data_path",
+    "policy.learn.data_path": "policy.collect.data_path",
     "reward_model.expert_data_path": "reward_model.data_path",
     "reward_model.offline_data_path": "reward_model.data_path",
 }
@@ -471,7 +472,8 @@ def missing_method(main: Config, create: Config, source: str, knows: Callable[[s
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
         for start, method in MISSING_METHODS.items():
-            if name.startswith(f"serial_pipeline_{start}") and not chosen.startswith(start):
+            is_here = chosen.startswith(start) or (start == "offline" and any(map(knows, DATA_PATHS)))
+            if name.startswith(f"serial_pipeline_{start}") and not is_here:
                 return f"{method}, as it calls {name}"
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
@@ -544,10 +546,10 @@ def _name_expert(main: Tree, knows: Callable[[str], bool]) -> None:
     for path, target in _OF_EXPERT.items():
         place, _, key = path.rpartition(".")
         section: Any = get_path(main, place)
-        if not (isinstance(section, dict) and section.get(key) and has_expert) or knows(path) or not knows(target):
+        if not (isinstance(section, dict) and key in section and has_expert) or knows(path) or not knows(target):
             continue
         value = section.pop(key)
-        if get_path(main, target) is None:
+        if value and get_path(main, target) is None:
             set_path(main, target, value)
     model = main.get("reward_model")
     is_ours = knows("reward_model.hidden_size_list") and not knows("reward_model.hidden_size")

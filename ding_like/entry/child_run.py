@@ -77,9 +77,9 @@ def _run_worker(
             RankMode.of(None, run, exp_name=exp_name).start()
         else:
             from ding_like.comm.learner_group import LearnerGroup
-            from ding_like.entry.serial_entry import SerialMode
+            from ding_like.entry.modes import MODES, load
 
-            mode = SerialMode.of(None, run, exp_name=exp_name)
+            mode = load(MODES[run.mode].home).of(None, run, exp_name=exp_name)
             mode.plan = replace(mode.plan, resumes=resumes)
             timeout_s = float(mode.plan.cfg.learners.timeout_s)
             first = _FirstLearner(timeout_s)

@@ -117,7 +117,12 @@ class _Steps(click.ParamType):
     "--learners",
     type=int,
     metavar="N",
-    help="Learn in N processes as one (modes serial, serial_onpolicy, parallel). [1, or as many as torchrun starts]",
+    help="Learn in N processes as one (modes serial, serial_..., parallel). [1, or as many as torchrun starts]",
+)
+@click.option(
+    "--then",
+    metavar="MODE",
+    help="Mode in which a run of serial_offline goes on once its updates are over: serial collects in the env.",
 )
 @click.option(
     "--workers", type=int, metavar="N", help="Collect with N workers (mode ray). [2, or what the config says]"

@@ -53,7 +53,7 @@ MODES = {
     ),
     **dict.fromkeys(
         ("serial_offline", "serial_bc"),
-        Mode("data_set_entry:serial_pipeline_offline", "data_set_entry:DataSetMode", ("load_path",)),
+        Mode("data_set_entry:serial_pipeline_offline", "data_set_entry:DataSetMode", ("load_path", "learners", "then")),
     ),
     "parallel": Mode("parallel_entry:parallel_pipeline", "parallel_entry:ParallelMode", ("learners",)),
     "ray": Mode("ray_entry:ray_pipeline", "ray_entry:RayMode", ("load_path", "workers", "address")),

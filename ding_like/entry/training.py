@@ -73,6 +73,7 @@ class RunArguments(NamedTuple):
     max_env_step: int = NO_LIMIT
     dynamic_seed: bool = True
     num_learners: int = 1
+    then: str = ""  # mode in which a run goes on that learned from a data set
     system: dict[str, Any] | None = None  # the checked `system_config` of modes ray, seed and ranks
 
 
@@ -278,7 +279,7 @@ def serial_mode_of(cfg: FrozenConfig) -> str:
 
 def check_mode(cfg: FrozenConfig, mode: str) -> None:
     """Raise ConfigError if a config's policy is not of a mode of one process."""
-    if mode != (fitting := serial_mode_of(cfg)):
+    if MODES[mode] != MODES[fitting := serial_mode_of(cfg)]:
         kinds = {"serial": "off-policy", "serial_onpolicy": "on-policy"}
         kind = kinds.get(fitting, "trained by a mode of its own")
         raise ConfigError(f"policy '{cfg.policy.type}' is {kind}: run it with `ding -m {fitting}`.")
@@ -390,8 +391,8 @@ class TrainingMode(Generic[Settings]):
         """Show the opening lines, and write what the agent is; another learner than the first logs its share."""
         plan, env_fn = self.plan, self.plan.env_setting and self.plan.env_setting[0]
         if parts.share.rank:
-            found = (*parts.share, os.getpid(), parts.own_env.num_lanes)
-            logger.info("learner rank %d of %d, process %d: it collects in %d envs", *found)
+            where = "learns from data" if parts.collector_env is None else f"collects in {parts.own_env.num_lanes} envs"
+            logger.info("learner rank %d of %d, process %d: it %s", *parts.share, os.getpid(), where)
             return
         write_description(plan.cfg, env_setting=plan.env_setting, has_own_model=plan.model is not None)
         assert parts.evaluator_env is not None, "the first learner evaluates"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +130,8 @@ def build_serial(
             buffer = build_buffer(cfg, seed=seed, metrics=metrics, rank=rank, env_setting=env_setting)
             opened.callback(buffer.close)
         envs = collector_env or evaluator_env
-        assert envs is not None, "several learners collect each by themselves"
+        if envs is None:  # another learner, which learns from a data set
+            envs = opened.enter_context(closing(build_eval_env(cfg, seed=seed, env_setting=env_setting)))
         fitted = fit_policy_config(cfg.policy, envs)
         policy = build_policy(fitted, seed=seed, model=model)
         statistics = shared if collects else MergedStatistics(envs)

@@ -1,9 +1,14 @@
-"""Learning from a file of demonstrations: its rows in shuffled epochs, and the runner that trains on them."""
+"""Learning from a data set: its rows in shuffled epochs, and the runners that train on them.
+
+Wrapper `obs_norm` normalises by the mean and the variance of the data's observations, which go with the checkpoints.
+"""
 
 from __future__ import annotations
 
 import logging
 import zlib
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -14,14 +19,22 @@ from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.data_files import read_data
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
+from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
 from ding_like.data.mapped import in_memory, pieces
+from ding_like.envs import EnvFactory, get_vec_env_setting
+from ding_like.envs.factory import env_class
+from ding_like.envs.wrappers import stateful_layers
+from ding_like.envs.wrappers.common import ObsNorm
 from ding_like.errors import CheckpointError, ConfigError
 from ding_like.pipeline.components import Components, build_serial
 from ding_like.pipeline.envs import EnvSetting
-from ding_like.pipeline.training_loop import Runner
+from ding_like.pipeline.statistics import MergedStatistics
+from ding_like.pipeline.training_loop import Runner, SerialRunner
 from ding_like.policy import Policy, get_policy_cls
+from ding_like.policy.sharing import ALONE, Share
 from ding_like.report.summary import env_name
-from ding_like.types import EnvManager, Setting, State
+from ding_like.types import EnvManager, Reducer, Setting, State
+from ding_like.utils.measure import Moments, merged
 from ding_like.utils.seeding import make_rng, rng_state, set_rng_state
 
 logger = logging.getLogger(__name__)
@@ -49,12 +62,17 @@ class DataSet:
         rng: np.random.Generator,
         *,
         source: str,
+        share: Share = ALONE,
+        prepare: Callable[[TransitionBatch], TransitionBatch] = lambda rows: rows,
         max_loaded_bytes: int = _LOADED_BYTES,
     ) -> None:
-        """Take the rows; columns that stay in a file are loaded where all together are at most `max_loaded_bytes`."""
+        """Take rows, the learner's `share` of each minibatch, and what prepares a minibatch for training.
+
+        Columns that stay in a file are loaded where all together have at most `max_loaded_bytes`.
+        """
         if sum(column.nbytes for column in rows.columns.values()) <= max_loaded_bytes:
             rows = TransitionBatch({name: in_memory(column) for name, column in rows.columns.items()})
-        self.rows, self._rng, self._source = rows, rng, source
+        self.rows, self._rng, self._source, self._share, self._prepare = rows, rng, source, share, prepare
         self._ends = np.linspace(0, len(rows), batches_per_epoch(len(rows), batch_size) + 1).round().astype(np.int64)
         self._checksum = 0
         for name in sorted(rows.columns):
@@ -71,7 +89,9 @@ class DataSet:
     def draw(self) -> TransitionBatch:
         """Return the next minibatch, in fresh memory."""
         start, stop = self._ends[self._next : self._next + 2]
-        minibatch = self.rows.take(self._order[start:stop])
+        num_rows = (stop - start) // self._share.num_learners  # gradients of as many rows each are averaged
+        first = start + self._share.rank * num_rows
+        minibatch = self._prepare(self.rows.take(self._order[first : first + num_rows]))
         self._next += 1
         if self._next == len(self._ends) - 1:
             self.epoch += 1
@@ -118,6 +138,52 @@ class DataSetRunner(Runner):
         self._data_set.load_state_dict(state)
 
 
+class OnlineAfterData(Runner):
+    """Runner that trains on a data set for a number of updates, then collects and trains in this process.
+
+    The first `policy.random_collect_size` rows that are collected come from the policy itself, and are not random.
+    """
+
+    def __init__(self, offline: DataSetRunner, online: SerialRunner, updates: int) -> None:
+        self._offline, self._online, self._updates = offline, online, updates
+
+    @property
+    def setting(self) -> Setting:
+        """Setting of the collector, as the commander set it last."""
+        return self._online.setting
+
+    def start(self) -> None:
+        """Begin a new run with the data set."""
+        self._offline.start()
+
+    def step(self) -> None:
+        """Train on a minibatch of the data set, or from the last of its updates on collect and train."""
+        parts = self._online.parts
+        if parts.learner.train_iter < self._updates:
+            self._offline.step()
+            return
+        if parts.collector.envstep == 0:
+            self._fill_buffer()
+        self._online.step()
+
+    def _fill_buffer(self) -> None:
+        cfg, parts = self._online.cfg.policy, self._online.parts
+        logger.info("updates on the data set are over, at iteration %s: collecting", f"{parts.learner.train_iter:,}")
+        if size := int(cfg.random_collect_size):
+            kwargs = parts.commander.step()
+            rows = parts.own_collector.collect_rows(size, train_iter=parts.learner.train_iter, policy_kwargs=kwargs)
+            parts.replay_buffer.push(rows, cur_collector_envstep=parts.collector.envstep)
+
+    def state_dict(self) -> State:
+        """Return where in the data set the run is, and what is due of an iteration that was broken off."""
+        return {"offline": self._offline.state_dict(), "online": self._online.state_dict()}
+
+    def load_state_dict(self, state: State) -> None:
+        """Resume from what `state_dict` returned."""
+        self._offline.load_state_dict(state["offline"])
+        self._online.load_state_dict(state["online"])
+
+
 def check_learns_from_rows(cfg: FrozenConfig) -> None:
     """Raise ConfigError for a policy that a file of steps alone cannot train."""
     cls, name = get_policy_cls(cfg.policy), cfg.policy.type
@@ -136,7 +202,11 @@ def read_demonstrations(cfg: FrozenConfig) -> Demonstrations:
     """Return the demonstrations that a config names. Raises ConfigError where it names none, or no file."""
     path = cfg.policy.collect.get("data_path")
     if not path:
-        raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
+        named = getattr(env_class(cfg.env), "default_data", None)
+        path = named(cfg.env) if named is not None else ""
+        if not path:
+            raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
+        logger.info("policy.collect.data_path is not set: env_id '%s' names %s", cfg.env.env_id, path)
     found = read_data(path)
     trained_on = found.info.get("env_id")
     if trained_on and (env_id := cfg.env.get("env_id")) and trained_on != env_id:
@@ -151,24 +221,70 @@ def build_from_data(
     seed: int,
     env_setting: EnvSetting | None = None,
     model: torch.nn.Module | None = None,
+    share: Share = ALONE,
+    make_reducer: Callable[[Policy], Reducer] | None = None,
+    goes_online: bool = False,
 ) -> tuple[Components, DataSet]:
-    """Return the components of a run that collects nothing, and its data set: the rows that the policy makes."""
-    parts = build_serial(cfg, seed=seed, env_setting=env_setting, model=model, with_buffer=False, collects=False)
+    """Return the components of a run that learns from data, and its data set: the rows that the policy makes.
+
+    Without `goes_online` nothing is collected. One of several learners has a `share`, and a reducer of gradients.
+    """
+    parts = build_serial(
+        cfg, seed=seed, env_setting=env_setting, model=model, with_buffer=goes_online, collects=goes_online,
+        share=share, make_reducer=make_reducer,
+    )  # fmt: skip
     try:
-        parts.collects = False
-        assert parts.evaluator_env is not None, "the first learner evaluates"
-        check_fits(demonstrations, parts.evaluator_env)
-        if parts.statistics is not None and parts.statistics.resume_state():
-            raise ConfigError(
-                "env.wrappers has wrappers that learn statistics of what is collected (obs_norm, reward_norm), and "
-                "nothing is collected here: leave them out, and give demonstrations of the plain env."
-            )
+        parts.collects = goes_online
+        if parts.evaluator_env is not None and parts.evaluator is not None:  # the first learner's
+            check_fits(demonstrations, parts.evaluator_env)
+            if reference := demonstrations.info.get("reference"):
+                parts.evaluator.reference = float(reference["random"]), float(reference["expert"])
+        prepare = _normaliser(cfg, demonstrations, parts, env_setting)
         rows, _ = parts.policy.segment(demonstrations.rollout())
-        rng = make_rng(seed, "data_set")
-        return parts, DataSet(rows, int(cfg.policy.learn.batch_size), rng, source=demonstrations.source)
+        if goes_online:
+            rows = prepare(rows)
+            rows = rows.with_columns(**{IS_EXPERT: np.ones(len(rows), bool)})  # none are to be joined
+            prepare = lambda rows: rows  # noqa: E731
+            if data_share := float(cfg.policy.learn.get("data_share", 0.0)):
+                expert_rows = ExpertRows(rows, data_share, make_rng(seed, "expert_rows"))
+                parts.learner.use_expert_rows(expert_rows)
+        rng, batch_size = make_rng(seed, "data_set"), int(cfg.policy.learn.batch_size)
+        data_set = DataSet(rows, batch_size, rng, source=demonstrations.source, share=share, prepare=prepare)
+        return parts, data_set
     except BaseException:
         parts.close()
         raise
+
+
+def _normaliser(
+    cfg: FrozenConfig, demonstrations: Demonstrations, parts: Components, env_setting: EnvSetting | None
+) -> Callable[[TransitionBatch], TransitionBatch]:
+    """Return what normalises rows as the envs do, which go by the data's mean and variance from now on.
+
+    Raises ConfigError for a wrapper that learns statistics of rewards.
+    """
+    env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
+    with closing(EnvFactory(env_cfgs[0], env_fn)()) as env:
+        learning = list(stateful_layers(env))
+    if not learning:
+        return lambda rows: rows
+    norm = learning[0]
+    if len(learning) > 1 or not isinstance(norm, ObsNorm):
+        raise ConfigError(
+            f"env.wrappers has {', '.join(type(each).__name__ for each in learning)}, which learn from what is "
+            "collected: a data set has the statistics of obs_norm alone. Leave the others out."
+        )
+    moments = merged([Moments.of(part) for _, (part,) in pieces(demonstrations.columns["obs"])])
+    norm.learn_moments(moments)
+    if not isinstance(parts.statistics, MergedStatistics):
+        parts.own_env.adopt_wrapper_states([[{"type": type(norm).__name__, "state": norm.state_dict()}]])
+    else:
+        parts.statistics.set_moments([moments])
+
+    def prepare(rows: TransitionBatch) -> TransitionBatch:
+        return rows.with_columns(**{name: norm.normalised(rows[name]) for name in ("obs", "next_obs")})
+
+    return prepare
 
 
 def check_fits(demonstrations: Demonstrations, env: EnvManager) -> None:

@@ -202,6 +202,11 @@ class MergedStatistics:
             if serial is None or self._is_new(serial):
                 self._moments = [own.merge(part) for own, part in zip(self._moments, parts, strict=True)]
 
+    def set_moments(self, moments: Sequence[Moments]) -> None:
+        """Go by the moments of data that were collected before, of each wrapper."""
+        with self._lock:
+            self._moments = list(moments)
+
     def _is_new(self, serial: int) -> bool:
         if serial <= self._last_serial:
             is_late = serial in self._skipped

@@ -187,6 +187,10 @@ class BCPolicy(FromData, Imitation):
 
     config: dict[str, Any] = dict(type="bc", learn=dict(train_epoch=20))
     config_unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("random_collect_size", "learn.update_per_collect", "collect.n_sample", "collect.n_episode"),
+        (
+            *("random_collect_size", "learn.update_per_collect", "learn.data_share"),
+            *("collect.n_sample", "collect.n_episode"),
+        ),
         "nothing is collected: rows come from a file",
     )
+    goes_online = False

@@ -16,11 +16,18 @@ class FromData(Policy):
         learn=dict(
             # Passes over the data set, where the run is given no number of updates; None: no limit.
             train_epoch=None,
+            # Share of the data set's rows in each batch once the run goes on online (--then serial).
+            data_share=0.5,
         ),
         collect=dict(
             # Data set: a column file of `ding collect`, an HDF5 file in D4RL's form, or minari:ID.
             data_path="",
+            # Form of the data: a key of DI-engine's configs, see `without_effect`.
+            data_type="",
         ),
     )
-    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.train_epoch": FROM_1}
+    without_effect: ClassVar[dict[str, str]] = {"collect.data_type": "the file itself shows its form"}
+    config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.train_epoch": FROM_1, "learn.data_share": Bounds(0, 0.999)}
     run_mode = "serial_offline"
+    # Whether the policy can go on with rows that it collects itself.
+    goes_online: ClassVar[bool] = True

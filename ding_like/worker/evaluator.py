@@ -7,6 +7,7 @@ import numbers
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import replace
 from typing import Any, ClassVar, SupportsFloat, TypeAlias, TypeVar, cast
 
 import numpy as np
@@ -330,6 +331,8 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
     }
 
     _policy: EvalMode | None = None  # given as any named tuple with DI-engine's fields
+    # Mean returns of a random policy and of an expert: the scores 0 and 100 of the metric `normalized_score`.
+    reference: tuple[float, float] | None = None
 
     @property
     def env(self) -> EnvManager | None:
@@ -385,9 +388,14 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         if self._env is None or self._policy is None:
             raise ConfigError("the evaluator needs an env and a policy before eval(): call reset(policy, env).")
         rng, is_leaving = self._rng_of(number), self.is_leaving
-        return play_episodes(
+        result = play_episodes(
             self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs, is_leaving=is_leaving
         )
+        if self.reference is None:
+            return result
+        low, high = self.reference
+        score = 100.0 * (result.mean - low) / (high - low)
+        return replace(result, metrics={**result.metrics, "normalized_score": score})
 
     def _log(self, result: EvalResult, *, train_iter: int, envstep: int) -> None:
         number = len(result.returns)

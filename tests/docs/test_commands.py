@@ -32,7 +32,7 @@ PLACEHOLDERS = {
 # What a mode calls: from here on it trains, serves or works.
 CALLED = {
     "serial_entry": ("serial_pipeline", "serial_pipeline_onpolicy", "ranks_pipeline"),
-    "data_set_entry": ("serial_pipeline_bc",),
+    "data_set_entry": ("serial_pipeline_offline",),
     "parallel_entry": ("parallel_pipeline", "launch_coordinator"),
     "ray_entry": ("ray_pipeline",),
     "seed_entry": ("seed_pipeline", "join_run"),

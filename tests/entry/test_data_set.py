@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import ding_like
 from ding_like.data.batch import TransitionBatch
@@ -15,13 +18,15 @@ from ding_like.data.data_files import write_data
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.data.mapped import FileColumn
 from ding_like.data.segment_file import save_columns
-from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_bc
+from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_bc, serial_pipeline_offline
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
-from ding_like.pipeline.data_set import DataSet, batches_per_epoch
+from ding_like.pipeline.data_set import DataSet, batches_per_epoch, build_from_data
 from ding_like.pipeline.record import resume_store
 from ding_like.policy.dqn import DQNPolicy
+from ding_like.policy.offline import FromData
 from ding_like.policy.rows import NStepRows
 from ding_like.report.experiment import read_run
+from ding_like.utils.checkpoint import load_state
 from tests import experts
 from tests.contracts.policy_cases import assert_equal_states
 from tests.entry.typed import status_of
@@ -128,9 +133,7 @@ def test_limits_are_updates_or_epochs_or_a_value_and_no_env_steps() -> None:
     serial_pipeline_bc((main, create), seed=0, exp_name="stopped")
 
     assert [result(run)["train_iter"] for run in ("seven", "thirty", "stopped")] == [7, 30, 5]
-    with pytest.raises(
-        ConfigError, match="serial_offline takes no env steps, but --env-step is 100: give --train-iter"
-    ):
+    with pytest.raises(ConfigError, match="takes no env steps, but --env-step is 100: give --train-iter"):
         serial_pipeline_bc(configs(), max_env_step=100)
 
 
@@ -172,10 +175,10 @@ def test_the_seed_decides_order_and_weights() -> None:
         assert_equal_states(first, third)
 
 
-class FromFile(DQNPolicy):
+class FromFile(FromData, DQNPolicy):
     """DQN whose rows come from a file: any policy of rows learns from one."""
 
-    config = dict(type="from_file", nstep=3, learn=dict(train_epoch=None), collect=dict(data_path=""))
+    config = dict(type="from_file", nstep=3)
 
 
 def test_any_policy_of_rows_learns_from_a_file() -> None:
@@ -257,10 +260,101 @@ def test_the_command_trains_resumes_and_plans(capsys: pytest.CaptureFixture[str]
     assert "until       18 updates" in out
 
 
-def test_learners_are_of_other_modes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of("-m", "serial_bc", "-c", write_config(), "--learners", "2") == 1
+# ---- several learners, normalised observations, and going on online
 
-    assert "--learners is of modes" in capsys.readouterr().err
+
+def test_two_learners_make_the_update_of_one() -> None:
+    one = serial_pipeline_offline(configs(learn=dict(batch_size=30)), seed=3, max_iter=12, exp_name="one")
+    two = serial_pipeline_offline(configs(learn=dict(batch_size=30)), seed=3, max_iter=12, exp_name="two", learners=2)
+
+    assert result("two")["train_iter"] == 12
+    for name, value in one.learn_mode.state_dict()["model"].items():
+        assert torch.allclose(value, two.learn_mode.state_dict()["model"][name], atol=1e-5), name
+
+
+def normalised(path: str = "run", **settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    main, create = configs(**settings)
+    main["env"]["wrappers"] = [dict(type="obs_norm", clip=1.5)]
+    return {**main, "exp_name": path}, create
+
+
+def test_obs_norm_goes_by_the_data_in_rows_and_envs_alike(data: Demonstrations) -> None:
+    obs = data.columns["obs"].astype(np.float64)
+    expected = np.clip((obs - obs.mean(axis=0)) / np.sqrt(obs.var(axis=0) + 1e-8), -1.5, 1.5)
+
+    serial_pipeline_offline(normalised(), seed=0, max_iter=3)
+    parts, drawn = build_from_data(ding_like.config.compile_config(*normalised("other")), data, seed=0)
+    with closing(parts):
+        rows = [drawn.draw() for _ in range(EPOCH)]
+
+    found = np.concatenate([each["obs"] for each in rows])
+    assert np.allclose(np.sort(found, axis=0), np.sort(expected, axis=0), atol=1e-4)
+    (lane,) = load_state("run/ckpt/ckpt_best.pth.tar")["env_wrappers"]["lanes"]
+    assert np.allclose(lane[0]["state"]["mean"], obs.mean(axis=0), atol=1e-6)
+    assert np.allclose(lane[0]["state"]["var"], obs.var(axis=0), atol=1e-6)
+    agent = ding_like.load("run")
+    raw = data.columns["obs"][:5]
+    logits = agent.policy.get_attribute("model").actor(torch.from_numpy(expected[:5].astype(np.float32)))
+    assert np.array_equal(agent.act(raw), logits.argmax(dim=1).numpy())
+
+
+def going_online(**learn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    settings: dict[str, Any] = dict(
+        learn=dict(batch_size=BATCH, **learn), collect=dict(data_path="data.safetensors", n_sample=8), model={}
+    )
+    return configs(f"{__name__}:FromFile", **settings, random_collect_size=40)
+
+
+def test_a_run_goes_on_online_with_the_data_in_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int]] = []
+    grad = DQNPolicy.grad
+
+    def noted(self: DQNPolicy, batch: TransitionBatch) -> Any:
+        seen.append((len(batch), int(np.count_nonzero(batch["is_expert"]))))
+        return grad(self, batch)
+
+    monkeypatch.setattr(FromFile, "grad", noted, raising=False)
+
+    serial_pipeline_offline(going_online(data_share=0.25), seed=0, max_iter=5, max_env_step=100, then="serial")
+
+    assert all(own == of_data for own, of_data in seen[:5])  # whole minibatches of the data set
+    assert set(seen[5:]) == {(BATCH, BATCH // 4)}
+    assert result()["env_step"] >= 100 and result()["train_iter"] > 5
+
+
+@pytest.mark.parametrize("updates", [3, 30])  # 5 of the data set, then online
+def test_a_run_that_goes_on_online_resumes_exactly(updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = dict(seed=3, max_iter=5, max_env_step=128, then="serial")
+    whole = serial_pipeline_offline(going_online(), **given, exp_name="whole")
+    made = []
+
+    def interrupted(self: DQNPolicy, batch: TransitionBatch) -> Any:
+        made.append(len(batch))
+        if len(made) == updates:
+            signal.raise_signal(signal.SIGINT)
+        return DQNPolicy.grad(self, batch)
+
+    monkeypatch.setattr(FromFile, "grad", interrupted, raising=False)
+    with pytest.raises(KeyboardInterrupt):
+        serial_pipeline_offline(going_online(), **given, exp_name="parts")
+
+    resumed = resume_pipeline("parts")
+
+    assert_equal_states(whole.learn_mode.state_dict(), resumed.learn_mode.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "message"),
+    [
+        (configs, dict(then="serial"), "policy 'bc' learns nothing of rows that it collects"),
+        (going_online, dict(then="serial"), "there is no limit: give --train-iter, or policy.learn.train_epoch"),
+        (going_online, dict(then="parallel"), "--then is 'parallel': .*goes on with `--then serial`"),
+        (going_online, dict(then="serial", max_iter=3, learners=2), "is of one learner, not of 2"),
+    ],
+)
+def test_what_cannot_follow_is_one_error(config: Any, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        serial_pipeline_offline(config(), seed=0, **given)
 
 
 # ---- what cannot be
@@ -317,11 +411,11 @@ def test_a_file_of_another_env_is_warned_of(caplog: pytest.LogCaptureFixture, da
     assert "was collected in CartPole-v0, and the run evaluates in CartPole-v1" in caplog.text
 
 
-def test_wrappers_that_learn_from_what_is_collected_are_refused() -> None:
+def test_wrappers_that_learn_from_rewards_are_refused() -> None:
     main, create = configs()
-    main["env"]["wrappers"] = [dict(type="obs_norm")]
+    main["env"]["wrappers"] = [dict(type="obs_norm"), dict(type="reward_norm")]
 
-    with pytest.raises(ConfigError, match="nothing is collected here: leave them out"):
+    with pytest.raises(ConfigError, match="RewardNorm, ObsNorm, which learn from what is collected: "):
         serial_pipeline_bc((main, create), seed=0)
 
 

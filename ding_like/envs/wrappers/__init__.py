@@ -94,7 +94,7 @@ def find_wrapper(name: object) -> Callable[..., AnyEnv]:
 
 def wrapper_states(env: AnyEnv) -> list[State]:
     """Return the state of every wrapper that has one, the outermost first; empty where none has a state."""
-    return [{"type": type(each).__name__, "state": each.state_dict()} for each in _stateful(env)]
+    return [{"type": type(each).__name__, "state": each.state_dict()} for each in stateful_layers(env)]
 
 
 def load_wrapper_states(env: AnyEnv, states: Sequence[State]) -> None:
@@ -102,7 +102,7 @@ def load_wrapper_states(env: AnyEnv, states: Sequence[State]) -> None:
 
     Raises CheckpointError if the env is wrapped in another way.
     """
-    wrappers = list(_stateful(env))
+    wrappers = list(stateful_layers(env))
     _check_same(wrappers, states)
     for wrapper, saved in zip(wrappers, states, strict=True):
         wrapper.load_state_dict(saved["state"])
@@ -114,7 +114,7 @@ def adopt_wrapper_states(env: AnyEnv, states: Sequence[Sequence[State]]) -> None
     `states` holds what `wrapper_states` returned for each of the others: those that collect, where this one evaluates.
     Raises CheckpointError if they are wrapped in another way.
     """
-    wrappers = list(_stateful(env))
+    wrappers = list(stateful_layers(env))
     for theirs in states:
         _check_same(wrappers, theirs)
     for index, wrapper in enumerate(wrappers):
@@ -122,7 +122,7 @@ def adopt_wrapper_states(env: AnyEnv, states: Sequence[Sequence[State]]) -> None
             wrapper.adopt([theirs[index]["state"] for theirs in states])
 
 
-def _stateful(env: AnyEnv) -> Iterator[Any]:
+def stateful_layers(env: AnyEnv) -> Iterator[Any]:
     """Yield, from the outermost inwards, the wrappers and the env that have a state to save."""
     layer: Any = env
     while True:

@@ -458,6 +458,16 @@ class ObsNorm(_Normaliser, gymnasium.wrappers.NormalizeObservation[Any, Any, Any
         self._observed.add(observation)
         return np.clip(super().observation(observation), -self.clip, self.clip)
 
+    def normalised(self, rows: Array) -> Array:
+        """Return observations [N, O...] normalised by the present statistics, float32; none of them is learned from."""
+        rms = self._statistics
+        normalised = (rows - rms.mean) / np.sqrt(rms.var + self.epsilon)
+        return np.clip(normalised, -self.clip, self.clip).astype(np.float32)
+
+    def learn_moments(self, moments: Moments) -> None:
+        """Normalise by the moments of other observations [N, O...] from now on, and learn no more."""
+        self.adopt([state_of_moments(moments)])
+
 
 @ENV_WRAPPER_REGISTRY.register("reward_norm")
 class RewardNorm(_Normaliser, gymnasium.wrappers.NormalizeReward[Any, Any]):

@@ -1,0 +1,65 @@
+"""Our offline policies with the networks and settings of d3rlpy's defaults, on the work of both."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
+
+import numpy as np
+
+import benchmarks.contenders.dqn_ours  # noqa: F401  (registers the evaluator 'never')
+from benchmarks.contenders import offline_work as work
+from benchmarks.contenders.imitate_ours import ClockHook
+from ding_like.data.rows import adapt_eval_mode
+from ding_like.entry import serial_pipeline_offline
+from ding_like.worker import register_learner_hook
+
+NETWORK = dict(actor_head_hidden_size=256, critic_head_hidden_size=256)
+_RATES = dict(learning_rate_actor=3e-4, learning_rate_critic=3e-4)
+POLICIES: dict[str, dict[str, Any]] = {
+    "bc": dict(model=dict(encoder_hidden_size_list=[256, 256], head_layer_num=0), learn=dict(learning_rate=1e-3)),
+    "td3_bc": dict(model=NETWORK, learn=_RATES),
+    "iql": dict(model=NETWORK, learn={}),
+    "rebrac": dict(model=NETWORK, learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3)),
+    "cql": dict(model=NETWORK, learn={}),
+}
+
+
+def main() -> None:
+    """Train one seed and print its score and the processor time of the updates."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--method", choices=work.METHODS, required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--updates", type=int, required=True)
+    args = parser.parse_args()
+    register_learner_hook("clock", ClockHook)
+    data, own = work.Data(args.data), POLICIES[args.method]
+    ClockHook.clock = Clock()
+    hooks = {f"clock_{place}": True for place in ("before_run", "after_run")}
+    learn = {**own["learn"], "batch_size": work.BATCH_SIZE, "learner": dict(hook=hooks)}
+    main_config = dict(
+        exp_name="bench",
+        env=dict(env_id=data.env_id, evaluator_env_num=1, n_evaluator_episode=1, stop_value=1e9),
+        policy=dict(model=own["model"], learn=learn, collect=dict(data_path=str(data.path))),
+    )
+    create_config = dict(
+        env=dict(type="gymnasium"),
+        env_manager=dict(type="base"),
+        policy=dict(type=args.method),
+        evaluator=dict(type="never"),
+    )
+    policy = serial_pipeline_offline((main_config, create_config), seed=work.SEED, max_iter=args.updates)
+    actor, rng, lanes = adapt_eval_mode(policy.eval_mode).actor, np.random.default_rng(0), np.zeros(1, np.int64)
+    is_first = np.zeros(1, bool)
+
+    def act(obs: Any) -> Any:
+        return actor.act(obs, lanes=lanes, is_first=is_first, rng=rng)["action"]
+
+    data.report(act, updates=args.updates, cpu_s=ClockHook.clock.cpu_s)
+    emit_versions("torch", "numpy", "gymnasium", "mujoco")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Offline policies of d3rlpy with its defaults, but for batches of one size, on the work of both."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
+
+import d3rlpy
+import structlog
+import torch
+
+from benchmarks.contenders import offline_work as work
+
+CONFIGS = {
+    "bc": d3rlpy.algos.BCConfig,
+    "td3_bc": d3rlpy.algos.TD3PlusBCConfig,
+    "iql": d3rlpy.algos.IQLConfig,
+    "rebrac": d3rlpy.algos.ReBRACConfig,
+    "cql": d3rlpy.algos.CQLConfig,
+}
+
+
+def main() -> None:
+    """Train one seed and print its score and the processor time of the updates."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--method", choices=work.METHODS, required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--updates", type=int, required=True)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    d3rlpy.seed(work.SEED)
+    data = work.Data(args.data)
+    columns = data.columns
+    steps = d3rlpy.dataset.MDPDataset(
+        columns["obs"], columns["action"], columns["reward"], terminals=columns["terminated"].astype("float32"),
+        timeouts=columns["truncated"].astype("float32"),
+    )  # fmt: skip
+    algo = CONFIGS[args.method](batch_size=work.BATCH_SIZE).create(device=False)
+    algo.build_with_dataset(steps)
+    clock = Clock()
+    clock.start()
+    algo.fit(
+        steps, n_steps=args.updates, n_steps_per_epoch=args.updates, show_progress=False, save_interval=10**9,
+        logger_adapter=d3rlpy.logging.NoopAdapterFactory(),
+    )  # fmt: skip
+    clock.stop()
+    data.report(algo.predict, updates=args.updates, cpu_s=clock.cpu_s)
+    emit_versions("d3rlpy", "torch", "numpy", "gymnasium", "mujoco")
+
+
+if __name__ == "__main__":
+    main()

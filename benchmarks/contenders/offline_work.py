@@ -1,0 +1,53 @@
+"""The work of the offline benchmarks: the data set, updates and evaluations that both libraries are given.
+
+Data sets are files of `ding collect --levels` in $BENCH_OFFLINE/ENV/LEVEL.safetensors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+from safetensors import safe_open
+
+from benchmarks.common import emit
+
+FOLDER = Path(os.environ.get("BENCH_OFFLINE", Path.home() / ".cache/ding_bench/data"))
+BATCH_SIZE, EPISODES, METHODS = 256, 10, ("bc", "td3_bc", "iql", "rebrac", "cql")
+SEED = int(os.environ.get("BENCH_ROUND", "0"))
+
+
+class Data:
+    """Steps [N] of a data set, with the reference scores of its env."""
+
+    def __init__(self, name: str) -> None:
+        self.path = FOLDER / f"{name}.safetensors"
+        with safe_open(self.path, framework="numpy") as file:
+            columns = ("obs", "action", "reward", "terminated", "truncated")
+            self.columns = {column: file.get_tensor(column) for column in columns}
+            info = json.loads(file.metadata()["info"])
+        self.env_id: str = info["env_id"]
+        self._random, self._expert = (float(info["reference"][level]) for level in ("random", "expert"))
+
+    def report(self, act: Callable[[Any], Any], *, updates: int, cpu_s: float) -> None:
+        """Evaluate actions of observations [1, O] in fresh episodes; print the scores, the speed and what the data are."""
+        env, returns = gymnasium.make(self.env_id), []
+        for episode in range(EPISODES):
+            obs, _ = env.reset(seed=10_000 + 100 * SEED + episode)
+            total, ends = 0.0, False
+            while not ends:
+                obs, reward, terminated, truncated, _ = env.step(act(np.asarray(obs, np.float32)[None])[0])
+                total, ends = total + float(reward), terminated or truncated
+            returns.append(total)
+        mean = float(np.mean(returns))
+        emit("score", round(100.0 * (mean - self._random) / (self._expert - self._random), 2), "")
+        emit("return", round(mean, 1), "")
+        emit("updates", round(updates / cpu_s, 2), "updates/cpu-s")
+        digest = hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in self.columns.values()))
+        emit("data", int.from_bytes(digest.digest()[:4], "big"), "")

@@ -1,0 +1,1 @@
+"""D4RL's tasks, by data of one's own."""

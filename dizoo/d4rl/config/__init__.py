@@ -1,0 +1,1 @@
+"""Configs of offline learning on MuJoCo tasks, in DI-engine's form."""
