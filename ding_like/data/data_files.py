@@ -125,7 +125,7 @@ def _columns(path: Path, found: Mapping[str, h5py.Dataset]) -> dict[str, Array]:
     opened, loaded, columns = OpenFile(path), [], {}
     for name, each in found.items():
         if name in ("terminated", "truncated"):
-            columns[name] = each[:].reshape(len(each)).astype(bool)
+            columns[name] = _flags(each[:], name, str(path))
             continue
         shape = (len(each),) if name == "reward" and each.size == len(each) else each.shape
         dtype, offset = _dtype(name, each.dtype), each.id.get_offset()
@@ -137,6 +137,15 @@ def _columns(path: Path, found: Mapping[str, h5py.Dataset]) -> dict[str, Array]:
     if loaded:
         logger.info("%s: loaded into memory, as float32 where they are real numbers: %s", path, ", ".join(loaded))
     return columns
+
+
+def _flags(values: Array, name: str, source: str) -> Array:
+    """Return a column [N] of true and false. Raises SchemaError for other numbers than 0 and 1, with the row."""
+    flags: Array = values.reshape(len(values), -1) == 1
+    if (wrong := ~flags & (values.reshape(flags.shape) != 0)).any():
+        row = int(np.argwhere(wrong)[0][0])
+        raise SchemaError(f"{source} has {values[row]} in column '{name}', row {row}, expected 0 or 1.")
+    return flags[:, 0] if flags.shape[1] == 1 else flags
 
 
 def _dtype(name: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -213,6 +222,8 @@ def _read_minari(given: str) -> Demonstrations:
             raise SchemaError(f"{given} has other shapes in episode {number} than in episode 0.")
     columns = {name: np.concatenate([each[name] for each in episodes]) for name in episodes[0]}
     info: dict[str, Json] = {} if env_spec is None else {"env_id": env_spec.id}
+    if None not in (scores := [described.get(name) for name in ("ref_min_score", "ref_max_score")]):
+        info["reference"] = dict(zip(("random", "expert"), scores, strict=True))
     return Demonstrations(columns, info, given)
 
 
@@ -235,7 +246,9 @@ def _episode(episode: Any, source: str) -> dict[str, Array]:  # Any: minari.Epis
                 "there is one more than of the others."
             )
         columns[name] = column.astype(_dtype(name, column.dtype), copy=False)
-    terminated, truncated = (np.asarray(each).astype(bool) for each in (episode.terminations, episode.truncations))
+    where = f"{source}, episode {episode.id},"
+    terminated = _flags(np.asarray(episode.terminations), "terminated", where)
+    truncated = _flags(np.asarray(episode.truncations), "truncated", where)
     truncated[-1:] |= ~terminated[-1:]
     return {**columns, "terminated": terminated, "truncated": truncated}
 

@@ -256,6 +256,12 @@ def linked(file: Any) -> None:
         (replaced("rewards", np.zeros((8, 2), "f4")), r"rows 'reward' of shape \[2\], expected a number"),
         (replaced("next_observations", np.zeros((8, 4), "f4")), r"'obs' of shape \[3\], but 'next_obs' of \[4\]"),
         (replaced("actions", np.array([b"x"] * 8, object), dtype=h5py.string_dtype()), "'actions' of object"),
+        (
+            replaced("terminals", np.array([0, 1, 0, 1, 7.0, 0, 0, 0])),
+            "7.0 in column 'terminated', row 4, exp",
+        ),
+        (replaced("timeouts", np.full(8, np.nan)), "nan in column 'truncated', row 0, expected 0 or 1"),
+        (replaced("timeouts", np.zeros((8, 2))), r"rows 'truncated' of shape \[2\], expected a number"),
         (linked, "'rewards' that is no data set of its own"),
     ],
 )
@@ -278,6 +284,15 @@ def test_a_minari_data_set_that_does_not_describe_its_spaces_makes_no_env() -> N
 
     with pytest.raises(SchemaError, match="hopper/test-v0 does not describe its action_space"):
         read_data(FORMS[2])
+
+
+def test_reference_scores_of_minari_are_read() -> None:
+    write_data(steps(), FORMS[2])
+    assert "reference" not in read_data(FORMS[2]).info
+    file = Path("minari/hopper/test-v0/data/metadata.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), "ref_min_score": 20.3, "ref_max_score": 3234.0}))
+
+    assert read_data(FORMS[2]).info["reference"] == {"random": 20.3, "expert": 3234.0}
 
 
 def test_minari_observations_of_another_number_are_refused() -> None:
