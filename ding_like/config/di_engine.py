@@ -308,6 +308,7 @@ _DDPG: Defaults = {
 # Type of a policy -> path in main_config -> its default.
 POLICY_DEFAULTS: Mapping[str, Defaults] = {
     **dict.fromkeys(("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "d4pg", "sqn", "dqfd", "r2d3"), _ADVANCED),
+    **dict.fromkeys(("bcq", "cql", "discrete_cql"), _ADVANCED),
     "rainbow": {
         **_ADVANCED,
         "policy.discount_factor": Default(0.99, unless=("policy.learn.discount_factor",)),
@@ -388,7 +389,7 @@ POLICY_DEFAULTS: Mapping[str, Defaults] = {
 }
 
 # Policies that read learn.discount_factor there, where a config has policy.discount_factor too.
-GAMMA_IN_LEARN = ("ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
+GAMMA_IN_LEARN = ("bcq", "cql", "ddpg", "d4pg", "td3", "sac", "discrete_sac", "qmix")
 
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
@@ -396,12 +397,10 @@ _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("qmix", "ppo"): ("atoc", "coma"),
     ("dqn", "qrdqn"): ("averaged_dqn",),
     ("bc",): ("il",),
-    ("td3", "sac"): ("bcq",),
     ("dqn", "sac"): ("bdq",),
     ("qmix",): ("collaq", "qtran", "wqmix"),
     ("sac", "td3"): ("edac", "ibc", "pd", "qgpo"),
-    ("sac",): ("cql", "iql", "mbsac"),
-    ("qrdqn", "discrete_sac"): ("cql_discrete", "discrete_cql"),
+    ("sac",): ("iql", "mbsac"),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),
     ("ppo_recurrent", "sac"): ("dreamer",),
     ("ppo", "ppo_recurrent"): ("dt",),
@@ -468,20 +467,20 @@ def missing_method(main: Config, create: Config, source: str, knows: Callable[[s
     The function that the file `source` calls counts first, then keys of `main` that no class `knows`, then the file's
     name.
     """
-    chosen = str(get_path(create, "policy.type"))
+    chosen, has_data = str(get_path(create, "policy.type")), any(map(knows, DATA_PATHS))
+    not_here = {start: method for start, method in MISSING_METHODS.items() if not (start == "offline" and has_data)}
     text = Path(source).read_text(encoding="utf-8", errors="replace") if Path(source).is_file() else ""
     for name in _ENTRY.findall(text):
-        for start, method in MISSING_METHODS.items():
-            is_here = chosen.startswith(start) or (start == "offline" and any(map(knows, DATA_PATHS)))
-            if name.startswith(f"serial_pipeline_{start}") and not is_here:
+        for start, method in not_here.items():
+            if name.startswith(f"serial_pipeline_{start}") and not chosen.startswith(start):
                 return f"{method}, as it calls {name}"
         if "demo_data" in name:
             return None  # data that others learn from are collected by any policy
-    if get_path(main, "policy.collect.data_path") and not any(map(knows, DATA_PATHS)):
+    if get_path(main, "policy.collect.data_path") and not has_data:
         return f"{MISSING_METHODS['offline']}, as it has policy.collect.data_path"
     words = Path(source).stem.split("_") if is_di_engine(create) else ()
-    missing = (word for word in words if word in MISSING_METHODS and not chosen.startswith(word))
-    return next((f"{MISSING_METHODS[word]}, as its name says" for word in missing), None)
+    missing = (word for word in words if word in not_here and not chosen.startswith(word))
+    return next((f"{not_here[word]}, as its name says" for word in missing), None)
 
 
 def drop_missing(main: Tree, create: Tree) -> dict[str, str]:

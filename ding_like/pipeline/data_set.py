@@ -70,8 +70,9 @@ class DataSet:
 
         Columns that stay in a file are loaded where all together have at most `max_loaded_bytes`.
         """
-        if sum(column.nbytes for column in rows.columns.values()) <= max_loaded_bytes:
-            rows = TransitionBatch({name: in_memory(column) for name, column in rows.columns.items()})
+        small = sum(column.nbytes for column in rows.columns.values()) <= max_loaded_bytes
+        if small and isinstance(rows, TransitionBatch):
+            rows = rows.with_columns(**{name: in_memory(column) for name, column in rows.columns.items()})
         self.rows, self._rng, self._source, self._share, self._prepare = rows, rng, source, share, prepare
         self._ends = np.linspace(0, len(rows), batches_per_epoch(len(rows), batch_size) + 1).round().astype(np.int64)
         self._checksum = 0

@@ -1,4 +1,4 @@
-"""Actor and critics run in numpy, with gradients by hand: what DDPG, TD3, SAC and TQC take on the CPU."""
+"""Actor and critics run in numpy, with gradients by hand: what DDPG, TD3, SAC, TQC and CQL take on the CPU."""
 
 from __future__ import annotations
 

@@ -39,6 +39,7 @@ from ding_like.data.batch import TransitionBatch, split_mask
 from ding_like.policy.forward import ForwardActor, OfFamily, SquashedGaussian
 from ding_like.policy.model_methods import ModelMethod
 from ding_like.policy.offpolicy import OffPolicyActorCritic, Rows
+from ding_like.policy.qac_by_hand import NumpyQAC
 from ding_like.policy.trained_network import TrainedNetwork
 from ding_like.rl_utils.distributions import (
     MAX_LOG_SIGMA,
@@ -266,6 +267,12 @@ class SACPolicy(SoftActorCritic):
         next_value = next_values.amin(dim=0) - cost
         return nstep_td_target(rows.reward, next_value, discount=rows.discount, terminated=rows.terminated)
 
+    def _target_by_hand(self, hand: NumpyQAC, rows: Rows, alpha: Tensor) -> Tensor:
+        """Do what `_target` does, in numpy."""
+        drawn = self._draw_by_hand(hand.act(rows.next_obs))
+        next_values = hand.next_values(rows.next_obs, drawn.action)
+        return self._backup(rows, next_values, alpha * torch.from_numpy(drawn.log_prob))
+
     def _chosen(self, rows: Rows) -> tuple[Tensor, None]:
         return self._critic.network(rows.obs, rows.action), None
 
@@ -273,9 +280,7 @@ class SACPolicy(SoftActorCritic):
         hand = self._by_hand
         if hand is None:
             return super()._learn_values(rows, alpha)
-        drawn = self._draw_by_hand(hand.act(rows.next_obs))
-        next_values = hand.next_values(rows.next_obs, drawn.action)
-        target = self._backup(rows, next_values, alpha * torch.from_numpy(drawn.log_prob))
+        target = self._target_by_hand(hand, rows, alpha)
         prediction = hand.predict(rows.obs, rows.action.numpy())
         each, error, slope = self._compare_by_hand(prediction, target)
         weight = rows.weight / len(target)

@@ -5,7 +5,7 @@ A row is (obs, action, R, discount, next_obs, terminated), R the discounted sum 
     target = R + discount * next               _td_target: `next`, a value or distribution, is what _next_value says of
                                                next_obs; the second part only if not terminated
     chosen = Q(obs, action)                    _chosen
-    loss   = mean(weight * compare(chosen, target))
+    loss   = mean(weight * (compare(chosen, target) + more))           _added_loss: 0, unless an algorithm has more
 
 An algorithm replaces the methods named here. What is predicted, added and compared is its family's to know
 (`rl_utils/value_family.py`). Where network and family are plain enough, the gradient is computed by hand in numpy: for
@@ -148,6 +148,10 @@ class ValueBasedPolicy(EpsilonPolicy):
         prediction = self._predict(split_mask(self._obs(rows))[0])
         return self._family.of_action(prediction, rows["action"]), self._family.expected(prediction)
 
+    def _added_loss(self, rows: TransitionBatch, values: Tensor) -> Tensor | float:
+        """Return what is added to the loss of each row [B], given the values of all actions, with a gradient."""
+        return 0.0
+
     # Any: observations as the model takes them; what the family predicts.
     def _predict(self, obs: ObsTensor) -> Any:
         """Return what the network predicts of rows' observations, with a gradient."""
@@ -219,8 +223,9 @@ class ValueBasedPolicy(EpsilonPolicy):
         return NumpyGrad(self._model, self._params) if self._is_plain() else None
 
     def _is_plain(self) -> bool:
-        """Tell whether the gradient may be computed by hand: an algorithm's own `_chosen` is autograd's."""
-        is_own = type(self)._chosen is not ValueBasedPolicy._chosen
+        """Tell whether the gradient may be computed by hand: an algorithm's own `_chosen` or loss is autograd's."""
+        own, base = type(self), ValueBasedPolicy
+        is_own = own._chosen is not base._chosen or own._added_loss is not base._added_loss
         known = self._cfg.learn.backend == "auto" and isinstance(self._family, ByHand) and not is_own
         return known and can_differentiate(self._model)
 
@@ -248,7 +253,8 @@ class ValueBasedPolicy(EpsilonPolicy):
             target = self._td_target(rows)
         chosen, values = self._chosen(rows)
         each = self._family.loss(chosen, target)
-        loss = self._params.backward(weighted_mean(each.loss, self._weight(rows)))
+        added = self._added_loss(rows, values)
+        loss = self._params.backward(weighted_mean(each.loss + added, self._weight(rows)))
         return loss, values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
 
     # Any: what the family makes of targets.

@@ -502,6 +502,7 @@ POLICY_REGISTRY = _new(
     "policy", "policy", c51="policy.dqn", qrdqn="policy.dqn", drqn="policy.r2d2", pg="policy.a2c",
     ppo_offpolicy="policy.ppo", td3="policy.ddpg", discrete_sac="policy.sac", fqf="policy.iqn",
     ppg_offpolicy="policy.ppg", sqil_dqn="policy.sqil", sqil_sac="policy.sqil",
+    discrete_bcq="policy.bcq", discrete_cql="policy.cql",
 )  # fmt: skip
 ENV_REGISTRY = _new(
     "env", "envs", gymnasium="envs.gymnasium_env", petting_zoo="envs.game", joint_petting_zoo="envs.game"
@@ -543,6 +544,7 @@ TRACKER_REGISTRY = _new("tracker", "utils.trackers")
 # Names of DI-engine and of some of its configs.
 POLICY_REGISTRY.alias("sac_discrete", "discrete_sac")
 POLICY_REGISTRY.alias("continuous_bc", "bc")
+POLICY_REGISTRY.alias("cql_discrete", "discrete_cql")
 ENV_MANAGER_REGISTRY.alias("async_subprocess", "subprocess")
 ENV_MANAGER_REGISTRY.alias("env_pool", "envpool")
 BUFFER_REGISTRY.alias("deque", "naive")

@@ -40,7 +40,8 @@ NAMES = {
         QRDQN RainbowDQN VAC model_wrap
     """,
     "policy": """
-        A2CPolicy C51Policy D4PGPolicy DDPGPolicy DQNPolicy DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
+        A2CPolicy BCQPolicy C51Policy CQLPolicy D4PGPolicy DDPGPolicy DQNPolicy DiscreteCQLPolicy
+        DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
         PDQNPolicy PGPolicy PPGOffPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy
         NGUPolicy
         R2D2Policy

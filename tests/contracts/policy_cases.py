@@ -82,6 +82,14 @@ _PDQN: dict[str, Any] = dict(
 )
 _HYBRID_VAC = dict(model={**_VAC, **_CHOICES}, **_HYBRID_ROWS)
 _BC = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
+_BCQ: dict[str, Any] = dict(
+    obs_shape=OBS,
+    action_shape=2,
+    actor_head_hidden_size=[8],
+    critic_head_hidden_size=[8, 8],
+    vae_hidden_dims=[8],
+    num_candidates=7,
+)
 _IMAGES = dict(obs_shape=[1, 8, 8], num_classes=3, hidden_size_list=[4, 8], kernel_size=[3], stride=[1])
 
 
@@ -193,6 +201,12 @@ CASES: dict[str, Case] = {
     "sqil_sac": Case("sqil_sac", _VECTOR, dict(model=_QAC, **_BOX, **_EXPERT)),
     "dqfd": Case("dqfd", _DISCRETE, dict(model=_DQN_MODEL, nstep=3, **_EXPERT)),
     "r2d3": Case("r2d3", _DISCRETE, dict(model=_DRQN_MODEL, **_SHORT, **_EXPERT)),
+    "bcq": Case("bcq", _VECTOR, dict(model=_BCQ, **_BOX)),
+    "cql": Case("cql", _VECTOR, dict(model=_QAC, **_BOX)),
+    "cql autograd": Case("cql", _VECTOR, dict(model=_QAC, **_BOX, learn=dict(backend="autograd", min_q_version=2))),
+    "cql lagrange": Case("cql", _VECTOR, dict(model=_QAC, **_BOX, learn=dict(with_lagrange=True))),
+    "discrete_bcq": Case("discrete_bcq", _DISCRETE, dict(model=_DQN_MODEL)),
+    "discrete_cql": Case("discrete_cql", _DISCRETE, dict(model=_QRDQN_MODEL)),
     "bc": Case("bc", _DISCRETE, dict(model=_BC)),
     "bc several": Case("bc", _TWO_OF_THREE, dict(model={**_BC, "action_shape": [3, 2]})),
     "bc bits": Case("bc", _BITS, dict(model={**_BC, "action_shape": [2, 2, 2]}, learn=dict(ce_label_smooth=True))),
@@ -328,6 +342,8 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
         "sqil_dqn",
         "dqfd",
         "r2d3",
+        "discrete_bcq",
+        "discrete_cql",
     )
     setting = {"eps": 0.5} if case.policy in explores else {}
     first = np.ones(LANES, bool)
@@ -444,6 +460,10 @@ GRAD_CASES: dict[str, Case] = {
     "crossq prioritised": _with("crossq", **_PER, nstep=3, learn=dict(actor_update_freq=1)),
     "sac_recurrent prioritised": _with("sac_recurrent", **_PER, learn=dict(grad_clip_norm=0.1, ignore_done=True)),
     "tqc prioritised": _with("tqc", **_PER, nstep=3, learn=dict(num_dropped=0)),
+    "bcq prioritised": _with("bcq", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "cql prioritised": _with("cql lagrange", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
+    "discrete_bcq prioritised": _with("discrete_bcq", **_PER, nstep=3, double=False),
+    "discrete_cql prioritised": _with("discrete_cql", **_PER, nstep=3, learn=dict(target_theta=0.1)),
     "sac fixed": _with("sac", learn=dict(auto_alpha=False)),
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),

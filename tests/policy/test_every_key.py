@@ -35,6 +35,7 @@ POLICIES = [
     *("sqil", "sqil_dqn", "sqil_sac", "dqfd", "r2d3"),
     "bc",
     "dagger",
+    *("bcq", "cql", "discrete_bcq", "discrete_cql"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -48,6 +49,16 @@ NOT_HERE = (
 VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "loss_type": ("l1_loss", {}),
     "learn.ce_label_smooth": (0.3, {}),
+    "learn.lagrange_thresh": (5.0, {"learn.with_lagrange": True}),
+    "learn.learning_rate_vae": (0.02, {}),
+    "learn.lmbda": (0.1, {}),
+    "learn.logit_weight": (9.0, {}),
+    "learn.min_q_version": (2, {}),
+    "learn.min_q_weight": (5.0, {}),
+    "learn.num_actions": (3, {}),
+    "learn.threshold": (0.99, {}),
+    "learn.with_lagrange": (True, {}),
+    "learn.with_q_entropy": (True, {}),
     "entropy_tau": (0.5, {}),
     "beta": (0.7, {}),
     "learn.exploit_share": (0.5, {}),
@@ -278,6 +289,7 @@ def differ(one: Any, other: Any) -> bool:
 OF_POLICY = {
     **{(name, f"learn.{freq}_update_freq"): 2 for name in ("ddpg", "d4pg") for freq in ("actor", "target")},
     **{(name, "learn.noise"): True for name in ("ddpg", "d4pg")},
+    ("discrete_bcq", "learn.loss"): "mse",
 }
 
 
@@ -353,7 +365,9 @@ def test_another_value_changes_something_or_is_refused(
 def test_another_value_of_every_key_changes_something_or_is_refused(
     name: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_its_run = ("collect.data_path",) if name == "bc" else ()  # tests/entry/test_data_set.py
+    # Learned from a data set, which is not what `run` does: tests/entry/test_data_set.py.
+    is_offline = get_policy_cls({"type": CASES[name].policy}).run_mode == "serial_offline"
+    of_its_run = OF_A_RUN if is_offline else ()
     keys = [key for key in leaves(defaults_of(name)) if key not in (*without_effect(name), *of_its_run)]
     found = {key: fault_of(name, key, caplog, monkeypatch) for key in (OF_A_BOX if name.endswith("box") else keys)}
 
@@ -380,7 +394,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])
     else:
-        box = name in ("ddpg", "d4pg", "td3", "sac", "sac_recurrent", "tqc", "crossq", "sqil_sac")
+        box = name in ("ddpg", "d4pg", "td3", "sac", "sac_recurrent", "tqc", "crossq", "sqil_sac", "bcq", "cql")
         env, chosen = (
             dict(envs, env_id="Pendulum-v1" if box else "CartPole-v1", max_episode_steps=10),
             dict(type="gymnasium"),
