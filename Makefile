@@ -23,7 +23,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(FULL): setup.py constraints.txt | $(BIN)/pip
-	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,profile,docs,test]"
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,offline,profile,docs,test]"
 	@touch $(DEMO) $(FULL)
 
 $(DEMO): setup.py constraints.txt | $(BIN)/pip

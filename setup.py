@@ -18,6 +18,7 @@ EXTRAS = {
     "mujoco": ["mujoco>=3.17", "imageio>=2.34"],
     "robotics": ["gymnasium-robotics>=1.4", "mujoco>=3.17,<4"],  # asks for gymnasium>=1.2
     "envpool": ["envpool>=1.2"],
+    "offline": ["h5py>=3.11", "minari>=0.5.3", "pillow>=10.3"],  # minari imports pillow for HDF5
     "pettingzoo": ["pettingzoo>=1.27", "pygame-ce>=2.5"],  # its classic games import pygame
     "butterfly": ["pettingzoo>=1.27", "pygame-ce>=2.5", "pymunk>=6.2"],
     "imageclassification": ["scikit-learn>=1.5"],  # CVE-2024-5206

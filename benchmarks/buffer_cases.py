@@ -89,6 +89,10 @@ CASES = {
     "atari_sample_32": _case("sample", 32, 8192, "cpprb", "tianshou", ours="atari", bars=(Bar("ours", "cpprb", 0.85),)),
     "atari_memory": _case("memory", 1000, 16_000, "cpprb", "tianshou", ours="atari", bars=(Bar("ours", None, 7300),)),
     "sequence_64x40": _case("sample", 64, 50_000, "tianshou", ours="sequence", bars=(Bar("ours", "tianshou", 0.12),)),
+    # Rows that divide by the size: then all minibatches are of that size.
+    "data_set_256": _case(
+        "sample", 256, 1_024_000, ours="data_set", ours_in_file="data_set_in_file", ours_buffer="uniform", bars=()
+    ),
     "growth_uniform": _growth("uniform", "sample", 2.0),
     # With the update: a tree may put its work off until it is asked.
     "growth_prioritised": _growth("prioritised", "cycle", 3.0),

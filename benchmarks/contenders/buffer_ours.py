@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,9 @@ import numpy as np
 from benchmarks.contenders.buffer_data import FRAME_STACK, SEQUENCE_STEPS, Columns, count_episodes
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.segment_file import map_columns, save_columns
 from ding_like.errors import RegistryError
+from ding_like.pipeline.data_set import DataSet
 from ding_like.worker import create_buffer, get_buffer_cls
 
 
@@ -88,6 +91,31 @@ class SequenceBuffer(CollectedBuffer):
         return self._tensors(self._buffer.sample(size, SEQUENCE_STEPS, 0))
 
 
+class DataSetRows(Buffer):
+    """Rows of a data set, drawn in shuffled epochs: from a file in which they stay, or from memory."""
+
+    def __init__(self, rows: int, *, in_file: bool) -> None:
+        self._rows, self._in_file, self._parts = rows, in_file, list[TransitionBatch]()
+        self._data_set: DataSet | None = None
+
+    def push(self, load: TransitionBatch) -> None:
+        self._parts.append(load)
+
+    def sample(self, size: int) -> Mapping[str, Any]:
+        if self._data_set is None:
+            columns = dict(TransitionBatch.concat(self._parts)[: self._rows].columns)
+            if self._in_file:
+                with tempfile.TemporaryDirectory() as folder:  # an open file may be deleted
+                    save_columns(f"{folder}/rows.safetensors", columns)
+                    columns = map_columns(f"{folder}/rows.safetensors")
+            rng = np.random.default_rng(0)
+            self._data_set = DataSet(TransitionBatch(columns), size, rng, source="rows", max_loaded_bytes=0)
+        while True:  # minibatches of an epoch differ by a row
+            batch = self._data_set.draw()
+            if len(batch) == size:
+                return self._tensors(batch)
+
+
 def _prioritised(rows: int, *, compiled: bool) -> Buffer:
     """Return a prioritised buffer that runs in numpy, or in its compiled part."""
     from ding_like.data import compiled as home
@@ -109,6 +137,8 @@ MAKERS = {
     "prioritised_compiled": lambda rows: _prioritised(rows, compiled=True),
     "atari": lambda rows: CollectedBuffer(rows, type="naive", frame_stack=FRAME_STACK),
     "sequence": lambda rows: SequenceBuffer(rows, type="sequence"),
+    "data_set": lambda rows: DataSetRows(rows, in_file=False),
+    "data_set_in_file": lambda rows: DataSetRows(rows, in_file=True),
 }
 
 if __name__ == "__main__":

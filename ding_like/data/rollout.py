@@ -36,7 +36,16 @@ class Rollout:
         # Rows of an append -> (column, dtype, number of elements) by name: what such an append is held against.
         self._targets: dict[int, dict[str, tuple[Array, np.dtype[Any], int]]] = {}
         self._size = 0
+        self._owns = True  # the memory of the columns
         self.is_rectangular = True  # every append held all lanes, in order
+
+    @classmethod
+    def over(cls, columns: Mapping[str, Array]) -> Rollout:
+        """Return the log of one lane whose rows are these columns themselves, not copies; it is read only."""
+        log = cls(1)
+        log._capacity = log._size = len(next(iter(columns.values())))
+        log._columns, log._schema, log._owns = dict(columns), Schema.of(columns), False
+        return log
 
     def __len__(self) -> int:
         return self._size
@@ -110,6 +119,8 @@ class Rollout:
 
     def columns(self) -> dict[str, Array]:
         """Return views of all columns; they are overwritten by later appends."""
+        if not self._owns:  # a view of a column of a file is none
+            return dict(self._columns)
         return {name: column[: self._size] for name, column in self._columns.items()}
 
     def as_lanes(self) -> LaneIndex:

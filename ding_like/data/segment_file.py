@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from ding_like.data.mapped import OpenFile
 from ding_like.errors import CheckpointError, CommError
 from ding_like.types import Array, Json
 from ding_like.utils.files import WrongSizeError, atomic_write, is_full, read_regular_file
@@ -39,6 +40,12 @@ _MAX_COLUMNS = 512
 _MAX_BRACKETS = 3 * _MAX_COLUMNS + 16
 _TOLD = "~observed/"  # before the names of tensors that are no columns
 MAX_BYTES = 64 << 20
+# Of safetensors, by its names; little-endian in every file.
+_DTYPES = {"BOOL": np.dtype(bool)} | {
+    f"{name}{8 * size}": np.dtype(f"<{kind}{size}")
+    for name, kind, sizes in (("F", "f", (2, 4, 8)), ("I", "i", (1, 2, 4, 8)), ("U", "u", (1, 2, 4, 8)))
+    for size in sizes
+}
 
 
 def save_columns(
@@ -64,6 +71,25 @@ def load_columns(path: str | os.PathLike[str]) -> dict[str, Array]:
     """Return the columns that `save_columns` wrote. Raises CheckpointError for a damaged or foreign file."""
     with _opened(path) as (file, meta):
         return {name: file.get_tensor(name) for name in json.loads(meta["columns"])}
+
+
+def map_columns(path: str | os.PathLike[str]) -> dict[str, Array]:
+    """Return the columns that `save_columns` wrote, as arrays that stay in the file; raises as `load_columns`."""
+    with _opened(path) as (_, meta):  # the sizes of all columns are checked there
+        file = OpenFile(path)
+        (length,) = struct.unpack("<Q", os.pread(file.descriptor, 8, 0))
+        header = json.loads(os.pread(file.descriptor, length, 8))
+        try:
+            return {
+                name: file.column(
+                    8 + length + header[name]["data_offsets"][0],
+                    _DTYPES[header[name]["dtype"]],
+                    tuple(header[name]["shape"]),
+                )
+                for name in json.loads(meta["columns"])
+            }
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"{path} has no column {error}, or of a type that arrays do not have.") from error
 
 
 def columns_info(path: str | os.PathLike[str]) -> dict[str, Json]:

@@ -20,6 +20,7 @@ _HOMES = {
     "random_collect": "ding_like.pipeline.collect",
     "collect_demo_data": "ding_like.entry.eval_entry",
     "collect_demonstrations": "ding_like.entry.demonstrations",
+    "collect_levels": "ding_like.entry.levels",
     "collect_episodic_demo_data": "ding_like.entry.demonstrations",
     "eval": "ding_like.entry.eval_entry",
     **{

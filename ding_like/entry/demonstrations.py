@@ -15,6 +15,7 @@ from ding_like.agent.checkpoints import find_checkpoint, run_folder
 from ding_like.agent.description import allow_saved_config
 from ding_like.config import FrozenConfig, compile_config, to_plain
 from ding_like.config.schema import DATA_FILE
+from ding_like.data.data_files import HDF5_NAMES, MINARI, write_data
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.data.rows import adapt_eval_mode
 from ding_like.entry.eval_entry import loaded_policy
@@ -67,10 +68,10 @@ def collect_demonstrations(
 
     `exp_or_config` is the folder of a run, whose `checkpoint` is "best", "last" or a file; or a config file or
     (main_config, create_config), with a checkpoint's file. The envs are those that a run of the config collects in, and
-    each plays its share of the episodes. `out` is by default `expert_data.safetensors` in the run's folder. `seed` is
-    of the episodes, by default the run's. `env_setting` and `model` must be given again if the run was started with
-    them. `info` joins what the file records of its origin. Raises ConfigError for a folder without a run,
-    CheckpointError without a checkpoint.
+    each plays its share of the episodes. `out` is by default `expert_data.safetensors` in the run's folder, and may be
+    a file .hdf5 in D4RL's form, or `minari:ID`. `seed` is of the episodes, by default the run's. `env_setting` and
+    `model` must be given again if the run was started with them. `info` joins what the file records of its origin.
+    Raises ConfigError for a folder without a run, CheckpointError without a checkpoint.
     """
     if num_episodes < 1:
         raise ConfigError(f"num_episodes is {num_episodes}; give a number of episodes from 1.")
@@ -140,9 +141,10 @@ def _data_file(out: str | Path | None, exp_or_config: InputConfig) -> Path:
             raise ConfigError("there is no run's folder to write to: give out='FILE.safetensors'.")
         return run_folder(exp_or_config) / DATA_FILE
     path = Path(out) / DATA_FILE if Path(out).is_dir() else Path(out)
-    if path.suffix != ".safetensors":
+    if path.suffix not in (".safetensors", *HDF5_NAMES) and not str(out).startswith(MINARI):
         raise ConfigError(
-            f"demonstrations are a .safetensors file, not '{out}': give {path.with_suffix('')}.safetensors"
+            f"demonstrations are a .safetensors file, or .hdf5 or minari:ID, not '{out}': give "
+            f"{path.with_suffix('')}.safetensors"
         )
     return path
 
@@ -174,7 +176,7 @@ def play_and_save(
         )
     made = Demonstrations(columns, source=str(path))
     made = replace(made, info={**_origin(expert, seed, names, made), **info})
-    made.save(path)
+    write_data(made, path)
     logger.info("wrote %s: %s", path, describe_returns(made))
     return made
 

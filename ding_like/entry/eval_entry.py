@@ -117,7 +117,8 @@ def loaded_policy(
     state_dict: State | None,
 ) -> tuple[Any, Sequence[Any]]:
     """Return (the policy with the weights of a checkpoint in one mode, the states of the wrappers saved with them)."""
-    policy: Any = build_policy(fit_policy_config(cfg.policy, manager), seed=seed, model=model, modes=[mode])
+    modes = [mode, "command"] if mode == "collect" else [mode]  # how much a collector explores
+    policy: Any = build_policy(fit_policy_config(cfg.policy, manager), seed=seed, model=model, modes=modes)
     statistics = [] if state_dict is None else load_agent(getattr(policy, f"{mode}_mode"), state_dict)
     if any(statistics):
         manager.adopt_wrapper_states(statistics)

@@ -276,29 +276,71 @@ Examples:
   ding collect my_exp --episodes 20
   ding collect my_exp --episodes 50 --checkpoint last --out demos.safetensors
   ding collect my_exp --checkpoint iteration_2000.pth.tar -s 7
+  ding collect my_exp --levels random,medium,expert --steps 50000 --out data
 """
 
 
 @sub_command("collect", epilog=_COLLECTS)
-@click.argument("experiment", metavar="EXP")
-@click.option("-n", "--episodes", type=WholeNumber(min=1), default=10, metavar="N", help="Episodes to play. [10]")
-@click.option("-o", "--out", metavar="FILE", help="Where to write them. [EXP/expert_data.safetensors]")
-@click.option("--checkpoint", "--ckpt", "ckpt", default="best", metavar="CKPT", help="best, last, or a file. [best]")
+@click.argument("experiment", metavar="EXP", required=False)
+@click.option("-n", "--episodes", type=WholeNumber(min=1), metavar="N", help="Episodes to play. [10]")
+@click.option(
+    *("-o", "--out"),
+    metavar="FILE",
+    help="Where to write them: .safetensors, .hdf5 (D4RL's form) or minari:ID; with --levels a folder. "
+    "[EXP/expert_data.safetensors]",
+)
+@click.option("--checkpoint", "--ckpt", "ckpt", metavar="CKPT", help="best, last, or a file. [best]")
 @click.option("-s", "--seed", type=WholeNumber(min=0), metavar="SEED", help="Seed of the episodes. [the run's]")
+@click.option("--levels", metavar="LEVELS", help="Write data sets of random,medium,medium-replay,medium-expert,expert.")
+@click.option("--steps", type=WholeNumber(min=2), metavar="N", help="Steps of each of the --levels.")
+@click.option("-c", "--config", metavar="FILE", help="With --levels: train this config first, in place of EXP.")
+@click.option("--env-step", type=WholeNumber(min=1), metavar="N", help="With -c: train for so many env steps.")
 @IMPORT_OPTION
 def collect_command(
-    experiment: str, episodes: int, out: str | None, ckpt: str, seed: int | None, import_names: tuple[str, ...]
+    experiment: str | None,
+    episodes: int | None,
+    out: str | None,
+    ckpt: str | None,
+    seed: int | None,
+    levels: str | None,
+    steps: int | None,
+    config: str | None,
+    env_step: int | None,
+    import_names: tuple[str, ...],
 ) -> None:
     """Record demonstrations: whole episodes of a trained agent, step by step, in a file.
 
     EXP is the folder of a run. The agent acts without exploration, in the envs that the run collected in. Configs name
     the file as reward_model.data_path or policy.collect.data_path.
-    """
-    from ding_like.entry.demonstrations import collect_demonstrations
 
-    collect_demonstrations(
-        experiment, num_episodes=episodes, out=out, checkpoint=ckpt, seed=seed, import_names=import_names
-    )
+    With --levels it writes data sets for offline reinforcement learning, one file for each level of skill.
+    """
+    if levels is None:
+        if given := [name for name, value in (("--steps", steps), ("-c", config), ("--env-step", env_step)) if value]:
+            raise ConfigError(f"{' and '.join(given)} goes with --levels random,medium,medium-replay,expert.")
+        if experiment is None:
+            raise ConfigError("give the folder of a run: ding collect EXP; or --levels LEVELS -c CONFIG.")
+        from ding_like.entry.demonstrations import NUM_EPISODES, collect_demonstrations
+
+        num_episodes = NUM_EPISODES if episodes is None else episodes
+        collect_demonstrations(
+            experiment,
+            num_episodes=num_episodes,
+            out=out,
+            checkpoint=ckpt or "best",
+            seed=seed,
+            import_names=import_names,
+        )
+        return
+    if episodes or ckpt:
+        raise ConfigError("--levels takes --steps N and the run's own checkpoints: leave --episodes and --ckpt out.")
+    if (experiment is None) == (config is None) or steps is None or out is None:
+        raise ConfigError("--levels needs --steps N, --out FOLDER, and either EXP, a run's folder, or -c CONFIG.")
+    from ding_like.entry.levels import collect_levels
+
+    names = [each.strip() for each in levels.split(",") if each.strip()]
+    trained: dict[str, Any] = {"seed": seed, "max_env_step": env_step, "import_names": import_names}
+    collect_levels(experiment or str(config), names, num_steps=steps, out=out, **trained)
 
 
 @sub_command("export", epilog=_EXPORTS)

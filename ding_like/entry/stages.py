@@ -23,8 +23,9 @@ from ding_like.agent.loaded import load as load_agent
 from ding_like.comm.learner_group import in_environment
 from ding_like.config import FrozenConfig, deep_merge, to_plain
 from ding_like.config.tree import get_path, literal
+from ding_like.data.data_files import MINARI, read_data
 from ding_like.data.demonstrations import Demonstrations
-from ding_like.data.segment_file import columns_info
+from ding_like.data.segment_file import columns_info, is_column_file
 from ding_like.entry.demonstrations import config_hash, describe_returns, expert_of, file_hash, play_and_save
 from ding_like.entry.modes import MODES, close_match, load, shipped_configs
 from ding_like.entry.serial_entry import number_of_learners
@@ -214,7 +215,7 @@ class Stages:
         stage = config_hash(digest, file_hash(checkpoint), self._rank_column, cfg.num_episodes, seed)
         is_there = self._data.is_file()
         if is_there and columns_info(self._data).get(_STAGE) == stage:
-            found = describe_returns(Demonstrations.load(self._data))
+            found = describe_returns(read_data(self._data))
             self._tell(f"demonstrations: there already, {self._data}, {found}")
             return
         why = "; those in the file are of another expert, seed or number" if is_there else ""
@@ -406,7 +407,9 @@ def run_stages(
 
 def _is_of_user(data: Path) -> bool:
     """Return whether a file of demonstrations is there and was not written by a stage."""
-    return data.is_file() and _STAGE not in columns_info(data)
+    if str(data).startswith(MINARI):
+        return True
+    return data.exists() and not (is_column_file(data) and _STAGE in columns_info(data))
 
 
 _OF_POLICIES = ("serial_sqil", "serial_dqfd", "serial_r2d3")  # modes whose policy itself learns from demonstrations

@@ -25,6 +25,7 @@ from ding_like.config.di_engine import DATA_PATHS
 from ding_like.config.read import Override, check_overrides, given_configs, take_overrides
 from ding_like.config.report import Fault, config_error
 from ding_like.config.tree import Tree, get_path
+from ding_like.data.data_files import MINARI
 from ding_like.entry.modes import MODES
 from ding_like.errors import ConfigError, DingError, TrainingError
 from ding_like.pipeline.components import Components
@@ -251,7 +252,7 @@ def has_expert(cfg: FrozenConfig) -> bool:
 def check_demonstrations(cfg: FrozenConfig) -> None:
     """Raise ConfigError for demonstrations that are not there, with what makes them."""
     key, files = demonstrations_of(cfg) or ("", [])
-    missing = next((file for file in files if not Path(file).is_file()), None)
+    missing = next((file for file in files if not (file.startswith(MINARI) or Path(file).exists())), None)
     if missing is None:
         return
     mode = stage_mode_of(cfg)

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs
+from ding_like.data.batch import TransitionBatch, columns_to_obs
+from ding_like.data.data_files import read_data
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.data.expert_rows import IS_EXPERT, ExpertRows
 from ding_like.errors import ConfigError, SchemaError
@@ -50,8 +51,8 @@ class FromExperts(Policy):
 
     def expert_rows(self, rng: np.random.Generator) -> ExpertRows:
         """Return the rows that this policy makes of the demonstrations. Raises ConfigError where they do not fit it."""
-        demonstrations = Demonstrations.load(self._cfg.collect.data_path)
-        columns = {**demonstrations.columns, **self._state_columns(demonstrations)}
+        demonstrations = read_data(self._cfg.collect.data_path)
+        columns = {**demonstrations.batch().columns, **self._state_columns(demonstrations)}
         own_reward = None
         if self.rewards_instead is not None:
             own_reward, reward = self.rewards_instead
@@ -64,8 +65,8 @@ class FromExperts(Policy):
 
         The policy acts once on the first observation, by which a file of another env is noticed.
         """
-        columns, source = demonstrations.columns, demonstrations.source
-        obs = map_obs(lambda part: part[:1], columns_to_obs("obs", columns))
+        columns, source = demonstrations.batch()[:1].columns, demonstrations.source
+        obs = columns_to_obs("obs", columns)
         actor, lanes = self._make_actor(explores=False), np.zeros(1, np.int64)
         assert actor is not None, "a policy of this library"
         try:

@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from ding_like.config import declared_faults, deep_merge, inherited_config
 from ding_like.data.batch import TransitionBatch, columns_to_obs, map_obs, split_mask
+from ding_like.data.data_files import read_data
 from ding_like.data.demonstrations import NOT_SET, Demonstrations
 from ding_like.errors import ConfigError
 from ding_like.model.encoder import ObsShape, lay_out
@@ -300,7 +301,7 @@ class RewardModel(Configurable):
 
     def demonstrations(self, path: str) -> Demonstrations:
         """Return a file of demonstrations. Raises SchemaError, ConfigError where they do not fit the env."""
-        found, sizes = Demonstrations.load(path), self.sizes
+        found, sizes = read_data(path), self.sizes
         num_actions = len(sizes.choices) if sizes.is_discrete else sizes.action_size
         found.check_actions(num_actions, sizes.choices if sizes.is_discrete else None)
         features = lay_out(sizes.obs_shape, activation="relu").to(self.device)

@@ -11,6 +11,7 @@ import pytest
 
 import ding_like
 from ding_like.config import deep_merge
+from ding_like.data.data_files import read_data
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.entry import collect_demonstrations, collect_episodic_demo_data, serial_pipeline
 from ding_like.entry.cli import main as ding
@@ -83,7 +84,10 @@ def test_equal_seeds_play_equal_episodes_and_each_env_plays_its_share() -> None:
     [
         (["nope"], "'nope' is not an experiment folder"),
         (["run", "-n", "0"], "'0' is not a whole number from 1"),
-        (["run", "--out", "demos.pkl"], "demonstrations are a .safetensors file, not 'demos.pkl': give demos.safetens"),
+        (
+            ["run", "--out", "demos.pkl"],
+            ".hdf5 or minari:ID, not 'demos.pkl': give demos.safetensors",
+        ),
         (["run", "--checkpoint", "worst"], "there is no checkpoint 'worst'"),
         (["run", "--seed", "-1"], "'-1' is not a whole number from 0"),
     ],
@@ -103,6 +107,20 @@ def test_out_may_be_a_folder_and_checkpoints_are_those_of_the_run(tmp_path: Path
     assert Demonstrations.load(tmp_path / "expert_data.safetensors").info["checkpoint"] == str(named)
     inside = collect_demonstrations(CHECKPOINT, num_episodes=2, out=tmp_path)
     assert inside.info["checkpoint"] == CHECKPOINT
+
+
+@pytest.mark.parametrize("out", ["demos.hdf5", "minari:cartpole/expert-v0"])
+def test_out_may_be_of_another_form(out: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+
+    ding(["collect", str(run), "--episodes", "3", "--out", out])
+
+    found = read_data(out)
+    expected = collect_demonstrations(str(run), num_episodes=3, out="same.safetensors")
+    assert all(np.array_equal(found.columns[name], expected.columns[name]) for name in found.columns)
+    assert (found.num_episodes, found.info["env_id"]) == (3, "CartPole-v1")
 
 
 def test_a_config_plays_with_the_weights_of_a_checkpoint(tmp_path: Path) -> None:

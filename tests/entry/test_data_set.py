@@ -14,7 +14,9 @@ import torch
 
 import ding_like
 from ding_like.data.batch import TransitionBatch
+from ding_like.data.data_files import write_data
 from ding_like.data.demonstrations import Demonstrations
+from ding_like.data.mapped import FileColumn
 from ding_like.data.segment_file import save_columns
 from ding_like.entry import resume_pipeline, serial_pipeline, serial_pipeline_bc, serial_pipeline_offline
 from ding_like.errors import CheckpointError, ConfigError, DingError, SchemaError
@@ -22,6 +24,7 @@ from ding_like.pipeline.data_set import DataSet, batches_per_epoch, build_from_d
 from ding_like.pipeline.record import resume_store
 from ding_like.policy.dqn import DQNPolicy
 from ding_like.policy.offline import FromData
+from ding_like.policy.rows import NStepRows
 from ding_like.report.experiment import read_run
 from ding_like.utils.checkpoint import load_state
 from tests import experts
@@ -92,6 +95,18 @@ def test_the_order_goes_on_where_it_was_saved_even_at_the_end_of_an_epoch() -> N
         other.load_state_dict(data.state_dict())
         for _ in range(9):
             assert np.array_equal(data.draw()["action"], other.draw()["action"])
+
+
+def test_rows_in_a_file_are_loaded_where_they_fit_and_drawn_alike_either_way(data: Demonstrations) -> None:
+    rows, _ = NStepRows(1, 0.9).segment(Demonstrations.load("data.safetensors").rollout())
+    drawn = []
+    for limit in (0, 10**6):
+        found = DataSet(rows, 32, np.random.default_rng(0), source="file", max_loaded_bytes=limit)
+        assert isinstance(found.rows["obs"], FileColumn) == (limit == 0)
+        drawn.append([found.draw().columns for _ in range(12)])
+    for one, other in zip(*drawn, strict=True):
+        assert all(np.array_equal(one[name], other[name]) for name in ("obs", "action", "reward", "next_obs"))
+    assert np.array_equal(np.sort(np.concatenate([each["obs"] for each in drawn[0][:9]]), 0), np.sort(rows["obs"], 0))
 
 
 # ---- runs
@@ -207,6 +222,20 @@ def test_the_shipped_config_learns_from_the_file_that_it_names() -> None:
     serial_pipeline_bc(str(CONTROL / "cartpole/config/cartpole_bc_config.py"), seed=0, max_iter=5)
 
     assert result("cartpole_bc_seed0")["train_iter"] == 5
+
+
+@pytest.mark.parametrize("path", ["data.hdf5", "minari:cartpole/test-v0"])
+def test_a_run_learns_alike_from_each_form(path: str, data: Demonstrations, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(Path("minari").resolve()))
+    write_data(data, path)
+
+    runs = [
+        serial_pipeline_bc(configs(collect=dict(data_path=each)), seed=0, max_iter=20, exp_name=f"run{number}")
+        for number, each in enumerate(("data.safetensors", path))
+    ]
+
+    assert_equal_states(runs[0].learn_mode.state_dict(), runs[1].learn_mode.state_dict())
 
 
 # ---- the command line

@@ -163,7 +163,7 @@ def test_a_run_imitates_without_rewards_of_the_env(file: Path, name: str) -> Non
 
     policy: Any = serial_pipeline((main, create), seed=0, max_env_step=400)
 
-    expert = Demonstrations.load(file).columns
+    expert = Demonstrations.load(file).batch().columns
     with torch.no_grad():
         chosen = policy.get_attribute("model").q(torch.from_numpy(expert["obs"])).argmax(dim=1).numpy()
     assert (chosen == expert["action"]).mean() > 0.65  # 0.5 by luck

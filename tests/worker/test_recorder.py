@@ -5,7 +5,7 @@ import pytest
 
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.errors import ConfigError
-from ding_like.worker.recorder import play_demonstrations
+from ding_like.worker.recorder import cut_after, play_demonstrations, play_steps
 from tests.worker.scripted_manager import ScriptedManager, code
 
 
@@ -82,3 +82,39 @@ def test_the_actor_is_reset_and_gets_the_setting():
 def test_fewer_episodes_than_lanes_are_refused():
     with pytest.raises(ConfigError, match="1 evaluation episodes for 2 envs"):
         play(ScriptedManager([[1], [1]]), 1)
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+@pytest.mark.parametrize("number", [2, 9, 40, 700])
+def test_a_number_of_steps_is_the_first_episodes_that_began_and_the_last_is_cut(number, delay):
+    # Lane 1's episodes are long: the first to end would all be of lane 0.
+    columns = play_steps(ScriptedManager([[1, 2], [7, 5]], delay=delay), Actor(), number, np.random.default_rng(0))
+
+    assert len(columns["action"]) == number
+    ends = np.flatnonzero(np.append(np.diff(columns["episode_id"]) != 0, True))
+    assert np.array_equal(np.flatnonzero(columns["terminated"] | columns["truncated"]), ends)
+    begun = set()
+    for start, end in zip([0, *ends[:-1] + 1], ends, strict=True):
+        lane, episode = columns["obs"][start, :2].astype(int)
+        full = ([1, 2], [7, 5])[lane][episode % 2]
+        assert columns["step"][start : end + 1].tolist() == list(range(end - start + 1))
+        assert end - start + 1 == full or end == number - 1
+        assert columns["terminated"][end] == (end - start + 1 == full and episode % 2 == 0)
+        begun.add((lane, episode))
+    lengths = {lane: [episode for other, episode in begun if other == lane] for lane in (0, 1)}
+    assert all(sorted(found) == list(range(len(found))) for found in lengths.values())  # none is left out
+    assert (np.diff(columns["episode_id"]) >= 0).all()
+
+
+def test_what_is_cut_was_not_an_end():
+    whole = play(ScriptedManager([[3, 2]]), 2)
+    ended, cut = cut_after(whole, 3), cut_after(whole, 4)
+    assert (ended["terminated"].tolist(), ended["truncated"].tolist()) == ([False, False, True], [False] * 3)
+    assert cut["truncated"].tolist() == [False] * 3 + [True]
+    assert not whole["truncated"][3]
+
+
+def test_progress_is_reported_up_to_the_number():
+    found = []
+    play_steps(ScriptedManager([[9]]), Actor(), 600, np.random.default_rng(0), progress=found.append)
+    assert found == [256, 512, 600]
