@@ -14,15 +14,15 @@ main_config = EasyDict(
             cuda=False,
             # The whole swing lies within some 30 steps.
             discount_factor=0.97,
-            model=dict(actor_head_hidden_size=128, critic_head_hidden_size=128),
+            model=dict(actor_head_hidden_size=64, critic_head_hidden_size=64),
             learn=dict(
-                train_epoch=200,
-                batch_size=256,
+                train_epoch=100,
+                batch_size=128,
                 learning_rate_q=1e-3,
                 learning_rate_value=1e-3,
                 learning_rate_policy=1e-3,
                 target_theta=0.01,
-                tau=0.9,
+                tau=0.7,
                 # Advantages are of the size of rewards, which are large here.
                 beta=0.3,
             ),
