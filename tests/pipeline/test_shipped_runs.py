@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ding_like.config import deep_merge, read_config, to_plain
-from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
+from ding_like.entry import serial_pipeline, serial_pipeline_offline, serial_pipeline_onpolicy
 from ding_like.policy import get_policy_cls
 from tests import experts
 from tests.pipeline.parallel.test_units_train import running
@@ -27,8 +27,9 @@ CONFIGS = [
         *sorted((ROOT / "classic_control").rglob("config/*_config.py")),
         *sorted((ROOT / "multi_agent").rglob("config/two_step*_config.py")),
     )
-    if path.stem not in FROM_AN_EXPERT
+    if path.stem not in FROM_AN_EXPERT and "serial_pipeline_offline" not in path.read_text()
 ]
+OFFLINE = [path for path in ROOT.glob("classic_control/*/config/*.py") if "serial_pipeline_offline" in path.read_text()]
 # Of suites that an extra brings: what parallel collecting adds does not depend on the env.
 OF_EXTRAS = sorted(path for suite in ("box2d", "bitflip") for path in (ROOT / suite).rglob("config/*_config.py"))
 # Small enough for a second: few rows before the first update, small batches, no evaluation on the way.
@@ -51,7 +52,8 @@ def small(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         changes["collect"] = dict(n_sample=128)
     if collect.get("data_path"):
         changes["collect"] = dict(data_path=str(experts.written(collect["data_path"])))
-        changes["learn"]["pretrain_updates"] = 10
+        if path not in OFFLINE:
+            changes["learn"]["pretrain_updates"] = 10
     own: dict[str, Any] = {}
     if data := main.get("reward_model", {}).get("data_path"):
         own["reward_model"] = dict(data_path=str(experts.written(data)))
@@ -83,6 +85,13 @@ def test_a_shipped_config_trains_in_one_process(path: Path, tmp_path: Path) -> N
 
     assert policy.learn_mode.state_dict()["model"]
     assert '"train_iter": 0,' not in (tmp_path / "run/result.json").read_text()
+
+
+@pytest.mark.parametrize("path", params(OFFLINE))
+def test_a_shipped_config_trains_from_a_data_set(path: Path, tmp_path: Path) -> None:
+    serial_pipeline_offline(small(path), seed=0, exp_name=str(tmp_path / "run"), max_iter=5)
+
+    assert '"train_iter": 5,' in (tmp_path / "run/result.json").read_text()
 
 
 @pytest.mark.timeout(120)

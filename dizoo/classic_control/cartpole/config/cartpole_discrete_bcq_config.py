@@ -18,8 +18,9 @@ main_config = EasyDict(
             learn=dict(
                 batch_size=128,
                 learning_rate=1e-3,
-                target_update_freq=20,
-                train_epoch=40,
+                target_update_freq=None,
+                target_theta=0.01,
+                train_epoch=80,
             ),
             # Written by `ding collect` of a run of yours.
             collect=dict(data_path="cartpole_expert.safetensors"),
