@@ -27,4 +27,4 @@ make_venv rllib torch 'ray[rllib]==2.60.0' 'gymnasium[classic-control]'
 # The imitation package is pinned to an older gymnasium and SB3.
 make_venv imitation torch 'imitation==1.0.1' 'gymnasium[classic-control]==0.29.1' 'stable-baselines3==2.2.1' 'numpy<2'
 # d3rlpy is pinned to an older gymnasium.
-make_venv d3rlpy torch 'd3rlpy==2.8.1' 'mujoco>=3.17,<4' safetensors
+make_venv d3rlpy torch 'd3rlpy==2.8.1' 'mujoco>=3.17,<4' imageio safetensors
