@@ -16,6 +16,7 @@ from benchmarks import (
     first_hour_page,
     imitation_page,
     machine_page,
+    offline_page,
     parallel_page,
     ray_page,
     results_page,
@@ -205,6 +206,7 @@ def main() -> None:
     ray_page.write()
     seed_page.write()
     imitation_page.write()
+    offline_page.write()
     stop_values_page.write()
     first_hour_page.write()
     machine_page.write()

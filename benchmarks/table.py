@@ -185,7 +185,22 @@ def _imitate(method: str) -> Benchmark:
     )
 
 
-def _offline(method: str, data: str, updates: int) -> Benchmark:
+# (data set, policy) -> updates of each seed.
+OFFLINE = {
+    **dict.fromkeys((("halfcheetah/medium", method) for method in ("td3_bc", "iql", "rebrac")), 10_000),
+    ("halfcheetah/medium", "bc"): 5_000,
+    ("halfcheetah/medium", "cql"): 2_000,
+    **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
+    ("hopper/medium", "bc"): 5_000,
+}
+
+
+def offline_name(data: str, method: str) -> str:
+    """Return the name of the benchmark of a policy on a data set."""
+    return f"offline_{data.replace('/', '_').replace('-', '_')}_{method}"
+
+
+def _offline(data: str, method: str, updates: int) -> Benchmark:
     """Return a benchmark of an offline policy beside d3rlpy on one data set; each round is a seed."""
     args = ("--method", method, "--data", data, "--updates", str(updates))
     return Benchmark(
@@ -329,6 +344,7 @@ BENCHMARKS = {
     ),
     "end_to_end_sac": _end_to_end("sac", at_least=1.5),
     **{f"imitate_{method}": _imitate(method) for method in ("bc", "gail", "airl", "sqil")},
+    **{offline_name(*what): _offline(*what, updates) for what, updates in OFFLINE.items()},
     "end_to_end_td3": _end_to_end("td3", at_least=1.5),
     "atari_dqn": _atari("dqn"),
     "atari_ppo": _atari("ppo"),

@@ -22,8 +22,11 @@ POLICIES: dict[str, dict[str, Any]] = {
     "bc": dict(model=dict(encoder_hidden_size_list=[256, 256], head_layer_num=0), learn=dict(learning_rate=1e-3)),
     "td3_bc": dict(model=NETWORK, learn=_RATES),
     "iql": dict(model=NETWORK, learn={}),
-    "rebrac": dict(model=NETWORK, learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3)),
-    "cql": dict(model=NETWORK, learn={}),
+    "rebrac": dict(model=NETWORK, learn=dict(actor_beta=0.001)),
+    "cql": dict(
+        model=NETWORK,
+        learn=dict(learning_rate_q=3e-4, learning_rate_policy=1e-4, learning_rate_alpha=1e-4, min_q_weight=5.0),
+    ),
 }
 
 

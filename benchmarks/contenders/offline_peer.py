@@ -38,7 +38,14 @@ def main() -> None:
         columns["obs"], columns["action"], columns["reward"], terminals=columns["terminated"].astype("float32"),
         timeouts=columns["truncated"].astype("float32"),
     )  # fmt: skip
-    algo = CONFIGS[args.method](batch_size=work.BATCH_SIZE).create(device=False)
+    given = {}
+    if args.method == "rebrac":  # the networks of the paper, and of ours
+        make = d3rlpy.models.VectorEncoderFactory
+        given = {
+            "actor_encoder_factory": make([256, 256, 256]),
+            "critic_encoder_factory": make([256, 256, 256], use_layer_norm=True),
+        }
+    algo = CONFIGS[args.method](batch_size=work.BATCH_SIZE, **given).create(device=False)
     algo.build_with_dataset(steps)
     clock = Clock()
     clock.start()

@@ -212,7 +212,7 @@ _OF_DT: dict[str, str | None] = {
 # Sections of DI-engine that are whole methods of learning: the message, in place of "unknown key".
 NOT_HERE: dict[str, str] = {
     "bco": "DI-engine's imitation learning is not here: choose a policy that learns from rewards",
-    "dataset": "DI-engine's offline learning is not here: choose a policy that learns in an env",
+    "dataset": "policy.collect.data_path names the data; context_len, rtg_scale and rtg_target are keys of policy",
 }
 
 # Path pattern -> where that is set, in place of "unknown key".
@@ -441,7 +441,7 @@ MISSING_METHODS: Mapping[str, str] = {
     "dream": "a world model",
     "mbpo": "MBPO, a world model",
     "mbrl": "a world model",
-    "offline": "offline learning from a data set",
+    "offline": "offline learning, and its policy learns online: td3_bc, iql, cql, bcq and others learn from a data set",
     "plr": "prioritised level replay (PLR)",
     "td3_vae": "TD3 on actions of an auto-encoder",
 }

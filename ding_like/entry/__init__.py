@@ -40,7 +40,6 @@ _HOMES = {
 }
 # DI-engine's that are not here -> what to use.
 _INSTEAD = {
-    "serial_pipeline_offline": "there is no offline reinforcement learning yet; serial_pipeline learns online",
     "serial_pipeline_plr": "use collect's level_seeds in a loop of your own",
     "serial_pipeline_td3_vae": "use serial_pipeline with policy 'td3'",
 }

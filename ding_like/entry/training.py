@@ -256,7 +256,10 @@ def check_demonstrations(cfg: FrozenConfig) -> None:
     if missing is None:
         return
     mode = stage_mode_of(cfg)
-    if has_expert(cfg):
+    if getattr(get_policy_cls(cfg.policy), "run_mode", ""):
+        fix = f"`ding collect EXP --out {missing}` plays the agent of a run, and `ding collect EXP --levels medium "
+        fix += "--steps 50000 --out FOLDER` writes data sets of its progress"
+    elif has_expert(cfg):
         fix = f"`ding -m {mode}` with this config has the expert play them"
     else:
         fix = f"`ding collect EXP --out {missing}` plays them with the agent of a run, and `ding -m {mode} ... "

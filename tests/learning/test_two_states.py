@@ -20,7 +20,7 @@ def test_an_online_policy_takes_what_the_data_lack_and_overestimates_it(name: st
     assert found.estimate > -5.0
 
 
-@pytest.mark.parametrize("name", ["cql", "bcq", "discrete_cql", "discrete_bcq"])
+@pytest.mark.parametrize("name", ["cql", "bcq", "td3_bc", "iql", "discrete_cql", "discrete_bcq"])
 def test_an_offline_policy_takes_what_the_data_have_and_does_not_overestimate_it(name: str) -> None:
     found = learn(name)
 
