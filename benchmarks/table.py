@@ -192,6 +192,8 @@ OFFLINE = {
     ("halfcheetah/medium", "cql"): 2_000,
     **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
     ("hopper/medium", "bc"): 5_000,
+    **dict.fromkeys((("pendulum/medium", method) for method in ("bc", "td3_bc", "iql")), 5_000),
+    **dict.fromkeys((("cartpole/medium", method) for method in ("bc", "discrete_cql", "discrete_bcq")), 5_000),
 }
 
 

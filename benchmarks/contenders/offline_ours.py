@@ -17,6 +17,7 @@ from ding_like.entry import serial_pipeline_offline
 from ding_like.worker import register_learner_hook
 
 NETWORK = dict(actor_head_hidden_size=256, critic_head_hidden_size=256)
+_Q = dict(encoder_hidden_size_list=[256, 256], head_layer_num=0, dueling=False)
 _RATES = dict(learning_rate_actor=3e-4, learning_rate_critic=3e-4)
 POLICIES: dict[str, dict[str, Any]] = {
     "bc": dict(model=dict(encoder_hidden_size_list=[256, 256], head_layer_num=0), learn=dict(learning_rate=1e-3)),
@@ -27,6 +28,8 @@ POLICIES: dict[str, dict[str, Any]] = {
         model=NETWORK,
         learn=dict(learning_rate_q=3e-4, learning_rate_policy=1e-4, learning_rate_alpha=1e-4, min_q_weight=5.0),
     ),
+    "discrete_cql": dict(model=_Q, learn={}),
+    "discrete_bcq": dict(model=_Q, learn={}),
 }
 
 

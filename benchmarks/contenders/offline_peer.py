@@ -19,6 +19,9 @@ CONFIGS = {
     "iql": d3rlpy.algos.IQLConfig,
     "rebrac": d3rlpy.algos.ReBRACConfig,
     "cql": d3rlpy.algos.CQLConfig,
+    "discrete_bc": d3rlpy.algos.DiscreteBCConfig,
+    "discrete_cql": d3rlpy.algos.DiscreteCQLConfig,
+    "discrete_bcq": d3rlpy.algos.DiscreteBCQConfig,
 }
 
 
@@ -35,8 +38,8 @@ def main() -> None:
     data = work.Data(args.data)
     columns = data.columns
     steps = d3rlpy.dataset.MDPDataset(
-        columns["obs"], columns["action"], columns["reward"], terminals=columns["terminated"].astype("float32"),
-        timeouts=columns["truncated"].astype("float32"),
+        columns["obs"], columns["action"].reshape(len(columns["action"]), -1), columns["reward"],
+        terminals=columns["terminated"].astype("float32"), timeouts=columns["truncated"].astype("float32"),
     )  # fmt: skip
     given = {}
     if args.method == "rebrac":  # the networks of the paper, and of ours
@@ -45,7 +48,8 @@ def main() -> None:
             "actor_encoder_factory": make([256, 256, 256]),
             "critic_encoder_factory": make([256, 256, 256], use_layer_norm=True),
         }
-    algo = CONFIGS[args.method](batch_size=work.BATCH_SIZE, **given).create(device=False)
+    name = f"discrete_{args.method}" if data.is_discrete and args.method == "bc" else args.method
+    algo = CONFIGS[name](batch_size=work.BATCH_SIZE, **given).create(device=False)
     algo.build_with_dataset(steps)
     clock = Clock()
     clock.start()

@@ -19,7 +19,8 @@ from safetensors import safe_open
 from benchmarks.common import emit
 
 FOLDER = Path(os.environ.get("BENCH_OFFLINE", Path.home() / ".cache/ding_bench/data"))
-BATCH_SIZE, EPISODES, METHODS = 256, 10, ("bc", "td3_bc", "iql", "rebrac", "cql")
+BATCH_SIZE, EPISODES = 256, 10
+METHODS = ("bc", "td3_bc", "iql", "rebrac", "cql", "discrete_cql", "discrete_bcq")
 SEED = int(os.environ.get("BENCH_ROUND", "0"))
 
 
@@ -33,6 +34,7 @@ class Data:
             self.columns = {column: file.get_tensor(column) for column in columns}
             info = json.loads(file.metadata()["info"])
         self.env_id: str = info["env_id"]
+        self.is_discrete = self.columns["action"].dtype.kind == "i"
         self._random, self._expert = (float(info["reference"][level]) for level in ("random", "expert"))
 
     def report(self, act: Callable[[Any], Any], *, updates: int, cpu_s: float) -> None:
