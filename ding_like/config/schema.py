@@ -248,7 +248,7 @@ class Schema:
                 self.types.setdefault(here, bounds.types)
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
-        for path, reason in getattr(cls, "without_effect", {}).items():
+        for path, reason in declared(cls, "without_effect").items():
             self.without_effect[join(part.path, path)] = reason
         if part.name == "policy":
             self.check_model = getattr(cls, "check_model", None)

@@ -169,9 +169,11 @@ class DTPolicy(FromData):
         "rtg_scale": ABOVE_0,
         "context_len": FROM_1,
         "warmup_steps": FROM_0,
+        "max_eval_ep_len": FROM_1,
+        "state_mean": FINITE,
+        "state_std": FROM_0,
     }
     config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {
-        "max_eval_ep_len": (int,),
         "state_mean": (float, list),
         "state_std": (float, list),
     }
@@ -180,7 +182,10 @@ class DTPolicy(FromData):
             ("discount_factor", "learn.ignore_done", "nstep"), "returns are undiscounted sums to the episode's end"
         ),
         **dict.fromkeys(
-            ("random_collect_size", "learn.update_per_collect", "collect.n_sample", "collect.n_episode"),
+            (
+                *("random_collect_size", "learn.update_per_collect", "learn.data_share"),
+                *("collect.n_sample", "collect.n_episode"),
+            ),
             "nothing is collected: rows come from a file",
         ),
     }
@@ -193,6 +198,7 @@ class DTPolicy(FromData):
         "state_mean": "it is taken from the data set, and saved with the weights",
         "state_std": "it is taken from the data set, and saved with the weights",
     }
+    goes_online = False
     action_spaces: tuple[str, ...] | None = ("Discrete", "Box")
     model_name = "dt"
 

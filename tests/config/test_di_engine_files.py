@@ -18,7 +18,14 @@ from easydict import EasyDict
 from torch import nn
 
 from ding_like.config import FrozenConfig, compile_config, read_config, to_plain
-from ding_like.config.di_engine import LEGACY_KEYS, MODEL_KEYS, PARALLEL_COLLECTOR, RENAMED_KEYS, SYSTEM
+from ding_like.config.di_engine import (
+    LEGACY_KEYS,
+    MISSING_METHODS,
+    MODEL_KEYS,
+    PARALLEL_COLLECTOR,
+    RENAMED_KEYS,
+    SYSTEM,
+)
 from ding_like.config.tree import get_path, leaves, set_path
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from ding_like.entry.cli import main as ding
@@ -96,14 +103,14 @@ def of_td3(folder: Path, *, name: str = "pendulum_td3", entry: str = "serial_pip
     return path
 
 
+_OFFLINE = MISSING_METHODS["offline"]
+
+
 @pytest.mark.parametrize(
     "changes, said",
     [
-        (
-            dict(entry="serial_pipeline_offline"),
-            "offline learning from a data set, as it calls serial_pipeline_offline",
-        ),
-        (dict(keys="data_path='d4rl.h5',"), "offline learning from a data set, as it has policy.collect.data_path"),
+        (dict(entry="serial_pipeline_offline"), f"{_OFFLINE}, as it calls serial_pipeline_offline"),
+        (dict(keys="data_path='d4rl.h5',"), f"{_OFFLINE}, as it has policy.collect.data_path"),
         (dict(name="pendulum_mbpo_td3"), "MBPO, a world model, as its name says"),
     ],
 )

@@ -67,7 +67,7 @@ def lines_of(folder: str, source: str) -> list[dict[str, Any]]:
         (["system.seed.actor_process=3"], ["unknown key; did you mean 'actor_processes' (default 2)?"]),
         (["system.sead.actor_processes=3"], ["system.sead", "not of mode seed, which reads system.seed alone"]),
         (["system.seed.comm=both", "policy.batch=3"], ["policy.batch"]),
-        (["--learners", "2"], ["--learners is of modes serial, serial_onpolicy, parallel,", "not of mode seed"]),
+        (["--learners", "2"], ["--learners is of modes serial, serial_onpolicy, serial_offline,", "not of mode seed"]),
         (["--workers", "2"], ["--workers is of mode ray, not of mode seed", "system.seed.actor_processes"]),
         (["--load-path", "no.pth.tar"], ["no.pth.tar"]),
         (["system.seed.transport=tcp", "system.seed.host=0.0.0.0"], ["system.seed.key_file", "ding keys FILE --curve"]),

@@ -20,6 +20,7 @@ from ding_like.entry import serial_pipeline
 from ding_like.errors import ConfigError, TrainingError
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.utils import log
+from ding_like.utils.bounds import declared
 from tests import experts
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of, with_expert
 
@@ -178,6 +179,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.auto_alpha": (False, {}),
     "learn.log_space": (False, {}),
     "learn.target_entropy": (-7.0, {}),
+    "learn.data_share": (0.9, {}),
     "collect.n_sample": (24, {}),
     "collect.n_episode": (3, {}),
     "collect.unroll_len": (7, {}),
@@ -196,7 +198,7 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
 # Read by pipelines alone: what changes is a run.
 OF_A_RUN = (
     *("learn.update_per_collect", "random_collect_size"),
-    *("learn.expert_share", "learn.pretrain_updates", "collect.data_path"),
+    *("learn.expert_share", "learn.pretrain_updates", "collect.data_path", "learn.data_share"),
 )
 
 
@@ -218,11 +220,8 @@ def defaults_of(name: str) -> dict[str, Any]:
 
 def without_effect(name: str) -> Mapping[str, str]:
     """Return the keys of DI-engine's configs that change nothing, with the reasons that a user gets."""
-    reasons: Mapping[str, str] = getattr(
-        get_policy_cls({"type": CASES[name].policy, "import_names": list(CASES[name].import_names)}),
-        "without_effect",
-        {},
-    )
+    cls = get_policy_cls({"type": CASES[name].policy, "import_names": list(CASES[name].import_names)})
+    reasons: Mapping[str, str] = declared(cls, "without_effect")
     return reasons
 
 
