@@ -520,6 +520,7 @@ def translate(main: Tree, defaults: Tree, knows: Callable[[str], bool]) -> None:
     _name_expert(main, knows)
     if knows("policy.rtg_scale"):
         _name_dt(main)
+    _name_bc(main, knows)
     each = get_path(main, _PER_ENV)
     envs = get_path(main, "env.evaluator_env_num", get_path(defaults, "env.evaluator_env_num"))
     if type(each) is type(envs) is int and get_path(main, _TOTAL) is None and not knows(_PER_ENV):
@@ -575,19 +576,34 @@ def _name_expert(main: Tree, knows: Callable[[str], bool]) -> None:
         model.setdefault("hidden_size_list", [size] if isinstance(size, int) else list(size))
 
 
+def _name_bc(main: Tree, knows: Callable[[str], bool]) -> None:
+    """Put the hidden layers of DI-engine's actor of continuous actions where those of model 'bc' stand."""
+    model = get_path(main, "policy.model")
+    is_bc = knows("policy.learn.ce_label_smooth") and isinstance(model, dict) and "type" not in model
+    if not is_bc or type(size := model.get("actor_head_hidden_size")) is not int:
+        return
+    del model["actor_head_hidden_size"]
+    layers = model.pop("actor_head_layer_num", 1)
+    if model.get("action_space") in ("regression", "reparameterization"):  # policy.loss_type decides
+        del model["action_space"]
+    model.setdefault("encoder_hidden_size_list", [size] * (1 + layers))
+    model.setdefault("head_layer_num", 0)
+
+
 def _name_dt(main: Tree) -> None:
     """Put what DI-engine says of a decision transformer where it stands here; a value that is given twice counts once.
 
-    A second value that differs stays, and is an unknown key.
+    A second value that differs stays, and is an unknown key; of the env, that of the section env counts.
     """
     for path, target in _OF_DT.items():
         value = get_path(main, path, _NOT_SET)
         given = _NOT_SET if target is None else get_path(main, target, _NOT_SET)
-        if value is _NOT_SET or given not in (_NOT_SET, value):
+        is_of_env = target is not None and target.startswith("env.")
+        if value is _NOT_SET or (given not in (_NOT_SET, value) and not is_of_env):
             continue
         section, _, key = path.rpartition(".")
         del (get_path(main, section) if section else main)[key]
-        if target is not None and value is not None:
+        if target is not None and value is not None and given is _NOT_SET:
             set_path(main, target, value)
 
 

@@ -9,6 +9,7 @@ import logging
 import zlib
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,10 +209,17 @@ def read_demonstrations(cfg: FrozenConfig) -> Demonstrations:
         path = named(cfg.env) if named is not None else ""
         if not path:
             raise ConfigError(f"policy.collect.data_path {NOT_SET}.")
+        if not Path(path).exists():
+            raise ConfigError(
+                f"there is no {path}, the data set that env_id '{cfg.env.env_id}' names: `ding collect EXP --levels "
+                f"{Path(path).stem} --steps 100000 --out {Path(path).parent}` makes it of a run, or give "
+                "policy.collect.data_path."
+            )
         logger.info("policy.collect.data_path is not set: env_id '%s' names %s", cfg.env.env_id, path)
     found = read_data(path)
-    trained_on = found.info.get("env_id")
-    if trained_on and (env_id := cfg.env.get("env_id")) and trained_on != env_id:
+    trained_on, env_id = found.info.get("env_id"), cfg.env.get("env_id")
+    same = getattr(env_class(cfg.env), "ids", {}).get(env_id, env_id)  # what is made of an id of DI-engine's configs
+    if trained_on and env_id and trained_on not in (env_id, same):
         logger.warning("%s was collected in %s, and the run evaluates in %s", path, trained_on, env_name(cfg.env))
     return found
 

@@ -66,7 +66,7 @@ class Imitation(Policy):
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.ce_label_smooth": Bounds(0, 1)}
-    config_types = {
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {
         "continuous": (bool,),
         "learn.ce_label_smooth": (bool, int, float),
     }

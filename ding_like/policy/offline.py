@@ -20,14 +20,16 @@ class FromData(Policy):
             data_share=0.5,
         ),
         collect=dict(
-            # Data set: a column file of `ding collect`, an HDF5 file in D4RL's form, or minari:ID.
-            data_path="",
+            # Data set: a column file of `ding collect`, an HDF5 file in D4RL's form, or minari:ID; None: the one that
+            # an env of type 'd4rl' names.
+            data_path=None,
             # Form of the data: a key of DI-engine's configs, see `without_effect`.
             data_type="",
         ),
     )
     without_effect: ClassVar[dict[str, str]] = {"collect.data_type": "the file itself shows its form"}
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.train_epoch": FROM_1, "learn.data_share": Bounds(0, 0.999)}
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = {"collect.data_path": (str,)}
     run_mode = "serial_offline"
     # Whether the policy can go on with rows that it collects itself.
     goes_online: ClassVar[bool] = True
