@@ -194,6 +194,7 @@ class RunRecord:
         duration_s: float,
         console: RunConsole,
         metrics: Mapping[str, float],
+        train_iter: int = 0,
     ) -> None:
         """Record an evaluation, after which the best mean return is `best`, and report a better one on the console.
 
@@ -203,7 +204,8 @@ class RunRecord:
         self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics)
         self._eval_duration_s += duration_s
         if is_better:
-            console.event(f"env step {env_step:,}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
+            place = f"env step {env_step:,}" if env_step or not train_iter else f"iter {train_iter:,}"
+            console.event(f"{place}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")
 
     def progress(self, **more: Any) -> Progress:  # Any: fields of several types
         """Return how far the run is: `more` are the fields of Progress that the pipeline knows."""

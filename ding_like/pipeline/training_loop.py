@@ -471,7 +471,8 @@ class TrainingLoop:
 
     def _note(self, best: float, returns: Sequence[float], metrics: Mapping[str, float], began_s: float) -> None:
         took_s, env_step = time.perf_counter() - began_s, self.parts.collector.envstep
-        self._record.note_evaluation(returns, best, env_step, took_s, self.console, metrics)
+        train_iter = self.parts.learner.train_iter
+        self._record.note_evaluation(returns, best, env_step, took_s, self.console, metrics, train_iter)
 
     def _progress(self) -> Progress:
         parts = self.parts

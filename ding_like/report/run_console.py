@@ -150,15 +150,15 @@ def describe_line(progress: Progress, speed: Speed, limits: Limits) -> str:
     """Return the most important numbers in one line."""
     budget = limits.nearest(progress.env_step, progress.train_iter)
     done = "" if budget is None else f" ({budget[0]:.0%}, {speed.eta_text} left)"
-    returns = progress.eval_returns
+    returns, has_collected = progress.eval_returns, progress.env_step > 0 or not progress.train_iter
+    collected = [("env step", f"{progress.env_step:,}{done}"), ("iter", f"{progress.train_iter:,}")]
     pairs = [
-        ("env step", f"{progress.env_step:,}{done}"),
-        ("iter", f"{progress.train_iter:,}"),
-        *(pair for pair in _rollout(progress) if pair[0] != "length"),
+        *(collected if has_collected else [("iter", f"{progress.train_iter:,}{done}")]),
+        *(pair for pair in _rollout(progress) if has_collected and pair[0] != "length"),
         *([("eval", _mean_text(tuple(returns)))] if returns else []),
         *_metrics(progress),
         *_learning(progress.learn)[:1],
-        *_speed(progress, speed)[:1],
+        *(_speed(progress, speed)[:1] if has_collected else _speed(progress, speed)[1:2]),
         ("eval time", f"{_eval_share(progress):.0%}"),
     ]
     return "  ".join(f"{name} {value}".strip() for name, value in pairs)
