@@ -197,8 +197,13 @@ def check_learns_from_rows(cfg: FrozenConfig) -> None:
         why = "learns from sequences with what its own actor remembers"
     elif cfg.policy.priority:
         why = "is to draw rows by priority (policy.priority=True), and they are drawn in epochs"
+    elif "data_path" not in cfg.policy.collect:
+        why = "learns from what it collects"
     if why:
-        raise ConfigError(f"policy '{name}' {why}: a file of demonstrations cannot train it. 'bc' learns from one.")
+        raise ConfigError(
+            f"policy '{name}' {why}: a data set cannot train it. For discrete actions choose discrete_cql, "
+            "discrete_bcq, dt or bc, for continuous ones td3_bc, rebrac, iql, cql, edac, bcq, dt or bc."
+        )
 
 
 def read_demonstrations(cfg: FrozenConfig) -> Demonstrations:

@@ -421,10 +421,14 @@ def test_wrappers_that_learn_from_rewards_are_refused() -> None:
 
 def test_policies_that_a_file_cannot_train_are_refused() -> None:
     env = configs()[0]["env"]
-    for policy, message in (("ppo", "has just collected itself"), ("r2d2", "its own actor remembers")):
+    for policy, message in (
+        ("ppo", "has just collected itself"),
+        ("r2d2", "its own actor remembers"),
+        ("dqn", "collects"),
+    ):
         main = dict(exp_name="run", env=env, policy={})
         create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=policy))
-        with pytest.raises(ConfigError, match=f"policy '{policy}' learns from .*{message}: a file"):
+        with pytest.raises(ConfigError, match=f"policy '{policy}' learns from .*{message}: a data set"):
             serial_pipeline_bc((main, create), seed=0)
 
 
