@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from ding_like.config import read_config
+from ding_like.config import compile_config, read_config
 from ding_like.data.demonstrations import Demonstrations
 from ding_like.entry import serial_pipeline_offline
 from ding_like.errors import ConfigError
@@ -59,6 +59,15 @@ def test_a_file_runs_on_the_data_that_its_id_names(path: Path, caplog: pytest.Lo
     line = f"policy.collect.data_path is not set: env_id '{name}-medium-v0' names data/{name}/medium.safetensors"
     assert caplog.text.count(line) == 1
     assert "was collected in" not in caplog.text
+
+
+def test_hidden_layers_of_di_engines_cloning_are_those_of_our_model() -> None:
+    main, create = read_config(FOLDER / "hopper_medium_bc_config.py")[:2]
+
+    model = compile_config(main, create, save=False).policy.model
+
+    assert (model.encoder_hidden_size_list, model.head_layer_num) == ([256, 256], 0)
+    assert "actor_head_hidden_size" not in model
 
 
 def test_data_that_are_not_there_are_one_error_with_the_command() -> None:

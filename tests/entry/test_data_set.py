@@ -287,8 +287,11 @@ def test_obs_norm_goes_by_the_data_in_rows_and_envs_alike(data: Demonstrations) 
     with closing(parts):
         rows = [drawn.draw() for _ in range(EPOCH)]
 
-    found = np.concatenate([each["obs"] for each in rows])
-    assert np.allclose(np.sort(found, axis=0), np.sort(expected, axis=0), atol=1e-4)
+    for name in ("obs", "next_obs"):
+        found = np.concatenate([each[name] for each in rows])
+        raw = data.columns[name].astype(np.float64)
+        wanted = np.clip((raw - obs.mean(axis=0)) / np.sqrt(obs.var(axis=0) + 1e-8), -1.5, 1.5)
+        assert np.allclose(np.sort(found, axis=0), np.sort(wanted, axis=0), atol=1e-4), name
     (lane,) = load_state("run/ckpt/ckpt_best.pth.tar")["env_wrappers"]["lanes"]
     assert np.allclose(lane[0]["state"]["mean"], obs.mean(axis=0), atol=1e-6)
     assert np.allclose(lane[0]["state"]["var"], obs.var(axis=0), atol=1e-6)
@@ -296,6 +299,15 @@ def test_obs_norm_goes_by_the_data_in_rows_and_envs_alike(data: Demonstrations) 
     raw = data.columns["obs"][:5]
     logits = agent.policy.get_attribute("model").actor(torch.from_numpy(expected[:5].astype(np.float32)))
     assert np.array_equal(agent.act(raw), logits.argmax(dim=1).numpy())
+
+
+def test_evaluations_are_scored_by_the_references_of_the_data(data: Demonstrations) -> None:
+    Demonstrations(data.columns, {"reference": {"random": 20.0, "expert": 70.0}}).save("data.safetensors")
+
+    serial_pipeline_offline(configs(), seed=0, max_iter=1)
+
+    found = result()
+    assert found["eval_metrics"]["normalized_score"] == pytest.approx(2.0 * (found["eval_value"] - 20.0))
 
 
 def going_online(**learn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
