@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 
 from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
@@ -35,11 +34,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Train one seed and print its score and the processor time of the updates."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--method", choices=work.METHODS, required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--updates", type=int, required=True)
-    args = parser.parse_args()
+    args = work.arguments()
     register_learner_hook("clock", ClockHook)
     data, own = work.Data(args.data), POLICIES[args.method]
     ClockHook.clock = Clock()

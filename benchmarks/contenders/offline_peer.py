@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 
 from benchmarks.common import Clock, emit_versions  # isort: skip  (pins the threads first)
@@ -27,11 +26,7 @@ CONFIGS = {
 
 def main() -> None:
     """Train one seed and print its score and the processor time of the updates."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--method", choices=work.METHODS, required=True)
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--updates", type=int, required=True)
-    args = parser.parse_args()
+    args = work.arguments()
     torch.set_num_threads(1)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     d3rlpy.seed(work.SEED)

@@ -5,6 +5,7 @@ Data sets are files of `ding collect --levels` in $BENCH_OFFLINE/ENV/LEVEL.safet
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -22,6 +23,15 @@ FOLDER = Path(os.environ.get("BENCH_OFFLINE", Path.home() / ".cache/ding_bench/d
 BATCH_SIZE, EPISODES = 256, 10
 METHODS = ("bc", "td3_bc", "iql", "rebrac", "cql", "discrete_cql", "discrete_bcq")
 SEED = int(os.environ.get("BENCH_ROUND", "0"))
+
+
+def arguments() -> argparse.Namespace:
+    """Return the policy, the data set and the number of updates that the command line names."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--method", choices=METHODS, required=True)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--updates", type=int, required=True)
+    return parser.parse_args()
 
 
 class Data:
