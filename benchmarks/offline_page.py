@@ -22,14 +22,15 @@ def beside_d3rlpy() -> str:
         if (found := load(offline_name(data, method))) is not None:
             cells, cpu_ms = [], []
             for name in ("ours", "d3rlpy"):
-                score = found[name, "score"]
-                cells.append(f"{score['value']:.1f} [{score['lo']:.1f}, {score['hi']:.1f}]")
-                cpu_ms.append(1000.0 / found[name, "updates"]["value"])
-            share = 1.0 / found["ours / d3rlpy", "updates"]["value"]
-            seeds = found["ours", "score"]["n"]
+                if (name, "score") in found:
+                    score = found[name, "score"]
+                    cells.append(f"{score['value']:.1f} [{score['lo']:.1f}, {score['hi']:.1f}]")
+                    cpu_ms.append(1000.0 / found[name, "updates"]["value"])
+            ratio, seeds = found.get(("ours / d3rlpy", "updates")), found["ours", "score"]["n"]
+            theirs = (cells[1], f"{cpu_ms[1]:.1f}", f"{1.0 / ratio['value']:.2f}") if ratio else ("", "", "")
             lines.append(
-                f"| {data} | {POLICIES[method]} | {updates:,} | {seeds} | {cells[0]} | {cells[1]} | {cpu_ms[0]:.1f} | "
-                f"{cpu_ms[1]:.1f} | {share:.2f} |"
+                f"| {data} | {POLICIES[method]} | {updates:,} | {seeds} | {cells[0]} | {theirs[0]} | {cpu_ms[0]:.1f} | "
+                f"{theirs[1]} | {theirs[2]} |"
             )
     return "\n".join(lines) if len(lines) > 2 else NOT_YET
 

@@ -190,6 +190,7 @@ OFFLINE = {
     **dict.fromkeys((("halfcheetah/medium", method) for method in ("td3_bc", "iql", "rebrac")), 10_000),
     ("halfcheetah/medium", "bc"): 5_000,
     ("halfcheetah/medium", "cql"): 2_000,
+    **{(f"halfcheetah/{level}", method): 5_000 for level in ("medium-replay", "expert") for method in ("bc", "td3_bc")},
     **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
     ("hopper/medium", "bc"): 5_000,
     **dict.fromkeys((("pendulum/medium", method) for method in ("bc", "td3_bc", "iql")), 5_000),
