@@ -17,7 +17,7 @@ from ding_like.errors import ConfigError
 pytest.importorskip("mujoco")
 pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
 
-FOLDER = Path(__file__).parents[2] / "dizoo/d4rl/config"
+FOLDER = Path(__file__).parent / "d4rl_files"
 CONFIGS = sorted(FOLDER.glob("*_config.py"))
 SMALL = ["policy.cuda=False", "env.evaluator_env_num=1", "env.n_evaluator_episode=1", "env.manager.type=base"]
 

@@ -1,1 +1,0 @@
-"""Configs of offline learning on MuJoCo tasks, in DI-engine's form."""
