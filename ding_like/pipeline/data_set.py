@@ -9,6 +9,7 @@ import logging
 import zlib
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -255,17 +256,17 @@ def build_from_data(
             if reference := demonstrations.info.get("reference"):
                 parts.evaluator.reference = float(reference["random"]), float(reference["expert"])
         prepare = _normaliser(cfg, demonstrations, parts, env_setting)
-        rows = parts.policy.data_rows(demonstrations.rollout())
-        if goes_online:
-            assert isinstance(rows, TransitionBatch), "a policy that goes online learns from single steps"
-            rows = prepare(rows)
-            rows = rows.with_columns(**{IS_EXPERT: np.ones(len(rows), bool)})  # none are to be joined
-            prepare = lambda rows: rows  # noqa: E731
-            if data_share := float(cfg.policy.learn.get("data_share", 0.0)):
-                expert_rows = ExpertRows(rows, data_share, make_rng(seed, "expert_rows"))
-                parts.learner.use_expert_rows(expert_rows)
-        rng, batch_size = make_rng(seed, "data_set"), int(cfg.policy.learn.batch_size)
-        data_set = DataSet(rows, batch_size, rng, source=demonstrations.source, share=share, prepare=prepare)
+        rows, batch_size = parts.policy.data_rows(demonstrations.rollout()), int(cfg.policy.learn.batch_size)
+        make = partial(DataSet, batch_size=batch_size, rng=make_rng(seed, "data_set"), source=demonstrations.source)
+        if not goes_online:
+            return parts, make(rows, share=share, prepare=prepare)
+        assert isinstance(rows, TransitionBatch), "a policy that goes online learns from single steps"
+        rows = prepare(rows)  # once, for both that draw from them
+        data_set = make(rows.with_columns(**{IS_EXPERT: np.ones(len(rows), bool)}))  # none are to be joined
+        if data_share := float(cfg.policy.learn.get("data_share", 0.0)):
+            assert isinstance(data_set.rows, TransitionBatch), "as it was given"
+            expert_rows = ExpertRows(data_set.rows, data_share, make_rng(seed, "expert_rows"))
+            parts.learner.use_expert_rows(expert_rows)
         return parts, data_set
     except BaseException:
         parts.close()
@@ -279,11 +280,12 @@ def _normaliser(
 
     Raises ConfigError for a wrapper that learns statistics of rewards.
     """
+    statistics = parts.statistics if isinstance(parts.statistics, MergedStatistics) else None
+    if not (any(parts.own_env.wrapper_states()) if statistics is None else statistics.resume_state()):
+        return lambda rows: rows
     env_fn, _, env_cfgs = env_setting or get_vec_env_setting(cfg.env, collect=False)
     with closing(EnvFactory(env_cfgs[0], env_fn)()) as env:
         learning = list(stateful_layers(env))
-    if not learning:
-        return lambda rows: rows
     norm = learning[0]
     if len(learning) > 1 or not isinstance(norm, ObsNorm):
         raise ConfigError(
@@ -292,10 +294,10 @@ def _normaliser(
         )
     moments = merged([Moments.of(part) for _, (part,) in pieces(demonstrations.columns["obs"])])
     norm.learn_moments(moments)
-    if not isinstance(parts.statistics, MergedStatistics):
+    if statistics is None:
         parts.own_env.adopt_wrapper_states([[{"type": type(norm).__name__, "state": norm.state_dict()}]])
     else:
-        parts.statistics.set_moments([moments])
+        statistics.set_moments([moments])
 
     def prepare(rows: TransitionBatch) -> TransitionBatch:
         return rows.with_columns(**{name: norm.normalised(rows[name]) for name in ("obs", "next_obs")})
