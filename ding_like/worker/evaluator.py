@@ -391,7 +391,7 @@ class InteractionSerialEvaluator(EpisodeEvaluator):
         result = play_episodes(
             self._env, self._policy, n_episode, rng=rng, policy_kwargs=policy_kwargs, is_leaving=is_leaving
         )
-        if self.reference is None:
+        if self.reference is None or self.reference[0] == self.reference[1]:  # of a run that has learned nothing
             return result
         low, high = self.reference
         score = 100.0 * (result.mean - low) / (high - low)

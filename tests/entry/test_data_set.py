@@ -310,6 +310,14 @@ def test_evaluations_are_scored_by_the_references_of_the_data(data: Demonstratio
     assert found["eval_metrics"]["normalized_score"] == pytest.approx(2.0 * (found["eval_value"] - 20.0))
 
 
+def test_an_expert_that_is_no_better_than_random_actions_gives_no_score(data: Demonstrations) -> None:
+    Demonstrations(data.columns, {"reference": {"random": -200.0, "expert": -200.0}}).save("data.safetensors")
+
+    serial_pipeline_offline(configs(), seed=0, max_iter=1)
+
+    assert result()["eval_metrics"] == {}
+
+
 def going_online(**learn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     settings: dict[str, Any] = dict(
         learn=dict(batch_size=BATCH, **learn), collect=dict(data_path="data.safetensors", n_sample=8), model={}
