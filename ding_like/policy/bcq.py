@@ -49,7 +49,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("bcq")
 class BCQPolicy(FromData, OffPolicyActorCritic):
-    """Choice among perturbed actions of a model of the data's, by two critics."""
+    """Batch-constrained Q-learning of continuous actions: the best of those that a model of the data generates."""
 
     model_methods: tuple[ModelMethod, ...] = (
         ModelMethod("act"),
@@ -163,7 +163,7 @@ class BCQPolicy(FromData, OffPolicyActorCritic):
 
 @POLICY_REGISTRY.register("discrete_bcq")
 class DiscreteBCQPolicy(FromData, DQNPolicy):
-    """Deep Q-learning among the actions that are likely in the data."""
+    """Batch-constrained deep Q-learning of discrete actions: the best of those that are likely in the data."""
 
     model_methods: tuple[ModelMethod, ...] = (ModelMethod("q"), ModelMethod("logits"))
     config: dict[str, Any] = dict(

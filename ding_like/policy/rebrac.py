@@ -29,7 +29,7 @@ from ding_like.utils.registries import POLICY_REGISTRY
 
 @POLICY_REGISTRY.register("rebrac")
 class ReBRACPolicy(TD3BCPolicy):
-    """TD3 for a data set, whose actor and targets are held near the data's actions, each as strongly as is set."""
+    """TD3+BC with one penalty for the actor and another for the critics' targets, and normalised critics."""
 
     config: dict[str, Any] = dict(
         type="rebrac",
