@@ -179,6 +179,9 @@ class Policy:
         """Return the env steps that a training row stands for: more than 1 where rows are sequences."""
         return int(cfg["collect"].get("unroll_len") or 1)
 
+    # What the policy computes of whole batches, so that several learners cannot share them; "": nothing.
+    why_alone: ClassVar[str] = ""
+
     # Mode of `ding -m` that trains the policy, where its rows are of no collector; "": any mode of its kind.
     run_mode: ClassVar[str] = ""
 
@@ -528,7 +531,11 @@ class Policy:
     takes_whole_batches = False
 
     def set_share(self, share: Share) -> None:
-        """Be one of several learners that act as one."""
+        """Be one of several learners that act as one. Raises ConfigError where `why_alone` is set."""
+        if share.num_learners > 1 and self.why_alone:
+            raise ConfigError(
+                f"policy '{self._cfg.type}' {self.why_alone}, which several learners do not see: use --learners 1"
+            )
         self._share = share
 
     def grad_weight(self) -> float:

@@ -21,11 +21,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding_like.errors import ConfigError
 from ding_like.model.crossq import batch_statistics, renorms_of
 from ding_like.policy.offpolicy import Rows
 from ding_like.policy.sac import Improved, SACPolicy
-from ding_like.policy.sharing import Share
 from ding_like.utils.bounds import FROM_0, FROM_1, SHARE_ABOVE_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -85,14 +83,7 @@ class CrossQPolicy(SACPolicy):
         warm = self._num_updates.now >= self._cfg.learn.renorm_warmup
         return batch_statistics(self._renorms[name], corrects=warm)
 
-    def set_share(self, share: Share) -> None:
-        """Raise ConfigError for one of several learners: statistics of a part of the rows are not those of all."""
-        if share.num_learners > 1:
-            raise ConfigError(
-                "policy 'crossq' normalises by the statistics of whole batches, which several learners do not see: use "
-                "--learners 1, or policy 'sac'"
-            )
-        super().set_share(share)
+    why_alone = "normalises by the statistics of whole batches"
 
     def grad_vectors(self) -> list[Tensor]:
         """Return the live vectors that `grad` fills, the statistics of the batch that `apply` takes over among them."""

@@ -199,6 +199,7 @@ class DTPolicy(FromData):
         "state_std": "it is taken from the data set, and saved with the weights",
     }
     goes_online = False
+    why_alone = "learns from the mean over the steps of whole batches"
     action_spaces: tuple[str, ...] | None = ("Discrete", "Box")
     model_name = "dt"
 

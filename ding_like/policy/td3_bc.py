@@ -16,11 +16,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ding_like.errors import ConfigError
 from ding_like.policy.ddpg import TD3Policy
 from ding_like.policy.offline import FromData
 from ding_like.policy.offpolicy import Rows
-from ding_like.policy.sharing import Share
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -67,14 +65,7 @@ class TD3BCPolicy(FromData, TD3Policy):
         by_action = hand.slope_by_action((of_value / -batch).expand(1, batch), num_actions)
         return hand.improve(loss, by_action + (2.0 * of_cloning / error.numel()) * error.numpy())
 
-    def set_share(self, share: Share) -> None:
-        """Raise ConfigError for one of several learners: a part of the rows has another scale of values than all."""
-        if share.num_learners > 1:
-            raise ConfigError(
-                f"policy '{self._cfg.type}' divides by the mean value of whole batches, which several learners do not "
-                "see: use --learners 1"
-            )
-        super().set_share(share)
+    why_alone = "divides by the mean value of whole batches"
 
     def _weights(self, scale: Tensor, num_actions: int) -> tuple[Tensor, float]:
         """Return the weights of the value and of the mean squared error, for values of a mean absolute `scale` []."""

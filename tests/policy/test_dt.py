@@ -22,6 +22,7 @@ from ding_like.model.dt import DecisionTransformer
 from ding_like.pipeline.data_set import DataSet
 from ding_like.policy.dt import ContextActor, DTPolicy
 from ding_like.policy.rows import ContextRows
+from ding_like.policy.sharing import Share
 from ding_like.serve.served import Blueprint, ServedPolicy
 from ding_like.types import Array
 from tests.contracts.policy_cases import CASES, assert_equal_states, make, rows_of
@@ -455,3 +456,8 @@ def test_a_config_in_the_form_of_di_engine_is_read_as_ours() -> None:
     assert (cfg.policy.model.obs_shape, cfg.policy.model.action_shape, cfg.policy.model.h_dim) == (3, 1, 16)
     with pytest.raises(ConfigError, match=r"policy.model.context_len +unknown key of model"):
         compile_config({**main, "policy": {**main["policy"], "context_len": 9}}, create, save=False, builds_model=True)
+
+
+def test_several_learners_are_refused() -> None:
+    with pytest.raises(ConfigError, match="policy 'dt' learns from the mean over the steps .* --learners 1"):
+        make(CASES["dt"]).set_share(Share(0, 2))
