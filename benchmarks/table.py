@@ -190,9 +190,11 @@ OFFLINE = {
     **dict.fromkeys((("halfcheetah/medium", method) for method in ("td3_bc", "iql", "rebrac")), 10_000),
     ("halfcheetah/medium", "bc"): 5_000,
     ("halfcheetah/medium", "cql"): 2_000,
-    **{(f"halfcheetah/{level}", method): 5_000 for level in ("medium-replay", "expert") for method in ("bc", "td3_bc")},
+    **{("halfcheetah/medium-replay", method): 5_000 for method in ("bc", "td3_bc", "iql", "rebrac")},
+    **{("halfcheetah/expert", method): 5_000 for method in ("bc", "td3_bc")},
     **dict.fromkeys((("hopper/medium", method) for method in ("td3_bc", "iql")), 10_000),
     ("hopper/medium", "bc"): 5_000,
+    **{(f"hopper/{level}", method): 5_000 for level in ("medium-replay", "expert") for method in ("bc", "td3_bc")},
     **dict.fromkeys((("pendulum/medium", method) for method in ("bc", "td3_bc", "iql")), 5_000),
     **dict.fromkeys((("cartpole/medium", method) for method in ("bc", "discrete_cql", "discrete_bcq")), 5_000),
 }

@@ -169,7 +169,7 @@ class _ParallelNorm:
 
 
 class _Parallel:
-    """`ParallelMLP`: linear layers [N, I, O], two of them with a ReLU between, and a norm before that where it has one.
+    """`ParallelMLP`: linear layers [N, I, O], two of them with a ReLU between, and a norm behind that where it has one.
 
     The output is [N, B, O].
     """
@@ -188,12 +188,13 @@ class _Parallel:
         self._norms = {number: _ParallelNorm(*pair, grads, num) for number, pair in enumerate(pairs, start=1)}
 
     def forward(self, x: Array) -> Array:
-        self._inputs = []
+        self._active, self._inputs = [], []  # what activations gave; what layers took, normalised where there is a norm
         for number, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
-            if number in self._norms:
-                x = self._norms[number].forward(x)
             if number > 0:
                 torch.from_numpy(x).relu_()  # an eighth of the time of np.maximum
+            self._active.append(x)
+            if number in self._norms:
+                x = self._norms[number].forward(x)
             self._inputs.append(x)
             x = np.matmul(x, weight)
             torch.from_numpy(x).add_(bias)
@@ -211,10 +212,10 @@ class _Parallel:
                 back = weight.swapaxes(1, 2)
                 # Of one output the product is an outer one, for which BLAS takes five times as long.
                 grad = grad * back if weight.shape[2] == 1 else np.matmul(grad, back)
-                _stop_below_0(grad, x)
                 if number in self._norms:
                     self._norms[number].write_gradients(grad)
                     grad = self._norms[number].backward(grad)
+                _stop_below_0(grad, self._active[number])
 
     def backward(self, grad: Array) -> Array:
         if self._grads is not None:
@@ -228,9 +229,9 @@ class _Parallel:
                 weight = self._weights[number][network]
                 back = back * weight.T if weight.shape[1] == 1 else back.dot(weight.T)
                 if number > 0:
-                    _stop_below_0(back, self._inputs[number][network][rows])
                     if number in self._norms:
                         back = self._norms[number].backward(back, network, rows)
+                    _stop_below_0(back, self._active[number][network][rows])
             total[rows] += back
         return total
 

@@ -42,8 +42,8 @@ ActionKind = Literal["regression", "reparameterization"]
 class ParallelMLP(nn.Module):
     """`num` MLPs of one shape side by side, each layer as one batched product: faster than one after the other.
 
-    `sizes` are input, hidden and output widths; with `norm_type` 'LN' hidden layers have layer normalisation before
-    their activation. Weights begin as those of nn.Linear do.
+    `sizes` are input, hidden and output widths; with `norm_type` 'LN' hidden layers have layer normalisation
+    behind their activation (Tarasov et al. 2023). Weights begin as those of nn.Linear do.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class ParallelMLP(nn.Module):
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias[:num], x, weight[:num])
             if layer < last:
+                x = self.activation(x)
                 if len(self.scales):
                     x = torch.addcmul(
                         self.shifts[layer][:num], layer_norm(x, x.shape[-1:], eps=NORM_EPS), self.scales[layer][:num]
                     )
-                x = self.activation(x)
         return x
 
 
@@ -181,7 +181,7 @@ class ContinuousQAC(QAC):
     `..._head_hidden_size`; on images the first of these is a convolutional encoder of `encoder_hidden_size_list`
     (None: the network of Mnih et al. 2015), one for the actor and one for the critics. With `block` 'simba' the hidden
     layers behind the first are residual blocks (`build_mlp`); with `critic_norm_type` 'LN' hidden layers of critics
-    have layer normalisation. Raises ConfigError for sizes that do not fit.
+    have layer normalisation behind their activation. Raises ConfigError for sizes that do not fit.
     """
 
     def __init__(

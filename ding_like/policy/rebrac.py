@@ -6,8 +6,9 @@ step of the row. a' is the smoothed action of TD3's target for next_obs. With be
 
     y           = R + discount * (min_i Q_i'(next_obs, a') - beta_2 * |a' - u'|^2)    second part only if not terminated
     critic_loss = sum_i mean(weight * (Q_i(obs, action) - y)^2)
-    lambda      = 1 / mean(|Q_1(obs, mu(obs))|)     without a gradient
-    actor_loss  = -lambda * mean(Q_1(obs, mu(obs))) + beta_1 * mean(|mu(obs) - u|^2)    in the actor's turn
+    Q           = min_i Q_i(obs, mu(obs))
+    lambda      = 1 / mean(|Q|)     without a gradient
+    actor_loss  = -lambda * mean(Q) + beta_1 * mean(|mu(obs) - u|^2)    in the actor's turn
 
 where |.|^2 sums over dimensions. Behind a truncated episode the data has no next action, and y has no penalty. Critics
 have layer normalisation; batches are large and networks have three hidden layers.
@@ -57,6 +58,7 @@ class ReBRACPolicy(TD3BCPolicy):
         "learn.actor_beta": FROM_0,
         "learn.critic_beta": FROM_0,
     }
+    is_judged_by_first: ClassVar[bool] = False
     config_unused: ClassVar[Mapping[str, str]] = {"learn.alpha": "learn.actor_beta weighs cloning"}
 
     def row_maker(self) -> NextActionRows:

@@ -50,7 +50,14 @@ from ding_like.rl_utils.distributions import (
     squashed_gaussian_by_hand,
     unsquashed,
 )
-from ding_like.rl_utils.td import entropy_of, log_softmax, nstep_td_target, soft_value, where_some_legal
+from ding_like.rl_utils.td import (
+    entropy_of,
+    least_value,
+    log_softmax,
+    nstep_td_target,
+    soft_value,
+    where_some_legal,
+)
 from ding_like.types import Array, Info
 from ding_like.utils.bounds import ABOVE_0, FINITE, FROM_0, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -310,8 +317,7 @@ class SACPolicy(SoftActorCritic):
 
     def _value(self, prediction: Tensor) -> tuple[Tensor, Tensor]:
         """Return (the value [B] that the actor maximises, of what critics [N, B] give; its slope by that [N, B])."""
-        value, least = prediction.min(dim=0)
-        return value, torch.zeros_like(prediction).scatter_(0, least[None], 1.0)
+        return least_value(prediction)
 
     def _draw(self, obs: Any) -> tuple[Tensor, Tensor]:
         """Return actions [B, A] that the actor draws for observations [B, O...], and their log densities [B]."""

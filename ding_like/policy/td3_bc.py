@@ -19,6 +19,7 @@ from torch import Tensor
 from ding_like.policy.ddpg import TD3Policy
 from ding_like.policy.offline import FromData
 from ding_like.policy.offpolicy import Rows
+from ding_like.rl_utils.td import least_value
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import POLICY_REGISTRY
 
@@ -52,19 +53,22 @@ class TD3BCPolicy(FromData, TD3Policy):
         hand = self._by_hand
         if hand is None:
             action = self._actor.network(rows.obs)
-            value = self._first_critic(rows.obs, action)[0]
+            judged = (self._first_critic if self.is_judged_by_first else self._critic.network)(rows.obs, action)
         else:
             action = torch.from_numpy(hand.act(rows.obs))
-            value = hand.judge(rows.obs, action.numpy(), by_first=True)[0]
+            judged = hand.judge(rows.obs, action.numpy(), by_first=self.is_judged_by_first)
+        value, slope = least_value(judged)
         of_value, of_cloning = self._weights(value.detach().abs().mean(), action.shape[1])
         error = action - rows.action
         loss = of_cloning * error.square().mean() - of_value * value.mean()
         if hand is None:
             return self._actor.backward(loss)
         batch, num_actions = action.shape
-        by_action = hand.slope_by_action((of_value / -batch).expand(1, batch), num_actions)
+        by_action = hand.slope_by_action(slope * (of_value / -batch), num_actions)
         return hand.improve(loss, by_action + (2.0 * of_cloning / error.numel()) * error.numpy())
 
+    # Whether the first critic alone judges the actor's actions, or the lesser value of both counts.
+    is_judged_by_first: ClassVar[bool] = True
     why_alone = "divides by the mean value of whole batches"
 
     def _weights(self, scale: Tensor, num_actions: int) -> tuple[Tensor, float]:

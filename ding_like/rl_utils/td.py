@@ -24,6 +24,12 @@ def nstep_td_target(reward: Tensor, next_value: Tensor, *, discount: Tensor | fl
     return reward + discount * next_value.masked_fill(terminated, 0.0)
 
 
+def least_value(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least [B] of the values [N, B] that critics give, and its slope by each of them [N, B]."""
+    value, least = values.min(dim=0)
+    return value, torch.zeros_like(values).scatter_(0, least[None], 1.0)
+
+
 def legal_value(judge: Tensor, values: Tensor, mask: Tensor | Array | None) -> Tensor:
     """Return what `values` [..., A] say, as [...], of the legal action that is best by `judge` [..., A].
 

@@ -82,7 +82,8 @@ def of_td3(name: str, policy: Any, batch: Any, nets: dict[str, Any], *, ignore_d
         q = nets["critic"](x.obs, x.action)
         critic_losses.append(float(row.get("weight", 1.0)) * ((q[0] - target) ** 2 + (q[1] - target) ** 2).sum())
         action = nets["actor"](x.obs)
-        values.append(nets["critic"](x.obs, action)[0].sum())
+        judged = nets["critic"](x.obs, action)
+        values.append((judged.min(dim=0).values if name == "rebrac" else judged[0]).sum())
         distances.append((action - x.action).square().sum())
     scale = sum(abs(value.item()) for value in values) / len(values)
     value, distance = torch.stack(values).mean(), torch.stack(distances).mean()
@@ -361,7 +362,7 @@ def test_normalised_networks_side_by_side_equal_layers_one_after_another() -> No
                 norm = nn.LayerNorm(y.shape[1])
                 norm.weight.data.copy_(mlp.scales[layer][number, 0])
                 norm.bias.data.copy_(mlp.shifts[layer][number, 0])
-                y = norm(y).relu()
+                y = norm(y.relu())
         torch.testing.assert_close(mlp(x)[number], y)
         torch.testing.assert_close(mlp(x[0])[0], mlp(x)[0])
 
