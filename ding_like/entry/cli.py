@@ -33,6 +33,8 @@ Examples:
   ding serve my_exp --port 8000
   ding export my_exp --to onnx
   ding check-env CartPole-v1
+  ding doctor
+  ding doctor my_exp
   ding explain policy.learn.learning_rate
   ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
@@ -240,6 +242,7 @@ SUB_COMMANDS = {
     },
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
     "profile": "profile_run:profile_command",
+    "doctor": "doctor:doctor_command",
 }
 
 
