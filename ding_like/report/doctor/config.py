@@ -155,12 +155,7 @@ def _exploration(subject: Subject) -> Iterator[Finding]:
     if not isinstance(eps, Mapping) or not {"start", "end", "decay"} <= set(eps):
         return
     start, end, decay = (float(eps[name]) for name in ("start", "end", "decay"))
-    if start < end:
-        seen = f"epsilon rises from {start:g} to {end:g}"
-        yield Finding(
-            "warning", "exploration", seen, "a start above the end", f"policy.other.eps.start={max(end, 1):g}"
-        )
-    elif end >= _RANDOM_EPS:
+    if end >= _RANDOM_EPS:
         seen = f"epsilon ends at {end:g}: most actions stay random"
         yield Finding("note", "exploration", seen, "0.1 or less, unless that is meant", "policy.other.eps.end=0.05")
     if not subject.has_env_limit or start <= end:

@@ -10,7 +10,7 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info
 
 import ding_like
 from ding_like.envs.check import Finding
-from ding_like.utils.processes import num_cores
+from ding_like.utils.processes import no_window, num_cores
 from ding_like.utils.registries import DISTRIBUTION, pip_line
 
 _LEAST_DISK_GB, _LEAST_MEMORY_MB = 2.0, 256.0
@@ -185,12 +185,9 @@ def _rendering(folder: Path) -> Iterator[Fact | Finding]:
     import gymnasium
 
     try:
-        env = gymnasium.make("CartPole-v1", render_mode="rgb_array")
-        try:
+        with no_window(), closing(gymnasium.make("CartPole-v1", render_mode="rgb_array")) as env:
             env.reset(seed=0)
             frame = np.asarray(env.render())
-        finally:
-            env.close()
     except (gymnasium.error.Error, ImportError, OSError) as error:
         fix = pip_line("classic")
         yield Finding("note", "rendering", f"CartPole-v1 has no picture: {error}", "a video at the end of a run", fix)

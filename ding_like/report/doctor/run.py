@@ -62,11 +62,11 @@ class RunFiles:
 
     @cached_property
     def env_step(self) -> int:
-        return int(max((line["env_step"] for line in self.lines), default=0))
+        return int(max([self.result.get("env_step", 0), *(line["env_step"] for line in self.lines)]))
 
     @cached_property
     def train_iter(self) -> int:
-        return int(max((line["train_iter"] for line in self.lines), default=0))
+        return int(max([self.result.get("train_iter", 0), *(line["train_iter"] for line in self.lines)]))
 
     @cached_property
     def evaluations(self) -> Array:
