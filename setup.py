@@ -94,7 +94,7 @@ setup(
         include=["ding_like", "ding_like.*", "dizoo", "dizoo.*"],
         exclude=["*.__pycache__", "*.__pycache__.*"],
     ),
-    package_data={"ding_like": ["py.typed"]},
+    package_data={"ding_like": ["py.typed", "report/recorded.json"]},
     # Optional: without a compiler the same is done in numpy.
     ext_modules=[
         Extension(

@@ -35,6 +35,9 @@ Examples:
   ding check-env CartPole-v1
   ding doctor
   ding doctor my_exp
+  ding list policies
+  ding info dqn
+  ding diff my_exp other_exp
   ding explain policy.learn.learning_rate
   ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
@@ -243,6 +246,9 @@ SUB_COMMANDS = {
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
     "profile": "profile_run:profile_command",
     "doctor": "doctor:doctor_command",
+    "list": "catalogue:list_command",
+    "info": "catalogue:info_command",
+    "diff": "differences:diff_command",
 }
 
 
