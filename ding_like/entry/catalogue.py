@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _KINDS = ("configs", "policies", "envs")
 _WIDTH = 110
 # "(Mnih et al. 2015)", "(Haarnoja et al. 2018, Christodoulou 2019)"
-_PAPER = re.compile(r"\(([A-Z][^()]*?\b(?:19|20)\d\d\b[^()]*)\)")
+_PAPER = re.compile(r"\(([A-Z][^()]*?\b(?:19|20)\d\d[a-z]?\b[^()]*)\)")
 
 _LIST_EXAMPLES = """\b
 Examples:
@@ -182,8 +182,7 @@ def info_command(policy: str, all_keys: bool) -> None:
     try:
         cls = POLICY_REGISTRY.get(policy)
     except RegistryError as error:
-        text = str(error).splitlines()[0]
-        raise ConfigError(f"{text}. `ding list policies` shows all.") from error
+        raise ConfigError(f"{error}\n  `ding list policies` shows all with their results") from error
     echo("\n".join(_info_lines(POLICY_REGISTRY.canonical(policy), cls, all_keys=all_keys)))
 
 
@@ -226,15 +225,22 @@ def _source_of(cls: type[Any]) -> str:
 
 
 def papers_of(cls: type[Any]) -> list[str]:
-    """Return the papers that a policy's docstrings name: of the class, else of what its module says about it."""
+    """Return the papers that a policy's docstrings name: of the class, else of the paragraph of its module about it."""
     module = inspect.getdoc(sys.modules[cls.__module__]) or ""
-    paragraphs = module.split("\n\n")
-    name = re.sub(r"Policy$", "", cls.__name__).lower()
-    about = [each for each in paragraphs[1:] if _letters(each.split(" (")[0]).startswith(name)]
-    for text in (inspect.getdoc(cls) or "", *about, paragraphs[0], module):
-        if found := _PAPER.findall(" ".join(text.split())):
-            return list(dict.fromkeys(found))
+    first, *paragraphs = [" ".join(text.split()) for text in module.split("\n\n")]
+    name = _letters(re.sub(r"Policy$", "", cls.__name__))
+    about = [text for text in paragraphs if name in _subjects(text)]
+    for text in (" ".join((inspect.getdoc(cls) or "").split()), *about, first):
+        if found := _PAPER.findall(text):
+            return list(dict.fromkeys(re.sub(r"^[A-Z][A-Z0-9-]+, ", "", each) for each in found))
     return []
+
+
+def _subjects(paragraph: str) -> set[str]:
+    """Return what a paragraph may be about: "C51 (Bellemare...", "Twin delayed DDPG (TD3, Fujimoto...", "policy 'pg'"."""
+    head, _, rest = paragraph.partition(" (")
+    named = re.findall(r"policy '(\w+)'", paragraph.split(". ")[0])
+    return {_letters(each) for each in (head, rest.partition(",")[0], *named)}
 
 
 def _letters(text: str) -> str:
