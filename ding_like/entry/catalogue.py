@@ -237,7 +237,7 @@ def papers_of(cls: type[Any]) -> list[str]:
 
 
 def _subjects(paragraph: str) -> set[str]:
-    """Return what a paragraph may be about: "C51 (Bellemare...", "Twin delayed DDPG (TD3, Fujimoto...", "policy 'pg'"."""
+    """Return what a paragraph may be about: "C51 (Bellemare...", "DDPG (TD3, Fujimoto...", "policy 'pg', ..."."""
     head, _, rest = paragraph.partition(" (")
     named = re.findall(r"policy '(\w+)'", paragraph.split(". ")[0])
     return {_letters(each) for each in (head, rest.partition(",")[0], *named)}

@@ -27,7 +27,8 @@ Examples:
   ding --resume my_exp
   ding plot my_exp
   ding compare my_exp other_exp
-  ding report my_exp
+  ding report my_exp --watch
+  ding tb my_exp
   ding enjoy my_exp
   ding collect my_exp --episodes 20
   ding serve my_exp --port 8000
@@ -241,7 +242,8 @@ def _query(name: str) -> None:
 # Sub-command -> its click command in this package, imported on use.
 SUB_COMMANDS = {
     **{
-        name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "collect", "export", "serve")
+        name: f"results:{name}_command"
+        for name in ("plot", "compare", "report", "tb", "enjoy", "collect", "export", "serve")
     },
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
     "profile": "profile_run:profile_command",
