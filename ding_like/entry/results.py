@@ -185,17 +185,18 @@ def watch_report(
     """
     from ding_like.report.experiment import NoReturnsError, read_experiment
 
-    seen: object = None
+    seen: list[tuple[str, int, int]] | None = None
+    has_ended = False
     with _signals_wake() as wait:
         while True:
             rest_s, now = every_s, _written(Path(experiment))
+            if now == seen and has_ended:
+                return  # pictures follow the result
             if now != seen:
                 seen, began_s = now, time.monotonic()
                 try:
-                    found = read_experiment(experiment)
                     wrote(report(experiment, out, reload_s=every_s))
-                    if _has_ended(found):
-                        return
+                    has_ended = _has_ended(read_experiment(experiment))
                 except NoReturnsError as error:
                     logger.info("%s It is waited for; Ctrl-C ends that.", error)
                 rest_s = max(every_s, _REST * (time.monotonic() - began_s))
@@ -266,7 +267,8 @@ Examples:
 def tb_command(experiments: tuple[str, ...], host: str, port: int) -> None:
     """Start TensorBoard on the event files of experiments; it ends with this command, by Ctrl-C.
 
-    Curves are drawn over updates (.../iter) and over env steps (.../step). Of several EXP each is a run of its name.
+    Its tags are those of the files: collector_step/reward_mean is over env steps, collector_iter/reward_mean over
+    updates. Of several EXP each is shown under its name.
     """
     status = show_board(experiments, host=host, port=port)
     if status:

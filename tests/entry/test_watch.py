@@ -21,7 +21,7 @@ from ding_like.utils.metrics import MetricsSink
 from tests.entry.typed import status_of
 from tests.report.run_folder import RESULT, report, training_and_evaluation, write_run, write_seeds
 
-pytestmark = pytest.mark.usefixtures("in_tmp")
+pytestmark = [pytest.mark.usefixtures("in_tmp"), pytest.mark.timeout(60)]
 
 ROOT = Path(__file__).parents[2]
 REFRESH = '<meta http-equiv="refresh"'
@@ -47,11 +47,14 @@ def test_the_page_follows_the_run_and_ends_with_it() -> None:
             add(folder, 1500)
         elif len(pages) == 2:
             (folder / "result.json").write_text(json.dumps(RESULT))
+        elif len(pages) == 3:
+            (folder / "agent.gif").write_bytes(b"GIF89a")  # a run writes it after its result
 
     watch_report(folder, every_s=0.02, wrote=wrote)
 
-    assert len(pages) == 3
-    assert [REFRESH in page for page in pages] == [True, True, False]
+    assert len(pages) == 4
+    assert [REFRESH in page for page in pages] == [True, True, False, False]
+    assert ["data:image/gif" in page for page in pages] == [False, False, False, True]
     assert '<td class="n">1,500</td>' not in pages[0] and "1,500" in pages[1] and "480" in pages[2]
 
 
@@ -74,7 +77,7 @@ def test_nothing_is_written_while_nothing_changes() -> None:
         patch.setattr(results, "_written", look)
         watch_report(folder, every_s=0.001, wrote=wrote)
 
-    assert count == 2 and looks == 20
+    assert count == 2 and looks == 21
 
 
 def test_a_run_without_returns_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
@@ -98,7 +101,8 @@ def test_several_seeds_are_watched_until_the_last_has_ended(monkeypatch: pytest.
 
     def write_page(found: Experiment, path: Path, *, reload_s: float | None) -> Path:
         reloads.append(reload_s)
-        (folder / "seed1/result.json").write_text(json.dumps(RESULT))
+        if len(reloads) == 1:
+            (folder / "seed1/result.json").write_text(json.dumps(RESULT))
         return path
 
     monkeypatch.setattr("ding_like.report.html.write_page", write_page)
@@ -178,6 +182,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, stand_in: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_the_real_tensorboard_ends_with_the_command(how: signal.Signals) -> None:
     pytest.importorskip("tensorboard")
