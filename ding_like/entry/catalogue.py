@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import sys
 import textwrap
@@ -148,9 +149,9 @@ def _env_rows(shipped: Sequence[Shipped]) -> _Table:
     rows: list[Sequence[str]] = []
     for env in sorted({each.env for each in shipped}, key=str.lower):
         own = [each for each in shipped if each.env == env]
-        best = max((each for each in own if each.plain), key=lambda it: it.plain.median, default=None)
+        best = max(own, key=lambda it: it.plain.median if it.plain else -math.inf)
         policies = textwrap.shorten(", ".join(sorted({each.policy for each in own})), 60, placeholder=" ...")
-        rows.append((env, policies, *_cells(best)))
+        rows.append((env, policies, *_cells(best if best.plain else None)))
     return ("env", "policies with a config", "best", "return", "cost"), rows
 
 
@@ -203,8 +204,9 @@ def _info_lines(name: str, cls: type[Any], *, all_keys: bool) -> Iterator[str]:
     runs = [run for each in own for run in each.runs if not is_plain(run)]
     if runs:
         yield "\nrecorded in other modes, or with other values"
-        rows = [(f"  {run.config}", f"-m {run.mode}", run.score, run.cost, " ".join(run.overrides)) for run in runs]
-        yield from aligned(rows)
+        yield from aligned(
+            [(f"  {run.config}", f"-m {run.mode}", run.score, run.cost, " ".join(run.overrides)) for run in runs]
+        )
     yield from _key_lines(name, cls, all_keys=all_keys)
 
 

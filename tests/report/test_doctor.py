@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from ding_like.entry import serial_pipeline
 from ding_like.entry.modes import shipped_configs
 from ding_like.entry.training import load_config
 from ding_like.envs.check import Finding
@@ -228,6 +229,10 @@ RUNS: dict[str, tuple[Planted, str, tuple[str, ...], dict[str, Any], str, str, s
     "a return that never changes": (
         *(SPARSE, DQN, (), {"eval_value": 0.0, "eval_value_raw": [0.0, 0.0]}),
         *("return", "warning", "all 20 evaluations returned 0", "more exploration"),
+    ),
+    "a policy that never got better": (
+        *({("evaluator", "reward_mean"): lambda i: 20.0 - 0.1 * i}, DQN, (), {}),
+        *("return", "warning", "after 20,000 updates the return is 18.1, and was 20 untrained", "ding diff"),
     ),
     "a policy that was lost": (
         *({}, DQN, (), {"eval_value": 30.0, "eval_value_raw": [25.0, 35.0]}),
@@ -462,6 +467,20 @@ def test_the_command_checks_a_config_with_its_overrides(capsys: pytest.CaptureFi
     assert status == 1 and "2 problems in cartpole_dqn_config.py" in shown and "did you mean 'nstep'" in shown
 
 
+@pytest.mark.parametrize(
+    ("override", "seen"),
+    [
+        ("policy.learn.learning_rate=0", "give a number above 0"),
+        ("policy.other.eps.start=0.01", "exploration would grow. Swap start and end"),
+        ("policy.other.replay_buffer.replay_buffer_size=100", "no batch could ever be sampled; give 128 or more"),
+        ("policy.discount_factor=1.5", "give a number from 0 to 1"),
+    ],
+)
+def test_what_every_run_refuses_is_a_fault(override: str, seen: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of("doctor", "-e", "cartpole", "-p", "dqn", override) == 1
+    assert f"fault    config: 1 problem in {DQN}_config.py" in (shown := capsys.readouterr().out) and seen in shown
+
+
 def test_tools_read_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("doctor", "-e", "cartpole", "-p", "dqn", "--env-step", "400", "--json") == 1
 
@@ -489,3 +508,24 @@ def test_tools_read_json(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_slip_is_named_with_its_fix(arguments: tuple[str, ...], fix: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of("doctor", *arguments) == 1
     assert fix in capsys.readouterr().err
+
+
+# --- a real run
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_pictures")
+def test_nothing_is_found_in_a_run_that_learns() -> None:
+    serial_pipeline(str(shipped_configs()[DQN]), seed=0, exp_name="exp")
+
+    assert json.loads(Path("exp/result.json").read_text())["stop"] is True
+    assert check_run("exp") == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_pictures")
+def test_a_run_that_cannot_learn_is_found() -> None:
+    overrides = ["policy.random_collect_size=3000"]
+    serial_pipeline(str(shipped_configs()[DQN]), seed=0, exp_name="exp", max_env_step=2000, overrides=overrides)
+
+    assert [(each.level, each.topic) for each in check_run("exp")][:1] == [("fault", "no update")]

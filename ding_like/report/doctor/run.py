@@ -37,7 +37,7 @@ _CLIPPED, _LARGE_KL = 0.5, 0.2
 _LARGE_ALPHA = 50.0
 _LOST_GAIN = 0.5  # of what was gained
 _SLOW = 0.5  # of the updates that the config asks for
-_MIN_UPDATES = 200
+_MIN_UPDATES, _MANY_UPDATES = 200, 2_000
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,19 @@ def _evaluation_constant(run: RunFiles) -> Iterator[Finding]:
     yield Finding("warning", "return", seen, "a return that changes as the policy does", fix)
 
 
+def _no_progress(run: RunFiles) -> Iterator[Finding]:
+    """Yield a warning if an ended run's evaluations never left the range of the untrained policy's episodes."""
+    means, deviations = run.evaluations, run.values("reward_std", "evaluator")
+    if len(means) < _FEW_REPORTS or not run.result or run.is_solved or run.train_iter < _MANY_UPDATES:
+        return
+    bound = means[0] + max(deviations[0], 0.0)
+    if np.ptp(means) > 0 and means[1:].max() <= bound and means[-len(means) // 3 :].mean() <= means[0]:
+        returns = f"the return is {measure(means[-1])}, and was {measure(means[0])} untrained"
+        seen = f"after {run.train_iter:,} updates {returns}"
+        fix = "`ding diff` with a config that learns, a smaller learning rate, and `ding check-env ID`"
+        yield Finding("warning", "return", seen, "a return that rises", fix)
+
+
 def _lost_gain(run: RunFiles) -> Iterator[Finding]:
     means, result = run.evaluations, run.result
     if len(means) < _FEW_REPORTS or not result or run.is_solved:
@@ -255,8 +268,9 @@ def _dropped_episodes(run: RunFiles) -> Iterator[Finding]:
     dropped = run.values("total_dropped_episode_count", "collector")
     ended = run.values("total_episode_count", "collector")
     if len(dropped) and dropped[-1] > 0:
-        seen = f"{dropped[-1]:,.0f} episodes were dropped for numbers that are not finite, {ended[-1]:,.0f} were kept"
-        fix = "`ding check-env ID` shows where the env returns them"
+        why = "their env raised, or gave numbers that are not finite"
+        seen = f"{dropped[-1]:,.0f} episodes were dropped, {ended[-1]:,.0f} ended: {why}"
+        fix = "the run's log names the line of the env; `ding check-env ID` looks for more"
         is_many = dropped[-1] > _SHARE * ended[-1]
         yield Finding("fault" if is_many else "warning", "episodes", seen, "none", fix)
 
@@ -351,6 +365,7 @@ CHECKS: tuple[Check, ...] = (
     _dropped_rows,
     _slow_updates,
     _evaluation_constant,
+    _no_progress,
     _lost_gain,
     _rare_evaluation,
     _evaluation_time,
