@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -393,21 +394,34 @@ MACHINES: dict[str, tuple[Plant, str, str, str, str]] = {
         *("64 open files are allowed", "ulimit -n 4096"),
     ),
     "a clock of 1970": (
-        *(_set(f"{_CLOCK}.time", lambda: 100.0), "clock", "warning", "the date of this machine", "timedatectl"),
+        *(lambda patch: _go_to_1970(patch), "clock", "warning", "the date of this machine", "timedatectl"),
     ),
     "a time zone of no place": (
         *(_set(f"{_CLOCK}.strftime", lambda form: "+1907" if form == "%z" else "x"), "clock", "warning"),
         *("the time zone is +1907", "unset TZ"),
     ),
     "a clock that jumps": (
-        *(_set(f"{_CLOCK}.time", partial(next, iter((2e9, 3e9)))), "clock", "warning"),
-        *("the wall clock moved by +1000000000.0 s", "NTP"),
+        *(_set(f"{_CLOCK}.monotonic", partial(next, iter((0.0, 60.0)))), "clock", "warning"),
+        *("the wall clock moved by -60", "NTP"),
+    ),
+    "a coarse clock": (
+        *(_set(f"{_CLOCK}.get_clock_info", lambda name: SimpleNamespace(resolution=0.1)), "clock", "warning"),
+        *("ticks every 100 ms", "another clock source"),
+    ),
+    "a disk with another clock": (
+        *(_set("os.fstat", lambda descriptor: SimpleNamespace(st_mtime=time.time() + 300)), "clock", "warning"),
+        *("is dated +300.0 s from the clock", "NTP"),
     ),
     "no pictures": (
         *(_set("gymnasium.make", lambda *_, **__: _no_pygame()), "rendering", "note"),
         *("no module named pygame", 'pip install "ding-like[classic]"'),
     ),
 }
+
+
+def _go_to_1970(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(f"{_CLOCK}.time", lambda: 100.0)
+    patch.setattr("os.fstat", lambda descriptor: SimpleNamespace(st_mtime=100.0))
 
 
 def _no_pygame() -> None:

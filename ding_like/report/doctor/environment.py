@@ -8,6 +8,7 @@ import platform
 import re
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
@@ -28,7 +29,7 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS
 _PACKAGES = ("torch", "numpy", "gymnasium")
 _OLDEST_CLOCK = 1_704_067_200  # 2024-01-01: no release of this package is older
 _LONGEST_TICK_S = 0.02  # of the clock that measures durations
-_DRIFT_S = 0.5
+_DRIFT_S, _SKEW_S = 0.5, 2.0
 _EXTRA = re.compile(r"""extra\s*==\s*["']([\w-]+)["']""")
 _NAME = re.compile(r"[\w.-]+")
 
@@ -52,7 +53,13 @@ Check = Callable[[Path], Iterator[Fact | Finding]]
 
 def check_environment(folder: str | Path = ".") -> Checkup:
     """Return what a run in `folder` would find on this machine."""
+    wall, steady = time.time(), time.monotonic()
     found = [each for check in CHECKS for each in check(Path(folder))]
+    moved_s = (time.time() - wall) - (time.monotonic() - steady)
+    if abs(moved_s) > _DRIFT_S:
+        seen = f"the wall clock moved by {moved_s:+.1f} s while this machine was looked at"
+        fix = "look at what sets the clock (NTP, a VM); durations are measured by another clock"
+        found.append(Finding("warning", "clock", seen, "a clock that runs evenly", fix))
     return Checkup(
         [each for each in found if isinstance(each, Fact)], [each for each in found if isinstance(each, Finding)]
     )
@@ -157,22 +164,32 @@ def _limits(folder: Path) -> Iterator[Fact | Finding]:
 
 
 def _clock(folder: Path) -> Iterator[Fact | Finding]:
-    wall, steady = time.time(), time.monotonic()
     tick_s = time.get_clock_info("monotonic").resolution
     yield Fact("clock", f"{time.strftime('%Y-%m-%d %H:%M:%S %Z (%z)')}, ticks of {tick_s:.0e} s")
     if tick_s > _LONGEST_TICK_S:
         seen = f"the clock that measures durations ticks every {tick_s * 1e3:.0f} ms"
         yield Finding("warning", "clock", seen, "a millisecond or less", "choose another clock source for this machine")
-    if wall < _OLDEST_CLOCK:
+    if time.time() < _OLDEST_CLOCK:
         seen = f"the date of this machine is {time.strftime('%Y-%m-%d')}"
         yield Finding("warning", "clock", seen, "today: TLS and the names of runs need it", "timedatectl set-ntp true")
     if not _is_zone(time.strftime("%z")):
         seen = f"the time zone is {time.strftime('%z')} from UTC, which no place has"
         yield Finding("warning", "clock", seen, "-12:00 to +14:00, in quarters", "unset TZ, or TZ=Europe/Berlin")
-    moved = (time.time() - wall) - (time.monotonic() - steady)
-    if abs(moved) > _DRIFT_S:
-        seen = f"the wall clock moved by {moved:+.1f} s while it was looked at"
-        yield Finding("warning", "clock", seen, "a clock that runs evenly", "look at what sets the clock (NTP, a VM)")
+    if abs(off_s := _file_clock_s(folder)) > _SKEW_S:
+        seen = f"a file that is written in {folder.absolute()} is dated {off_s:+.1f} s from the clock of this machine"
+        fix = "set both clocks by NTP: the disk is of another machine"
+        yield Finding("warning", "clock", seen, f"{_SKEW_S:g} s or less", fix)
+
+
+def _file_clock_s(folder: Path) -> float:
+    """Return how far the clock by which files of a folder are dated is ahead; 0 where none can be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder if folder.is_dir() else None) as file:
+            file.write(b"x")
+            file.flush()
+            return os.fstat(file.fileno()).st_mtime - time.time()
+    except OSError:  # `_disk` reports it
+        return 0.0
 
 
 def _is_zone(offset: str) -> bool:
