@@ -267,4 +267,4 @@ def _own_paths(cls: type[Any]) -> set[str]:
     from ding_like.policy.base import Policy
 
     bases = [base for base in cls.__mro__ if base not in Policy.__mro__ and "config" in vars(base)]
-    return {path for base in bases for path, _ in leaves(vars(base)["config"])}
+    return {path for base in bases for path, _ in leaves(vars(base)["config"]) if path != "type"}

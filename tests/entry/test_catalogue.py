@@ -14,6 +14,7 @@ from ding_like.errors import ConfigError
 from ding_like.policy import get_policy_cls
 from ding_like.report.recorded import FILE, read_recorded, summaries, summarise
 from ding_like.utils.registries import POLICY_REGISTRY
+from tests.docs.test_walked_pages import own_modules
 from tests.entry.typed import status_of
 from tests.report.run_folder import RESULT, training_and_evaluation, write_run, write_seeds
 
@@ -89,6 +90,19 @@ def test_a_policy_is_described(capsys: pytest.CaptureFixture[str]) -> None:
     assert "policy.learn.optimizer.eps" not in shown
     assert status_of("info", "td3", "--keys") == 0
     assert "policy.learn.optimizer.eps" in capsys.readouterr().out
+
+
+def test_a_policy_of_ones_own_is_described(in_tmp: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (in_tmp / "own_policy_a.py").write_text(
+        "from ding_like.policy import DQNPolicy\n\n\nclass Mine(DQNPolicy):\n"
+        '    """Values of my own (Someone 2024)."""\n\n    config = dict(mine=3)  # how mine it is\n'
+    )
+    with own_modules():
+        assert status_of("info", "own_policy_a:Mine") == 0
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("own_policy_a:Mine: Values of my own") and "paper        Someone 2024" in shown
+    assert "policy.mine = 3" in shown and "policy.type" not in shown and "configs" not in shown
 
 
 def test_runs_in_other_modes_and_with_other_values_stand_apart(capsys: pytest.CaptureFixture[str]) -> None:
