@@ -171,7 +171,7 @@ def test_keys_versions_and_results_of_two_runs_are_compared(capsys: pytest.Captu
 def test_a_config_is_compared_as_it_is_compiled() -> None:
     path = shipped_configs()["cartpole_dqn"]
     other = Path("my_config.py")
-    other.write_text(path.read_text() + "\nmain_config['policy']['nstep'] = 5\n")
+    other.write_text(path.read_text() + "\nmain_config['policy']['nstep'] = 5\nmain_config['exp_name'] = 'x'\n")
 
     assert [tuple(row) for row in diff(path, other)["keys"]] == [("policy.nstep", "3", "5")]
 
