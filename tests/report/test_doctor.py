@@ -149,6 +149,40 @@ def test_nothing_is_found_in_a_healthy_config(name: str, env_step: float) -> Non
     assert findings_of(name, (), env_step) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "overrides", "env_step"),
+    [
+        (DQN, ("policy.learn.learning_rate=0.02",), 20_000),
+        (DQN, ("policy.learn.learning_rate=1e-6",), 20_000),
+        (DQN, ("policy.learn.grad_clip_norm=0.01",), 20_000),
+        (DQN, ("policy.discount_factor=0.6",), 20_000),
+        (DQN, ("policy.discount_factor=0.9", "policy.nstep=10"), 20_000),
+        (DQN, ("policy.other.eps.decay=30000",), 20_000),
+        (DQN, ("policy.random_collect_size=9000",), 20_000),
+        (DQN, ("policy.collect.n_sample=64", "policy.learn.update_per_collect=1"), 50_000),
+        (DQN, ("env.collector_env_num=16",), 20_000),
+        (PPO, ("policy.learn.entropy_weight=0.1",), 20_000),
+        (PPO, (), 2_048),
+        ("cliffwalking_dqn", ("policy.discount_factor=1",), math.inf),
+    ],
+)
+def test_unusual_values_that_work_are_no_finding(name: str, overrides: tuple[str, ...], env_step: float) -> None:
+    assert [each for each in findings_of(name, overrides, env_step) if each.level != "note"] == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "seen"),
+    [
+        (("policy.other.eps.end=0.6",), "epsilon ends at 0.6"),
+        (("env.n_evaluator_episode=1", "env.evaluator_env_num=1"), "by the mean of 1 episodes"),
+    ],
+)
+def test_what_may_be_meant_is_a_note(overrides: tuple[str, ...], seen: str) -> None:
+    (found,) = findings_of(DQN, overrides, math.inf)
+
+    assert found.level == "note" and seen in found.seen
+
+
 def test_no_shipped_config_has_a_fault_or_a_warning() -> None:
     odd = []
     for name in shipped_configs():
@@ -307,6 +341,42 @@ def test_nothing_is_found_in_a_healthy_run(name: str) -> None:
     assert check_run(write_run({}, name=name, result={})) == []
 
 
+@pytest.mark.parametrize(
+    ("planted", "name", "result"),
+    [
+        ({("learner", "q_value_avg"): lambda i: 90.0 * i}, DQN, {}),
+        ({("learner", "entropy_avg"): lambda i: 0.02 if i else 0.69}, PPO, {}),
+        ({("learner", "entropy_avg"): lambda i: 0.001 if i else 0.69}, PPO, {}),  # the return rises
+        ({("learner", "alpha_avg"): lambda i: 1.0 + i}, DQN, {}),
+        ({("learner", "clip_fraction_avg"): lambda i: 0.3}, PPO, {}),
+        ({("learner", "approx_kl_avg"): lambda i: 0.1}, PPO, {}),
+        ({("collector", "PolicyLag"): lambda i: 500.0}, DQN, {"mode": "ray"}),
+        ({("collector", "PolicyLag"): lambda i: 60.0}, PPO, {"mode": "ray"}),
+        ({("collector", "dropped_rows"): lambda i: 50.0 * i}, DQN, {"mode": "ray"}),
+        ({}, DQN, {"eval_duration_s": 40.0}),
+        ({}, DQN, {"eval_value": 300.0, "eval_value_raw": [290.0, 310.0]}),
+        ({}, DQN, {"train_iter": 14_000, "mode": "parallel"}),
+    ],
+)
+def test_an_unusual_run_that_learns_is_no_finding(planted: Planted, name: str, result: dict[str, Any]) -> None:
+    assert check_run(write_run(planted, name=name, result=result)) == []
+
+
+def test_a_run_from_a_data_set_that_hardly_evaluates_is_found() -> None:
+    cfg = compiled("cartpole_bc", ("policy.eval.evaluator.eval_freq=5000",), exp_name="exp", renew_dir=False)
+    sink = MetricsSink(cfg["exp_name"], tensorboard=False)
+    for train_iter in (0, 1560):
+        sink.write("evaluator", dict(reports(3))["evaluator"], env_step=0, train_iter=train_iter)
+    sink.close()
+    ended = {**RESULT, "stop": False, "env_step": 0, "train_iter": 1560, "mode": "serial_bc"}
+    Path("exp/result.json").write_text(json.dumps(ended))
+
+    (found,) = check_run("exp")
+
+    assert (found.level, found.topic, found.fix) == ("warning", "evaluation", "policy.eval.evaluator.eval_freq=156")
+    assert found.seen == "2 evaluations in 1,560 updates: one follows every 5,000"
+
+
 def test_a_run_without_an_update_is_found() -> None:
     (found, *_) = check_run(write_run({}, result={"train_iter": 0}, has_updates=False))
 
@@ -366,7 +436,20 @@ def _refuse(*_: Any, **__: Any) -> None:
     raise PermissionError(1, "Operation not permitted")
 
 
-_CLOCK = "ding_like.report.doctor.environment.time"
+class OtherClock:
+    """The module time, with other functions, for the module that is tested alone."""
+
+    def __init__(self, **changed: Callable[..., object]) -> None:
+        vars(self).update(changed)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(time, name)
+
+
+def _clock(**changed: Callable[..., object]) -> Plant:
+    return _set("ding_like.report.doctor.environment.time", OtherClock(**changed))
+
+
 _RLIMIT = SimpleNamespace(
     RLIMIT_NOFILE=0, RLIMIT_NPROC=1, RLIM_INFINITY=-1, getrlimit=lambda kind: (64 if kind == 0 else -1, -1)
 )
@@ -397,15 +480,15 @@ MACHINES: dict[str, tuple[Plant, str, str, str, str]] = {
         *(lambda patch: _go_to_1970(patch), "clock", "warning", "the date of this machine", "timedatectl"),
     ),
     "a time zone of no place": (
-        *(_set(f"{_CLOCK}.strftime", lambda form: "+1907" if form == "%z" else "x"), "clock", "warning"),
+        *(_clock(strftime=lambda form: "+1907" if form == "%z" else "x"), "clock", "warning"),
         *("the time zone is +1907", "unset TZ"),
     ),
     "a clock that jumps": (
-        *(_set(f"{_CLOCK}.monotonic", partial(next, iter((0.0, 60.0)))), "clock", "warning"),
-        *("the wall clock moved by -60", "NTP"),
+        *(_clock(monotonic=partial(next, iter((0.0, 60.0)))), "clock", "warning"),
+        *("the wall clock moved by -", "NTP"),
     ),
     "a coarse clock": (
-        *(_set(f"{_CLOCK}.get_clock_info", lambda name: SimpleNamespace(resolution=0.1)), "clock", "warning"),
+        *(_clock(get_clock_info=lambda name: SimpleNamespace(resolution=0.1)), "clock", "warning"),
         *("ticks every 100 ms", "another clock source"),
     ),
     "a disk with another clock": (
@@ -420,7 +503,7 @@ MACHINES: dict[str, tuple[Plant, str, str, str, str]] = {
 
 
 def _go_to_1970(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(f"{_CLOCK}.time", lambda: 100.0)
+    _clock(time=lambda: 100.0)(patch)
     patch.setattr("os.fstat", lambda descriptor: SimpleNamespace(st_mtime=100.0))
 
 
