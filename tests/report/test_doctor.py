@@ -144,7 +144,13 @@ def test_a_fault_planted_in_a_config_is_found(
     assert (found.level, seen in found.seen, fix in found.fix) == (level, True, True), found
 
 
-@pytest.mark.parametrize(("name", "env_step"), [(DQN, 20_000), (PPO, 50_000), ("pendulum_sac", 20_000)])
+HEALTHY = [
+    *((DQN, 20_000), (PPO, 50_000), ("pendulum_sac", 20_000), ("pendulum_td3", 20_000), ("cartpole_r2d2", 20_000)),
+    *(("cartpole_bc", math.inf), ("cartpole_impala", 60_000), ("lunarlander_dqn", 150_000), ("hopper_ppo", 1_000_000)),
+]
+
+
+@pytest.mark.parametrize(("name", "env_step"), HEALTHY)
 def test_nothing_is_found_in_a_healthy_config(name: str, env_step: float) -> None:
     assert findings_of(name, (), env_step) == []
 
@@ -183,6 +189,7 @@ def test_what_may_be_meant_is_a_note(overrides: tuple[str, ...], seen: str) -> N
     assert found.level == "note" and seen in found.seen
 
 
+@pytest.mark.slow
 def test_no_shipped_config_has_a_fault_or_a_warning() -> None:
     odd = []
     for name in shipped_configs():
