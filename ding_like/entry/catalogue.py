@@ -119,9 +119,9 @@ def list_command(kind: str, words: tuple[str, ...]) -> None:
         near = close_match(words[0], [cell for row in rows for cell in row[:3]])
         raise ConfigError(f"none of {len(rows)} {kind} has {' and '.join(map(repr, words))}.{near}")
     echo("\n".join(aligned([head, *shown])))
-    more = "ding info POLICY shows a policy, ding list configs WORD its configs"
+    more = "`ding info POLICY` shows a policy, `ding list configs WORD` its configs"
     if kind == "configs":
-        more = "ding -m MODE -e ENV -p POLICY runs one: its name is ENV_POLICY"
+        more = "`ding -m serial -e cartpole -p dqn` runs cartpole_dqn; `ding info POLICY` names the modes of a policy"
     echo(f"\n{len(shown)} {kind}. {more}")
 
 
