@@ -32,6 +32,8 @@ EXTRAS = {
     "tune": ["optuna>=4.0", "matplotlib>=3.8"],
     "wandb": ["wandb>=0.19"],
     "mlflow": ["mlflow-skinny>=3"],
+    "trackio": ["trackio>=0.30"],
+    "tb": ["tensorboard>=2.17"],
     "profile": ["py-spy>=0.4", "psutil>=6", "matplotlib>=3.8"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
@@ -66,6 +68,8 @@ EXTRAS = {
         "optuna>=4.0",
         "wandb>=0.19",
         "mlflow-skinny>=3",
+        "trackio>=0.30",
+        "tensorboard>=2.17",
     ],
 }
 
@@ -94,7 +98,7 @@ setup(
         include=["ding_like", "ding_like.*", "dizoo", "dizoo.*"],
         exclude=["*.__pycache__", "*.__pycache__.*"],
     ),
-    package_data={"ding_like": ["py.typed"]},
+    package_data={"ding_like": ["py.typed", "report/recorded.json"]},
     # Optional: without a compiler the same is done in numpy.
     ext_modules=[
         Extension(

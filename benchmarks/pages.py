@@ -1,5 +1,7 @@
 """Put what was recorded into pages: of docs/learning tables and pictures; of the rest, tables into pages of docs.
 
+`ding list` and `ding info` read what of it is of shipped configs from ding_like/report/recorded.json.
+
 python -m benchmarks.pages            # after python -m tests.learning.record ... --out docs/learning/NAME.json
 """
 
@@ -24,6 +26,7 @@ from benchmarks import (
     stop_values_page,
     weights_page,
 )
+from ding_like.report import recorded as recorded_runs
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What stands between these lines of a page is written here.
@@ -211,6 +214,7 @@ def main() -> None:
     first_hour_page.write()
     machine_page.write()
     results_page.write()
+    recorded_runs.FILE.write_text(recorded_runs.summaries({**records, **results_page.load()}))
 
 
 if __name__ == "__main__":

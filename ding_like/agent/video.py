@@ -7,7 +7,6 @@ import importlib.util
 import io
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from ding_like.report.experiment import read_run
 from ding_like.report.scores import measure
 from ding_like.types import Config, EnvManager, Factory, State
 from ding_like.utils.files import atomic_write
+from ding_like.utils.processes import no_window
 from ding_like.utils.registries import pip_line
 from ding_like.utils.seeding import make_rng
 from ding_like.worker.evaluator import play_episodes
@@ -91,7 +91,7 @@ def make_video(
     """
     if importlib.util.find_spec("PIL") is None:
         raise ConfigError(f"a video needs pillow; install it with: {pip_line('viz')}")
-    with _no_window():
+    with no_window():
         camera = Camera(env_fn(), num_episodes=num_episodes or 1)
         manager = build_single_env(lambda: camera)
         try:
@@ -166,19 +166,6 @@ def filmable(env_cfg: Config, env_fn: Factory = make_env) -> Callable[[], AnyEnv
             ) from error
 
     return make
-
-
-@contextmanager
-def _no_window() -> Iterator[None]:
-    """Keep pygame, which many envs draw with, from opening a window and printing a greeting while the block runs."""
-    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
-    added = {name: value for name, value in settings.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 class Frame(NamedTuple):

@@ -27,12 +27,18 @@ Examples:
   ding --resume my_exp
   ding plot my_exp
   ding compare my_exp other_exp
-  ding report my_exp
+  ding report my_exp --watch
+  ding tb my_exp
   ding enjoy my_exp
   ding collect my_exp --episodes 20
   ding serve my_exp --port 8000
   ding export my_exp --to onnx
   ding check-env CartPole-v1
+  ding doctor
+  ding doctor my_exp
+  ding list policies
+  ding info dqn
+  ding diff my_exp other_exp
   ding explain policy.learn.learning_rate
   ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
   ding -m parallel -c my_config.py
@@ -236,10 +242,15 @@ def _query(name: str) -> None:
 # Sub-command -> its click command in this package, imported on use.
 SUB_COMMANDS = {
     **{
-        name: f"results:{name}_command" for name in ("plot", "compare", "report", "enjoy", "collect", "export", "serve")
+        name: f"results:{name}_command"
+        for name in ("plot", "compare", "report", "tb", "enjoy", "collect", "export", "serve")
     },
     **{name: f"commands:{name.replace('-', '_')}_command" for name in ("check-env", "explain", "keys", "tune")},
     "profile": "profile_run:profile_command",
+    "doctor": "doctor:doctor_command",
+    "list": "catalogue:list_command",
+    "info": "catalogue:info_command",
+    "diff": "differences:diff_command",
 }
 
 

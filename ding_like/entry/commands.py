@@ -82,8 +82,8 @@ def check_env_command(
     make = env_factory(env_id, _parse(arguments), import_names)
     findings = check_env(make, num_steps=steps, seed=seed)
     policies = _policy_findings(make) if not any(each.level == "fault" for each in findings) else []
-    findings = sorted([*findings, *policies], key=lambda each: ("fault", "warning", "note").index(each.level))
-    echo("\n".join(_finding_lines(env_id, findings)))
+    findings = by_level([*findings, *policies])
+    echo("\n".join(finding_lines(env_id, findings)))
     # Not ctx.exit(): the caller runs click without its standalone mode, which swallows that.
     if any(each.level == "fault" for each in findings):
         sys.exit(1)
@@ -123,8 +123,14 @@ def _policy_findings(make: EnvFactory) -> Iterator[Finding]:
     yield Finding("note", "policies", f"{kind} actions are taken by {', '.join(takers) or 'none'}")
 
 
-def _finding_lines(env_id: str, findings: Sequence[Finding]) -> Iterator[str]:
-    yield f"{env_id}"
+def by_level(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings, faults first and notes last."""
+    return sorted(findings, key=lambda each: ("fault", "warning", "note").index(each.level))
+
+
+def finding_lines(title: str, findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield findings, and their number, as lines of a terminal."""
+    yield title
     for each in findings:
         times = f"  ({each.count} times)" if each.count > 1 else ""
         yield f"\n  {each.level:<8} {each.topic}: {each.seen}{times}"

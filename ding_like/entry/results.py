@@ -1,4 +1,4 @@
-"""What is made of a run: `ding plot`, `compare`, `report`, `enjoy`, `collect`, `export`, `serve`."""
+"""What is made of a run: `ding plot`, `compare`, `report`, `tb`, `enjoy`, `collect`, `export`, `serve`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import math
 import select
 import signal
 import socket
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ import click
 
 from ding_like.entry.modes import IMPORT_OPTION, WholeNumber, echo, sub_command
 from ding_like.errors import ConfigError
+from ding_like.utils.processes import describe_status, end_processes, start_child
+from ding_like.utils.registries import find_spec, pip_line
 
 if TYPE_CHECKING:
     import torch
@@ -24,12 +28,25 @@ if TYPE_CHECKING:
     from ding_like.agent.video import Filmed
     from ding_like.config import FrozenConfig
     from ding_like.pipeline.envs import EnvSetting
+    from ding_like.report.experiment import Experiment
     from ding_like.serve import ServedPolicy
     from ding_like.serve.http_server import PolicyServer
     from ding_like.types import Factory
 
 
 logger = logging.getLogger(__name__)
+
+# What a page is made of; it is written again when one of these changes.
+_WATCHED = ("metrics.jsonl", "result.json", "agent.gif", "experiment.json")
+_REST = 10.0  # times as long as a page took to write
+_BOARD_S = 5.0  # in which TensorBoard ends by itself after Ctrl-C
+# TensorBoard in a process that ends with its parent, in whatever way that ends.
+_BOARD = (
+    "import os, runpy\n"
+    "from ding_like.utils.processes import watch_parent\n"
+    "watch_parent(lambda: os._exit(1))\n"
+    "runpy.run_module('tensorboard.main', run_name='__main__', alter_sys=True)"
+)
 
 
 def plot(experiments: Sequence[str | Path], out: str | Path | None = None, *, metric: str | None = None) -> Path:
@@ -136,11 +153,12 @@ def compare_command(experiments: tuple[str, ...], out: str | None) -> None:
     echo(f"\n{compared.picture or ''}  {compared.figures}")
 
 
-def report(experiment: str | Path, out: str | Path | None = None) -> Path:
+def report(experiment: str | Path, out: str | Path | None = None, *, reload_s: float | None = None) -> Path:
     """Write one self-contained HTML page about an experiment and return its path.
 
     `experiment` is the folder of a run or of several seeds, whether they have ended or not. `out` is by default
-    `report.html` in it. Raises ConfigError for a folder without a run.
+    `report.html` in it. A browser loads the page again every `reload_s`, until all seeds have ended. Raises ConfigError
+    for a folder without a run.
     """
     from ding_like.report.experiment import read_experiment
     from ding_like.report.html import write_page
@@ -149,18 +167,137 @@ def report(experiment: str | Path, out: str | Path | None = None) -> Path:
     path = Path(out) if out else (found.folder if found.folder.is_dir() else Path()) / "report.html"
     if path.suffix not in (".html", ".htm"):
         raise ConfigError(f"a report is an .html file, not '{path.name}': --out {path.with_suffix('.html')}")
-    return write_page(found, path)
+    return write_page(found, path, reload_s=None if _has_ended(found) else reload_s)
 
 
-@sub_command("report")
+def watch_report(
+    experiment: str | Path,
+    out: str | Path | None = None,
+    *,
+    every_s: float = 5.0,
+    wrote: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Write the page of `report` again whenever the run has written something, until all its seeds have ended.
+
+    `wrote` is called with its path each time. It rests `every_s`, and ten times as long as the page took. A run without
+    returns is waited for. Ctrl-C raises KeyboardInterrupt; the page is whole at any time. Raises ConfigError for a
+    folder without a run.
+    """
+    from ding_like.report.experiment import NoReturnsError, read_experiment
+
+    seen: list[tuple[str, int, int]] | None = None
+    has_ended = False
+    with _signals_wake() as wait:
+        while True:
+            rest_s, now = every_s, _written(Path(experiment))
+            if now == seen and has_ended:
+                return  # pictures follow the result
+            if now != seen:
+                seen, began_s = now, time.monotonic()
+                try:
+                    wrote(report(experiment, out, reload_s=every_s))
+                    has_ended = _has_ended(read_experiment(experiment))
+                except NoReturnsError as error:
+                    logger.info("%s It is waited for; Ctrl-C ends that.", error)
+                rest_s = max(every_s, _REST * (time.monotonic() - began_s))
+            wait(rest_s)
+
+
+def _has_ended(experiment: Experiment) -> bool:
+    return len(experiment.ended) == len(experiment.members)
+
+
+def _written(folder: Path) -> list[tuple[str, int, int]]:
+    """Return the state of the files of a run, or of several seeds, that its page is made of."""
+    files = [path for name in _WATCHED for path in (folder / name, *folder.glob(f"seed*/{name}"))]
+    found = [(path, path.stat()) for path in files if path.is_file()]
+    return [(str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found]
+
+
+_REPORTS = """\b
+Examples:
+  ding report my_exp
+  ding report my_exp -o page.html
+  ding report my_exp --watch
+"""
+
+
+@sub_command("report", epilog=_REPORTS)
 @click.argument("experiment", metavar="EXP")
 @click.option("-o", "--out", metavar="FILE.html", help="Where to write the page. [EXP/report.html]")
-def report_command(experiment: str, out: str | None) -> None:
+@click.option("--watch", is_flag=True, help="Write it again as the run goes on, until the run ends or Ctrl-C.")
+@click.option(
+    "--every-s", type=click.FloatRange(min=0.1), metavar="S", help="With --watch: seconds between two looks. [5]"
+)
+def report_command(experiment: str, out: str | None, watch: bool, every_s: float | None) -> None:
     """Write one page with all of an experiment: verdict, curves, video, scores, config, how to run it again.
 
-    It needs no network and no script, so that it can be sent as it is: ding report my_exp
+    It needs no network and no script, so that it can be sent as it is. With --watch a browser that shows it loads it
+    again by itself while the run goes on.
     """
-    echo(str(report(experiment, out)))
+    if not watch:
+        if every_s is not None:
+            raise ConfigError(f"--every-s {every_s:g} is of --watch: add --watch.")
+        echo(str(report(experiment, out)))
+        return
+    pages: list[Path] = []
+
+    def wrote(path: Path) -> None:
+        if not pages:
+            echo(f"{path}  (written again as the run goes on; end it with Ctrl-C)")
+        pages.append(path)
+
+    watch_report(experiment, out, every_s=every_s or 5.0, wrote=wrote)
+    echo(f"the run has ended; the page was written {len(pages)} times")
+
+
+# --- ding tb
+
+_BOARDS = """\b
+Examples:
+  ding tb my_exp
+  ding tb my_exp other_exp --port 6007
+"""
+
+
+@sub_command("tb", epilog=_BOARDS)
+@click.argument("experiments", nargs=-1, required=True, metavar="EXP...")
+@click.option("--host", default="127.0.0.1", metavar="HOST", help="Where to listen. [127.0.0.1, this machine alone]")
+@click.option("--port", type=WholeNumber(0, 65535), default=6006, metavar="PORT", help="0 is any that is free. [6006]")
+def tb_command(experiments: tuple[str, ...], host: str, port: int) -> None:
+    """Start TensorBoard on the event files of experiments; it ends with this command, by Ctrl-C.
+
+    Its tags are those of the files: collector_step/reward_mean is over env steps, collector_iter/reward_mean over
+    updates. Of several EXP each is shown under its name.
+    """
+    status = show_board(experiments, host=host, port=port)
+    if status:
+        raise ConfigError(f"TensorBoard {describe_status(status)}; its own lines above name the reason.")
+
+
+def show_board(experiments: Sequence[str | Path], *, host: str = "127.0.0.1", port: int = 6006) -> int:
+    """Run TensorBoard on the folders of experiments until it ends, and return its exit status.
+
+    Raises ConfigError where it is not installed, and for a folder without a run or without event files.
+    """
+    from ding_like.report.experiment import check_experiment, read_plan
+
+    if find_spec("tensorboard") is None:
+        raise ConfigError(f"TensorBoard is not installed; install it with: {pip_line('tb')}")
+    folders = list(dict.fromkeys(Path(each) for each in experiments))
+    for folder in folders:
+        if read_plan(folder) is None:
+            check_experiment(folder)
+        if not any(folder.rglob("events*tfevents*")):
+            raise ConfigError(f"'{folder}' has no event files: its run has written nothing yet.")
+    where = [f"--logdir={folders[0].resolve()}"]
+    if len(folders) > 1:
+        where = ["--logdir_spec=" + ",".join(f"{folder.name}:{folder.resolve()}" for folder in folders)]
+    child = start_child([sys.executable, "-c", _BOARD, *where, f"--host={host}", f"--port={port}"])
+    try:
+        return child.wait()
+    finally:
+        end_processes([child], own_s=_BOARD_S)
 
 
 _EXPORTS = """\b

@@ -41,7 +41,7 @@ _SLOW_RESET_S = 0.01
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing about an env: a fault breaks a run, a warning may spoil it, a note is advice."""
+    """One thing about an env, a config or a run: a fault breaks a run, a warning may spoil it, a note is advice."""
 
     level: Level
     topic: str

@@ -108,7 +108,7 @@ def read_run(folder: Path) -> Run:
             f"'{folder}' holds no metrics.jsonl: it is not an experiment folder, or its run wrote nothing."
             f"{_similar(folder, 'metrics.jsonl')} Give the exp_name of a run."
         )
-    lines = _read_lines(metrics)
+    lines = read_lines(metrics)
     training, evaluation = (_reports(lines, source) for source in _SOURCES)
     if not len(training) and not len(evaluation):
         raise NoReturnsError(f"'{folder}' has no returns yet: no episode has ended in its run.")
@@ -149,7 +149,7 @@ def with_metric(run: Run, name: str) -> Run:
 
     Raises ConfigError, with the numbers that there are, if neither reports it.
     """
-    lines = [line for line in _read_lines(run.folder / METRICS_FILE) if line["source"] in _SOURCES]
+    lines = [line for line in read_lines(run.folder / METRICS_FILE) if line["source"] in _SOURCES]
     training, evaluation = (_reports(lines, source, name) for source in _SOURCES)
     if not len(training) and not len(evaluation):
         known = sorted({key for line in lines for key in line} - {"source", "env_step", "train_iter", "time_s"})
@@ -159,7 +159,7 @@ def with_metric(run: Run, name: str) -> Run:
 
 def env_metrics(run: Run) -> list[str]:
     """Return the names of the numbers of the env itself among the metrics of evaluations, such as `is_success`."""
-    lines = [line for line in _read_lines(run.folder / METRICS_FILE) if line["source"] == "evaluator"]
+    lines = [line for line in read_lines(run.folder / METRICS_FILE) if line["source"] == "evaluator"]
     found = {name for line in lines for name, value in line.items() if isinstance(value, (int, float))}
     return sorted(found - _EVERY_ENV)
 
@@ -189,7 +189,8 @@ def _similar(folder: Path, file: str) -> str:
     return f" There are: {', '.join(found[:8])}." if found else ""
 
 
-def _read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines of a `metrics.jsonl`. Raises ConfigError for one that is no JSON."""
     # A run that is going on may be writing its last line at this moment.
     complete = path.read_text(encoding="utf-8").rpartition("\n")[0]
     try:

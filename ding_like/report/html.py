@@ -91,16 +91,17 @@ def image(data: bytes, kind: str, caption: str) -> Html:
     return element("figure", shown, element("figcaption", caption))
 
 
-def write_page(experiment: Experiment, path: Path) -> Path:
-    """Write the page into a file and return its path."""
-    write_text(path, escape_controls(page_of(experiment)))
+def write_page(experiment: Experiment, path: Path, *, reload_s: float | None = None) -> Path:
+    """Write the page into a file and return its path; a browser loads it again every `reload_s`."""
+    write_text(path, escape_controls(page_of(experiment, reload_s=reload_s)))
     return path
 
 
-def page_of(experiment: Experiment) -> str:
+def page_of(experiment: Experiment, *, reload_s: float | None = None) -> str:
     """Return the page: verdict, curves, video, scores, evaluations, config, and how to run it again."""
     title = f"{experiment.policy or 'a policy'} on {experiment.env or 'an env'}"
     summary = summary_of(experiment)
+    again = Html("" if reload_s is None else f'<meta http-equiv="refresh" content="{reload_s:.0f}">\n')
     body = [
         _header(experiment, summary, title),
         _curves(experiment),
@@ -116,6 +117,7 @@ def page_of(experiment: Experiment) -> str:
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"{again}"
         f"{element('title', f'{title}: {experiment.name}')}\n<style>{_STYLE}</style>\n</head>\n"
         f"<body>\n{element('main', *body)}\n</body>\n</html>\n"
     )

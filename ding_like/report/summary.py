@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ import torch
 from ding_like import __version__
 from ding_like.envs.di_engine_style import BaseEnv
 from ding_like.envs.factory import env_class
+from ding_like.report.doctor.config import reason_of_no_update
 from ding_like.report.experiment import read_result, read_settings
 from ding_like.report.run_console import Limits
 from ding_like.report.scores import bootstrap_interval, interval, measure, short
@@ -60,16 +60,10 @@ def opening_lines(
 def _lines_of_no_update(policy: Config, limits: Limits) -> list[str]:
     """Return a warning if the budget is used up before there are enough rows for an update."""
     budget = limits.max_env_step
-    if policy.get("on_policy"):
+    found = reason_of_no_update(policy, budget)
+    if found is None:
         return []
-    at_random, batch = policy.get("random_collect_size", 0), policy.get("learn", {}).get("batch_size", 0)
-    segment = policy.get("collect", {}).get("n_sample") or math.inf  # the last one may go beyond the budget
-    if budget <= at_random:
-        why, enough = f"end in the random phase (policy.random_collect_size={at_random:,})", at_random
-    elif budget + segment <= batch:
-        why, enough = f"bring fewer rows than policy.learn.batch_size={batch:,}", batch
-    else:
-        return []
+    why, enough = found
     return [f"no update   {budget:,} env steps {why}: nothing is learned. Give more than {enough:,}, or lower it."]
 
 

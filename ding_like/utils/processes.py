@@ -17,8 +17,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
@@ -325,3 +325,16 @@ def check_buffer_memory(rows: int, row_bytes: int) -> None:
         what=f"policy.other.replay_buffer.replay_buffer_size is {rows:,}, which at {row_bytes:,} bytes a row",
         fix=f"give {int(fits) if fits < math.inf else rows:,} or fewer",
     )
+
+
+@contextmanager
+def no_window() -> Iterator[None]:
+    """Keep pygame, which many envs draw with, from opening a window and printing a greeting while the block runs."""
+    settings = {"SDL_VIDEODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    added = {name: value for name, value in settings.items() if name not in os.environ}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            del os.environ[name]

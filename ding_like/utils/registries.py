@@ -60,6 +60,8 @@ EXTRA_OF = {
     "shimmy": "dmc",
     "wandb": "wandb",
     "sklearn": "imageclassification",
+    "tensorboard": "tb",
+    "trackio": "trackio",
     "zmq": "seed",
 }
 

@@ -13,6 +13,7 @@ import os
 import queue
 import re
 import secrets
+import shlex
 import threading
 import time
 from collections import Counter
@@ -31,6 +32,7 @@ from ding_like.utils.registries import TRACKER_REGISTRY, pip_line
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from trackio.run import Run as TrackioRun
     from wandb import Run
 
 logger = logging.getLogger(__name__)
@@ -543,3 +545,84 @@ class WandbTracker:
                 self._run.save(str(path), base_path=str(path.parent), policy="now")
         self._run.finish(exit_code=_EXIT_CODES[status])
         wandb.teardown()  # the service process ends, too
+
+
+@TRACKER_REGISTRY.register("trackio")
+class TrackioTracker:
+    """Tracker of trackio: curves over env steps, its config, its result, the learning curve and the video.
+
+    It writes into a database on this machine, which `trackio show` opens; with `space_id` to a Space of Hugging Face.
+    """
+
+    config: ClassVar[dict[str, Any]] = dict(
+        # Name of the project that the run belongs to.
+        project="ding_like",
+        # Name of the run; None: exp_name.
+        name=None,
+        # Name of a group of runs; None: no group.
+        group=None,
+        # Folder of the database; None: TRACKIO_DIR, else trackio's own below the home folder.
+        dir=None,
+        # Space of Hugging Face that is written to, "user/name"; None: this machine alone.
+        space_id=None,
+        # Seconds that the run waits at its end until everything is sent.
+        finish_s=60.0,
+        # Seconds between two batches of metrics.
+        every_s=5.0,
+    )
+    config_types: ClassVar[Mapping[str, tuple[type, ...]]] = dict.fromkeys(("name", "group", "dir", "space_id"), (str,))
+    package: ClassVar[str] = "trackio"
+    extra: ClassVar[str] = "trackio"
+    _run: TrackioRun  # of `begin`, which is called first
+
+    def __init__(self, settings: Config) -> None:
+        self._settings = settings
+        self._env_step = 0
+
+    def begin(self, run: TrackedRun) -> str:
+        cfg = self._settings
+        if cfg["dir"] is not None:
+            os.environ["TRACKIO_DIR"] = os.path.abspath(cfg["dir"])  # trackio reads it when it is imported
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        import trackio
+        from trackio import run as run_module
+        from trackio import utils
+
+        if cfg["dir"] is not None and utils.TRACKIO_DIR.resolve() != Path(cfg["dir"]).resolve():
+            raise TrackerRefusedError(f"this process has written to {utils.TRACKIO_DIR}: trackio takes one folder")
+        for module in (trackio, run_module, utils):
+            setattr(module, "print", lambda *texts, **settings: None)  # noqa: B010  # into the run's console
+        self._run = trackio.init(
+            **{name: cfg[name] for name in ("project", "group", "space_id")},
+            name=cfg["name"] or run.name,
+            config={name: value for name, value in flattened(run.config) if not name.startswith("_")},
+            resume="never" if run.run_id is None else "must",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+        if run.run_id not in (None, self._run.id):
+            raise TrackerRefusedError(f"another run of the name '{self._run.name}' began later in '{cfg['project']}'")
+        return str(self._run.id)
+
+    def describe(self) -> str:
+        project = self._settings["project"]
+        if self._settings["space_id"]:
+            return f"run {self._run.name} of project '{project}' at huggingface.co/spaces/{self._settings['space_id']}"
+        folder = self._settings["dir"]
+        where = "" if folder is None else f"TRACKIO_DIR={shlex.quote(os.path.abspath(folder))} "
+        return f"run {self._run.name}; see it with  {where}trackio show --project {shlex.quote(project)}"
+
+    def send(self, reports: Sequence[Report]) -> None:
+        for report in reports:
+            self._env_step = max(self._env_step, report["env_step"])
+            steps = {name: report[name] for name in ("env_step", "train_iter") if report[name] >= 0}
+            self._run.log({**values_of(report), **steps}, step=self._env_step)
+
+    def finish(self, result: Config, files: Sequence[Path], *, status: Status) -> None:
+        import trackio
+
+        media = {path.stem: trackio.Image(str(path)) for path in files if path.suffix == ".png"}
+        media |= {path.stem: trackio.Video(str(path), format="gif") for path in files if path.suffix == ".gif"}
+        self._run.log({**numbers_of(result), **media, "status": status}, step=self._env_step)
+        self._run.finish()

@@ -56,6 +56,7 @@ HOMES = {
     "optuna": ("study/", "entry/studies.py"),
     "wandb": ("utils/trackers.py",),
     "mlflow": ("utils/trackers.py",),
+    "trackio": ("utils/trackers.py",),
     "rich": ("utils/log.py", "report/", "study/", "entry/"),
     "dizoo": (),
 }

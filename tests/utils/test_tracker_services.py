@@ -1,4 +1,4 @@
-"""Runs are tracked by wandb, offline, and by MLflow, in a folder: begun, interrupted, gone on with."""
+"""Runs are tracked by wandb, offline, by MLflow and by trackio, in a folder: begun, interrupted, gone on with."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ding_like.entry import resume_pipeline, serial_pipeline
+from ding_like.utils.trackers import TrackedRun, TrackerRefusedError, TrackioTracker
 from tests.pipeline.test_serial import make_configs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.usefixtures("in_tmp", "no_pictures")]
@@ -103,3 +104,28 @@ def test_wandb_goes_on_with_the_run_and_has_every_line_once() -> None:
 
 
 STATE = Path("exp/log/trackers/wandb.json")
+
+
+TRACKIO_STATE = Path("exp/log/trackers/trackio.json")
+
+
+def test_trackio_goes_on_with_the_run_and_has_every_line_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look into the database that trackio writes on this machine; the folder is read once, when it is imported."""
+    monkeypatch.setenv("TRACKIO_DIR", str(Path("db").absolute()))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    trackio = pytest.importorskip("trackio")
+    run_in_two_parts(configs(trackio=dict(project="tests", group="a", dir="db")))
+
+    api = trackio.Api()
+    runs = [run for run in api.runs("tests") if run.id == json.loads(TRACKIO_STATE.read_text())["run"]]
+    assert len(runs) == 1 and runs[0].name == "exp"
+    history = trackio.SQLiteStorage.get_logs("tests", "exp", run_id=runs[0].id)
+    found = [
+        (row["step"], row["evaluator/reward_mean"]) for row in history if row.get("evaluator/reward_mean") is not None
+    ]
+    assert found == [(line["env_step"], line["reward_mean"]) for line in lines() if line["source"] == "evaluator"]
+    result = json.loads(Path("exp/result.json").read_text())
+    assert history[-1]["result/eval_value"] == result["eval_value"] and history[-1]["status"] == "finished"
+    assert runs[0].config["policy.learn.batch_size"] == 16
+    with pytest.raises(TrackerRefusedError, match="trackio takes one folder"):
+        TrackioTracker({**TrackioTracker.config, "dir": "other"}).begin(TrackedRun("exp", Path("exp"), {}, None))
