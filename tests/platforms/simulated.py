@@ -7,6 +7,8 @@ lacks is removed, and `ding_like` is imported: what it needs of this is missed w
 from __future__ import annotations
 
 import errno
+import importlib
+import json
 import os
 import pkgutil
 import select
@@ -94,6 +96,21 @@ def _hide_proc() -> None:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(arguments[0]))
 
     sys.addaudithook(refuse)
+
+
+def import_all() -> None:
+    """Print how many modules of the package can be imported, and each that cannot with the reason."""
+    import ding_like
+
+    names = [each.name for each in pkgutil.walk_packages(ding_like.__path__, "ding_like.")]
+    failed = []
+    for name in names:
+        if not name.endswith("__main__"):  # importing one runs it
+            try:
+                importlib.import_module(name)
+            except (Exception, SystemExit) as error:
+                failed.append(f"{name}: {error!r}")
+    print(json.dumps({"modules": len(names), "failed": failed}))
 
 
 def main() -> None:
