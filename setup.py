@@ -26,6 +26,8 @@ EXTRAS = {
     "server": ["gunicorn>=23"],  # CVE-2024-6827
     "mpe": ["mpe2>=1.0"],
     "ray": ["ray>=2.60", "lz4>=4.3.3"],  # 2.60: the token by which strangers are kept out
+    # What KubeRay asks of a node: `ray[default]` has the dashboard, by which it submits jobs.
+    "kuberay": ["ray[default]>=2.60", "lz4>=4.3.3"],
     "seed": ["pyzmq>=26.2"],  # 26.2: wheels with CURVE for every Python from 3.10 to 3.13
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
     "onnx": ["onnx>=1.18", "onnxruntime>=1.22", "onnxscript>=0.5"],

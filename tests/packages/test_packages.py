@@ -154,6 +154,22 @@ def test_the_installed_wheel_has_its_compiled_parts_and_is_not_this_tree(install
     assert all(Path(file).is_relative_to(installed.parent) and file.endswith((".so", ".pyd")) for file in files)
 
 
+def test_the_context_of_the_image_builds_the_same_wheel(built: Built, tmp_path: Path) -> None:
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in call("git", "ls-files", "--", *kept, cwd=ROOT).splitlines():
+        if (ROOT / name).is_file():
+            (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "src" / name).write_bytes((ROOT / name).read_bytes())
+
+    (line,) = re.findall(r"^RUN (pip wheel .*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    command = line.replace("/wheels", str(tmp_path / "wheels")).split()
+    call(sys.executable, "-m", *command, cwd=tmp_path / "src")
+
+    (made,) = (tmp_path / "wheels").glob("*.whl")
+    with zipfile.ZipFile(made) as archive, zipfile.ZipFile(built.wheel) as other:
+        assert sorted(archive.namelist()) == sorted(other.namelist())
+
+
 def test_wheels_are_built_for_each_python_that_the_package_takes() -> None:
     (asked,) = re.findall(r'python_requires="(.*?)"', (ROOT / "setup.py").read_text())
     (built,) = re.findall(r'\[tool\.cibuildwheel\]\n#.*\nbuild = "(.*?)"', (ROOT / "pyproject.toml").read_text())
