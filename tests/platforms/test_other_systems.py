@@ -1,4 +1,4 @@
-"""On macOS and Windows all is imported and serial runs work; what needs POSIX says so, and what works instead."""
+"""On macOS and Windows all is imported and serial runs work; an error of what needs POSIX names what works instead."""
 
 from __future__ import annotations
 
