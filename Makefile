@@ -84,7 +84,7 @@ learn: $(FULL) ## train what docs/results.md shows and is not recorded yet, for 
 
 test-lowest: ## run the suite with the oldest versions that setup.py allows (torch apart), in a .venv-lowest of its own
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,profile,test]"
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,profile,notebook,test]"
 	$(LOWEST)/bin/pytest -n 2
 
 test-slow: $(FULL) ## tests over a second; TESTS="tests/policy tests/envs" names those that concern a change (CONTRIBUTING.md)

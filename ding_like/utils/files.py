@@ -396,24 +396,18 @@ _FAR = 1 << 30  # place of the byte that is locked on Windows: other processes c
 
 def _lock(descriptor: int, *, is_shared: bool = False) -> None:
     """Lock an open file. Raises BlockingIOError if another process has locked it."""
-    try:
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(error.errno, error.strerror) from error
+    else:
         import fcntl
-    except ImportError:
-        _lock_on_windows(descriptor)
-        return
-    fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
-
-def _lock_on_windows(descriptor: int) -> None:
-    import msvcrt
-
-    os.lseek(descriptor, _FAR, os.SEEK_SET)
-    try:
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    except PermissionError as error:
-        raise BlockingIOError(error.errno, error.strerror) from error
-    finally:
-        os.lseek(descriptor, 0, os.SEEK_SET)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def is_held(folder: Path) -> bool:
