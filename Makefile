@@ -12,7 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check smoke fix bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
+.PHONY: help setup demo test check smoke fix package bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,7 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
 $(FULL): setup.py constraints.txt | $(BIN)/pip
-	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,offline,profile,docs,test]"
+	$(PIP) install -q -c constraints.txt -e ".[classic,viz,ray,seed,robotics,offline,profile,docs,notebook,test]"
 	@touch $(DEMO) $(FULL)
 
 $(DEMO): setup.py constraints.txt | $(BIN)/pip
@@ -47,6 +47,9 @@ smoke: $(FULL) ## one short run of each pipeline, in a temporary folder
 	test -s smoke/result.json && echo "smoke: serial ok" && \
 	$(BIN)/ding -m serial_onpolicy -e cartpole -p ppo -s 0 --env-step 2000 --exp-name smoke_onpolicy && \
 	test -s smoke_onpolicy/result.json && echo "smoke: serial_onpolicy ok"
+
+package: $(FULL) ## build the sdist and the wheel, and train with the wheel in an empty environment
+	$(BIN)/pytest -m slow tests/packages
 
 fix: $(FULL) ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
@@ -81,7 +84,7 @@ learn: $(FULL) ## train what docs/results.md shows and is not recorded yet, for 
 
 test-lowest: ## run the suite with the oldest versions that setup.py allows (torch apart), in a .venv-lowest of its own
 	$(PYTHON) -m venv $(LOWEST)
-	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,profile,test]"
+	$(LOWEST)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -c constraints-lowest.txt -e ".[viz,server,ray,seed,profile,notebook,test]"
 	$(LOWEST)/bin/pytest -n 2
 
 test-slow: $(FULL) ## tests over a second; TESTS="tests/policy tests/envs" names those that concern a change (CONTRIBUTING.md)

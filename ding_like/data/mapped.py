@@ -1,7 +1,8 @@
 """Columns that stay in their file: arrays of a mapping, of which random rows and pieces are read without its pages.
 
 A page of a mapping counts as memory of the process once it has been touched, and so does what the kernel maps around
-it: 256 random rows of six columns of a file of 2 GB map a gigabyte. Reads of the file (`preadv`) map nothing.
+it: 256 random rows of six columns of a file of 2 GB map a gigabyte. Reads of the file (`preadv`) map nothing. Windows
+has no `preadv`: columns are read through the mapping there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 import mmap
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,7 +41,7 @@ class OpenFile:
 
     def read(self, out: Array, offset: int) -> None:
         """Fill an array with the bytes from `offset` on. Raises SchemaError where they have gone."""
-        self._check(os.preadv(self.descriptor, [_bytes_of(out)], offset), out.nbytes)
+        self._check(_preadv(self)(self.descriptor, [_bytes_of(out)], offset), out.nbytes)
 
     def read_rows(self, out: Array, rows: Array, offset: int) -> None:
         """Fill an array [R, ...] with these rows [R] of the column at `offset`."""
@@ -49,12 +50,23 @@ class OpenFile:
         width = out.nbytes // len(out)
         parts = _bytes_of(out)
         starts = zip(range(0, out.nbytes, width), (rows * width + offset).tolist(), strict=True)
-        fd, preadv = self.descriptor, os.preadv  # one call a row and column: this is the time of a draw
+        fd, preadv = self.descriptor, _preadv(self)  # one call a row and column: this is the time of a draw
         self._check(sum(preadv(fd, [parts[to : to + width]], at) for to, at in starts), out.nbytes)
+
+    def copy_mapped(self, _: int, buffers: Sequence[memoryview], offset: int) -> int:
+        """Do the work of `os.preadv` through the mapping: fill one buffer, return how many bytes were there."""
+        (out,) = buffers
+        with memoryview(self._map) as view, view[offset : offset + len(out)] as found:
+            out[: len(found)] = found
+            return len(found)
 
     def _check(self, found: int, expected: int) -> None:
         if found != expected:
             raise SchemaError(f"{self.path} has become shorter since it was opened: put the whole file back.")
+
+
+def _preadv(file: OpenFile) -> Callable[[int, Sequence[memoryview], int], int]:
+    return getattr(os, "preadv", file.copy_mapped)
 
 
 def _bytes_of(array: Array) -> memoryview:

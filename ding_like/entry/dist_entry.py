@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ding_like.config import compile_config, read_config
+from ding_like.entry.training import check_system
 from ding_like.pipeline.parallel.comm_collector import create_comm_collector
 from ding_like.pipeline.parallel.comm_learner import create_comm_learner
 from ding_like.pipeline.parallel.settings import read_system, serial_parts
@@ -64,6 +65,7 @@ def _worker_config(
     retry_s: float | None,
 ) -> dict[str, Any]:
     """Return what a comm collector or learner is made from."""
+    check_system("dist")
     url = coordinator_url(coordinator)
     file = read_config(config)
     main = compile_config(

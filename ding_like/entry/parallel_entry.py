@@ -29,6 +29,7 @@ from ding_like.entry.training import (
     check_limits,
     check_nstep,
     check_own_mode,
+    check_system,
     limit_words,
     read_given,
     refuse_in_child,
@@ -112,6 +113,7 @@ def _read(
     Raises ConfigError for what is no config, and for limits that are no numbers of steps.
     """
     refuse_in_child()
+    check_system(arguments.mode)
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     main, create, system, source = read_given(config)
     named: dict[str, Any] = {"seed": arguments.seed, "overrides": overrides, "source": source, "exp_name": exp_name}

@@ -41,7 +41,7 @@ from ding_like.study.seeds import Failure, SeedRuns
 from ding_like.types import Section
 from ding_like.utils.files import FolderLock, RunFolder
 from ding_like.utils.log import shown_as_by_the_command
-from ding_like.utils.processes import num_cores
+from ding_like.utils.processes import num_cores, require_posix
 from ding_like.utils.registries import pip_line
 
 if TYPE_CHECKING:
@@ -204,6 +204,7 @@ def checked_jobs(jobs: int | None, mode: str, num_seeds: int, *, processes: int 
 
     Raises ConfigError for a number below 1, and for more than one in a mode that has processes of its own.
     """
+    require_posix("an experiment of several runs", instead="Start each run by itself, with one -s")
     if jobs is not None and jobs < 1:
         raise ConfigError(f"-j is {jobs}; give how many seeds run at a time, from 1.")
     if mode in SERIAL:

@@ -39,6 +39,7 @@ from ding_like.report.run_console import Limits, RunConsole
 from ding_like.report.summary import closing_lines, env_name, opening_lines
 from ding_like.types import Config, Section
 from ding_like.utils.files import RunFolder, when_there_is_room
+from ding_like.utils.processes import require_posix
 from ding_like.utils.trackers import Tracked
 from ding_like.worker import BaseLearner
 
@@ -58,6 +59,8 @@ LIMIT_OPTIONS = {"max_env_step": "--env-step", "max_train_iter": "--train-iter"}
 
 Settings = TypeVar("Settings", covariant=True)
 
+
+_OF_PROCESSES = ("parallel", "dist", "ray", "seed", "ranks")
 
 # Check of a `system_config` for a compiled config, which returns its settings: (system, cfg, *, source, overrides).
 # Raises ConfigError with every fault; messages name `source`.
@@ -121,6 +124,7 @@ def make_plan(
     from. Raises ConfigError with the faults.
     """
     refuse_in_child()
+    check_system(arguments.mode, arguments.num_learners)
     check_limits(max_env_step=arguments.max_env_step, max_train_iter=arguments.max_train_iter)
     check_overrides(overrides)
     check_env_setting(env_setting)
@@ -199,6 +203,14 @@ def refuse_in_child() -> None:
                 "the script: put it under  if __name__ == '__main__':"
             )
         frame = frame.f_back
+
+
+def check_system(mode: str, num_learners: int = 1) -> None:
+    """Raise ConfigError on Windows for a run of several processes."""
+    if mode in _OF_PROCESSES:
+        require_posix(f"ding -m {mode}", instead="Use ding -m serial, with all collector envs in one process")
+    if num_learners > 1:
+        require_posix("a run with several learners", instead="Leave --learners out")
 
 
 def limit_words(limits: Mapping[str, float | None]) -> list[str]:

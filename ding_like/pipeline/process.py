@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from threadpoolctl import threadpool_limits
 
+from ding_like.utils.processes import ENDING_SIGNALS
+
 logger = logging.getLogger(__name__)
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-_SIGNALS = (signal.SIGINT, *_ENDING)
+_SIGNALS = (signal.SIGINT, *ENDING_SIGNALS)
 _SOON = 0.6  # of the grace, for the task; the rest is for closing
 _FORCED = 128  # plus the signal's number: what a process that was ended returns
 
@@ -87,7 +88,7 @@ def graceful_shutdown(stop: Callable[[], None], *, grace_s: float = 20.0) -> Ite
         begin(grace_s, lambda: os._exit(_FORCED + number))
         stop()
 
-    before = _handle_by(handle, _ENDING)
+    before = _handle_by(handle, ENDING_SIGNALS)
     try:
         yield
     finally:

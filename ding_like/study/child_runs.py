@@ -24,14 +24,21 @@ from ding_like.pipeline.parallel.core.state import STATE_FILE
 from ding_like.pipeline.process import StopSignal
 from ding_like.pipeline.record import resume_store
 from ding_like.utils.files import FolderLock, is_held, retry
-from ding_like.utils.processes import describe_status, end_processes, forget_child, one_thread, start_child
+from ding_like.utils.processes import (
+    ENDING_SIGNALS,
+    describe_status,
+    end_processes,
+    forget_child,
+    one_thread,
+    start_child,
+)
 from ding_like.utils.trackers import Report, lines_behind
 
 logger = logging.getLogger(__name__)
 
 _GRACE_S = 60.0  # to save a point; a large replay buffer takes a while
 _FOLDER_S = 60.0  # for the process of a killed command to save its point and leave the folder
-_ASKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ASKED = (signal.SIGINT, *ENDING_SIGNALS)
 
 
 class Ended(NamedTuple):

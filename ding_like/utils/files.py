@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import itertools
 import json
 import logging
@@ -39,6 +38,9 @@ _WORD_S = 60.0
 _LONGEST_S = 600.0
 
 
+_OPENS_FOLDERS = hasattr(os, "O_DIRECTORY")
+
+
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[BinaryIO]:
     """Yield a binary file that takes the name `path` when the block ends without an error.
@@ -72,7 +74,9 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the entries of a folder: a rename is one of those."""
+    """Wait until the disk has the entries of a folder: a rename is one of those. Windows opens no folders."""
+    if not _OPENS_FOLDERS:
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -296,7 +300,8 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         _held.add(self)
         with suppress(OSError):  # a full disk: the folder is locked all the same, without the holder's name
             os.truncate(file, 0)
-            os.pwrite(file, json.dumps(_this_process(file)._asdict()).encode(), 0)
+            os.lseek(file, 0, os.SEEK_SET)
+            os.write(file, json.dumps(_this_process(file)._asdict()).encode())
 
     def close(self) -> None:
         """Release the folder; a second call does nothing."""
@@ -314,10 +319,12 @@ class FolderLock(AbstractContextManager["FolderLock"]):
         self.close()
 
     def _lock_folder(self) -> None:
-        """Lock the folder itself, if its file system locks folders: NFS does not."""
+        """Lock the folder itself, if its file system locks folders: NFS does not, and Windows opens none."""
+        if not _OPENS_FOLDERS:
+            return
         self._descriptors.append(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY))
         try:
-            fcntl.flock(self._descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._descriptors[-1])
         except BlockingIOError:
             raise self._in_use(holder_of(self.folder)) from None
         except OSError:  # the lock of the file decides
@@ -329,7 +336,7 @@ class FolderLock(AbstractContextManager["FolderLock"]):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
             self._descriptors.append(descriptor)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(descriptor)
             except BlockingIOError:
                 raise self._in_use(_read(descriptor)) from None
             except OSError as error:
@@ -380,7 +387,27 @@ def _leave_all_to_parent() -> None:
         lock.leave_to_parent()
 
 
-os.register_at_fork(after_in_child=_leave_all_to_parent)
+if hasattr(os, "register_at_fork"):  # not on Windows, which has no fork
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
+_FAR = 1 << 30  # place of the byte that is locked on Windows: other processes cannot read what is locked
+
+
+def _lock(descriptor: int, *, is_shared: bool = False) -> None:
+    """Lock an open file. Raises BlockingIOError if another process has locked it."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(error.errno, error.strerror) from error
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 def is_held(folder: Path) -> bool:
@@ -389,7 +416,7 @@ def is_held(folder: Path) -> bool:
         with suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                _lock(descriptor, is_shared=True)
             except BlockingIOError:
                 return True
             finally:
@@ -407,7 +434,8 @@ def holder_of(folder: str | os.PathLike[str]) -> Holder | None:
 def _read(descriptor: int) -> Holder | None:
     """Return the holder that a lock file names; None if it names none, or was copied."""
     with suppress(OSError, ValueError, TypeError):
-        holder = Holder(**json.loads(os.pread(descriptor, 1 << 16, 0)))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        holder = Holder(**json.loads(os.read(descriptor, 1 << 16)))
         return holder if holder.inode == os.fstat(descriptor).st_ino else None
     return None
 

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ding_like.errors import TrainingError
-from ding_like.utils.processes import forget_child, last_line, mark_child, one_thread, start_child
+from ding_like.errors import ConfigError, TrainingError
+from ding_like.utils.processes import ENDING_SIGNALS, forget_child, last_line, mark_child, one_thread, start_child
 
 # What the workers of mode parallel run, and what they import.
 WORKERS = "ding_like.entry.cli:main", ("ding_like.entry.dist_entry",)
@@ -35,8 +35,7 @@ _MOST_BYTES = 1 << 16  # of a request
 _START_S = 120.0  # for the server's imports, on a busy machine
 _KILL_S = 5.0  # for a server that was killed to be gone
 _NUMBER = struct.Struct("i")
-_LOST = -signal.SIGKILL  # how a child has ended whose server has
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOST = -9  # SIGKILL: how a child has ended whose server has
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15  # linux/prctl.h
 
 
@@ -84,6 +83,8 @@ class ForkServer:
     _early: ForkServer | None = None
 
     def __init__(self, main: str, imports: Sequence[str] = ()) -> None:
+        if not IS_POSSIBLE:
+            raise ConfigError("a fork server needs Linux; start workers as processes of their own with `start_child`.")
         self._output = tempfile.TemporaryFile()  # closed by `close`
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         command = [sys.executable, "-m", "ding_like.utils.fork_server", str(theirs.fileno()), main, *imports]
@@ -166,7 +167,7 @@ def _serve(link: socket.socket) -> list[str]:
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     # Those of a terminal, or of a whole group of processes, are for the owner and the children: all ends by the link.
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *ENDING_SIGNALS)}
     gc.freeze()  # so that collecting garbage writes to no page that is shared
     is_open = True
     while is_open or children:

@@ -32,6 +32,18 @@ _TAIL = 2_000  # bytes of an output file in which its last line is
 _MARK = "DING_PARENT_HOLDS_STDIN"
 _is_finalisation_skipped = threading.Event()
 
+# Signals by which a process is asked to end; Windows has no SIGHUP.
+ENDING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+def require_posix(part: str, *, instead: str) -> None:
+    """Raise ConfigError on Windows, for a part that needs the signals and inherited descriptors of POSIX."""
+    if sys.platform == "win32":
+        raise ConfigError(
+            f"{part} needs Linux or macOS: its processes are joined by POSIX signals and inherited descriptors, which "
+            f"Windows does not have. {instead}, or run ding in WSL 2."
+        )
+
 
 class Child(Protocol):
     """Child process, as subprocess.Popen has it."""

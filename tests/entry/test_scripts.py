@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -147,3 +148,79 @@ def test_ranks_start_under_torchrun(real_ding: Path) -> None:
 
     assert done.returncode == 0, done.stderr[-2000:]
     assert len(list(real_ding.glob("*/result.json"))) == 1
+
+
+# Slurm of one machine: `sbatch` runs the script as a job, `srun` as that many tasks beside each other.
+_SBATCH = """#!/bin/sh
+export SLURM_JOB_ID=7 SLURM_JOB_NODELIST=localhost SLURM_NTASKS=${1#--ntasks=}
+shift
+exec "$@"
+"""
+_SRUN = f"""#!{sys.executable}
+import os, signal, subprocess, sys
+arguments = [each for each in sys.argv[1:] if not each.startswith("--")]
+tasks = [
+    subprocess.Popen(arguments, env={{**os.environ, "SLURM_PROCID": str(task)}})
+    for task in range(int(os.environ["SLURM_NTASKS"]))
+]
+sys.exit(max(task.wait() for task in tasks))
+"""
+_SCONTROL = """#!/bin/sh
+[ "$1 $2" = "show hostnames" ] && echo "$3"
+"""
+
+
+def free_port() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return str(listener.getsockname()[1])
+
+
+def stand_in(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
+    for name, text in programs.items():
+        path = folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+
+
+def trained(folder: Path, *command: str) -> None:
+    """Run a script with the real `ding`, and check that a run has ended in order and no key is left."""
+    (folder / "work").mkdir()
+    with subprocess.Popen(command, cwd=folder / "work", start_new_session=True) as running:
+        try:
+            assert running.wait(240) == 0, [path.read_text()[-1000:] for path in folder.glob("work/*.txt")]
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
+    (result,) = (json.loads(path.read_text()) for path in folder.glob("work/*/result.json"))
+    assert result["env_step"] >= 1500 and result["train_iter"] > 0
+    assert not list(folder.glob("work/*key*.json"))
+
+
+@pytest.mark.slow
+def test_over_ssh_a_run_trains(real_ding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(real_ding, monkeypatch, ssh=_SSH)
+    monkeypatch.setenv("MY_HOST", "127.0.0.1")
+
+    trained(real_ding, "sh", str(SCRIPTS / "ssh.sh"), str(CONFIG), free_port(), "one", "two")
+
+
+@pytest.mark.slow
+def test_under_slurm_a_run_trains(real_ding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(real_ding, monkeypatch, sbatch=_SBATCH, srun=_SRUN, scontrol=_SCONTROL)
+
+    trained(real_ding, "sbatch", "--ntasks=3", str(SCRIPTS / "slurm.sh"), str(CONFIG), free_port())
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(400)
+def test_on_a_ray_cluster_over_ssh_a_run_trains(real_ding: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in(real_ding, monkeypatch, ssh=_SSH)
+    monkeypatch.setenv("MY_HOST", "127.0.0.1")
+    monkeypatch.setenv("DING_ARGS", f"{SHORT} --workers 2")
+
+    trained(real_ding, "sh", str(SCRIPTS / "ray_cluster.sh"), str(CONFIG), free_port(), "one")
+
+    assert not list(real_ding.glob("work/*.token"))

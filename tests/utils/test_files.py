@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -292,14 +293,14 @@ def test_a_folder_whose_lock_file_was_deleted_is_held(other, tmp_path):
 
 
 def test_a_folder_that_cannot_be_locked_itself_is_held_by_its_file(tmp_path, monkeypatch):
-    real = files.fcntl.flock
+    real = fcntl.flock
 
     def flock(descriptor: int, how: int) -> None:  # as NFS answers
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             raise OSError(errno.EBADF, "Bad file descriptor")
         real(descriptor, how)
 
-    monkeypatch.setattr(files.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     with FolderLock(tmp_path):
         assert is_held(tmp_path)
         with pytest.raises(ConfigError, match="by a run of this very process"):
@@ -318,7 +319,7 @@ def test_one_process_holds_a_folder_once_and_a_free_one_names_nobody(tmp_path):
 
 
 def test_a_lock_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch):
-    real, calls = files.fcntl.flock, []
+    real, calls = fcntl.flock, []
 
     def flock(descriptor: int, how: int) -> None:
         if len(calls) == 1:  # the folder is locked; who held the file until now has deleted it
@@ -326,7 +327,7 @@ def test_a_lock_file_that_was_deleted_meanwhile_is_no_lock(tmp_path, monkeypatch
         calls.append(descriptor)
         real(descriptor, how)
 
-    monkeypatch.setattr(files.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     lock = FolderLock(tmp_path)
 
     assert len(calls) == 3 and (tmp_path / LOCK_FILE).exists()
@@ -346,7 +347,7 @@ class TestWithoutLocks:
         def flock(descriptor: int, how: int) -> None:
             raise OSError(errno.ENOLCK, "No locks available")
 
-        monkeypatch.setattr(files.fcntl, "flock", flock)
+        monkeypatch.setattr(fcntl, "flock", flock)
 
     def write(self, folder: Path, **changes: Any) -> None:
         (folder / LOCK_FILE).touch()

@@ -10,7 +10,6 @@ import base64
 import builtins
 import contextlib
 import faulthandler
-import fcntl
 import json
 import mmap
 import os
@@ -38,6 +37,7 @@ from ding_like.envs.spaces import ActionLayout, AnyEnv, ObsLayout
 from ding_like.envs.wrappers import adopt_wrapper_states, load_wrapper_states, wrapper_states
 from ding_like.errors import EnvError, raised_at
 from ding_like.types import Array, EnvAction, EnvFn, Info, Json, Obs, Section, State
+from ding_like.utils.processes import require_posix
 
 _BOOT = "import sys; sys.path[:] = {path!r}; sys.argv = {argv!r}; from {module} import main; main({ends})"
 _LENGTH_BYTES = 4
@@ -171,7 +171,11 @@ class WorkerProcess:
     """
 
     def __init__(self, module: str, start: Any, *descriptors: int) -> None:
-        """Start it without waiting; `main` gets what `serve` takes, and `descriptors`, which it inherits."""
+        """Start it without waiting; `main` gets what `serve` takes, and `descriptors`, which it inherits.
+
+        Raises ConfigError on Windows.
+        """
+        require_posix("an env or game in a process of its own", instead="Use env.manager.type=base")
         theirs_read, ours_write = os.pipe()
         ours_read, theirs_write = os.pipe()
         life_read, self._life = os.pipe()
@@ -272,6 +276,8 @@ class Worker(Protocol):
 
 def serve(read_end: int, write_end: int, life: int, start_file: int, make: Callable[[Any], Worker]) -> None:
     """Make a worker of the start message and answer commands until the manager closes the pipes or ends."""
+    import fcntl  # not on Windows, where `WorkerProcess` starts none
+
     for descriptor in (read_end, write_end, life):
         os.set_inheritable(descriptor, False)
     # The system ends this process when the manager's end of the `life` pipe closes, whatever an env is doing: that is a

@@ -36,7 +36,7 @@ from ding_like.envs.spaces import check_equal_spaces
 from ding_like.errors import DingError, EnvError
 from ding_like.types import Array, Config, EnvFn, Obs, State, StepBatch
 from ding_like.utils.bounds import ABOVE_0, FROM_0, Bounds
-from ding_like.utils.processes import num_cores
+from ding_like.utils.processes import num_cores, require_posix
 from ding_like.utils.registries import ENV_MANAGER_REGISTRY
 
 logger = logging.getLogger(__name__)
@@ -129,8 +129,7 @@ class SubprocessEnvManager(ArrayEnvManager):
 
     def __init__(self, env_fn: Sequence[EnvFn], cfg: Config | None = None) -> None:
         super().__init__(env_fn, cfg)
-        if not hasattr(select, "poll"):
-            raise EnvError("env_manager type 'subprocess' needs Linux or macOS; use type 'base' here.")
+        require_posix("env.manager.type=subprocess", instead="Use env.manager.type=base")
         self._wait_num = int(self._cfg["wait_num"])
         self.lane_seeds = not self._wait_num
         self._limits = {STEP: self._cfg["step_timeout_s"], MAKE: self._cfg["launch_timeout_s"]}
