@@ -9,12 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ding_like.comm.rest.client import read_weights
 from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.rest.worker import host_name
 from ding_like.comm.tensors import unflatten_state
 from ding_like.config import FrozenConfig
 from ding_like.data.records import PREFIX
@@ -22,6 +24,7 @@ from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
+from ding_like.report.details import BufferUse, Details, Failure, ProcessReport, time_of_day
 from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
 from ding_like.types import Json
@@ -56,12 +59,15 @@ class CoordinatorRun:
         self._unsaved_best: Mapping[str, Json] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
-    def watch(self, console: RunConsole, *, check: Callable[[], None]) -> RunResult:
+    def watch(
+        self, console: RunConsole, *, check: Callable[[], None], children: Children | None = None
+    ) -> RunResult:
         """Return the result when the learner has evaluated its last model.
 
-        `check` is called several times a second and raises what else ends the run. Raises TrainingError for a run that
-        failed, with the cause.
+        `check` is called several times a second and raises what else ends the run. `children` are the workers of this
+        machine. Raises TrainingError for a run that failed, with the cause.
         """
+        console.details = partial(self._details, children)
         view = self._look({})
         console.start(self._progress(view))
         try:
@@ -71,11 +77,13 @@ class CoordinatorRun:
                 view = self._look(view)
                 self._take_note(view, console)
                 if console.is_due:
-                    console.update(self._progress(view))
+                    console.show(self._progress(view))
             self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
             self._take_note(view, console)
             if view["failure"] is None:
                 self._note_last(view, console)
+                end = {"stop": self._coordinator.commander.stop, "env_step": view["env_step"]}
+                console.outcome = console.limits.describe_end(train_iter=view["learn_iter"], **end)
             console.update(self._progress(view))
         finally:
             self._metrics.close()
@@ -216,6 +224,31 @@ class CoordinatorRun:
             workers=workers,
         )
 
+    def _details(self, children: Children | None) -> Details:
+        """Return the workers, those of this machine by their names; any thread may call it."""
+        pids = {} if children is None else children.pids
+        core = self._coordinator.core  # without its lock, which a full disk may hold
+        names, here, newest = {pid: name for name, pid in pids.items()}, host_name(), core.policies.get(_POLICY_ID)
+        found = {name: ProcessReport(name, pid, state="starting") for name, pid in pids.items()}
+        for each in list(core.workers.values()):
+            name = names.get(each.pid, "") if each.host == here else ""
+            is_acting = each.role == "collector" and each.env_steps and newest is not None
+            found[name or each.worker_id] = ProcessReport(
+                name or each.worker_id, each.pid, each.host,
+                heartbeat_s=core.silence_s(each),
+                env_steps=each.env_steps if each.role == "collector" else None,
+                rows=each.rows if each.role == "collector" else None,
+                policy_lag=newest.version - each.policy_version if is_acting and newest is not None else None,
+                note=each.state,
+            )  # fmt: skip
+        lost = {"too old": core.book.stale_rows, "unreadable": core.book.bad_rows}
+        return Details(
+            processes=list(found.values()),
+            failures=[Failure(name, time_of_day(at_s), why) for name, at_s, why in list(core.losses)],
+            lost_rows={reason: rows for reason, rows in lost.items() if rows},
+            buffer=None if core.cfg.is_on_policy else BufferUse(core.book.count, core.cfg.buffer_size),
+        )
+
     def _learned(self) -> dict[str, Json]:
         result: dict[str, Json] | None = self._coordinator.commander.learn_result
         assert result is not None, "a run that is over without a failure has a learner's result"
@@ -282,6 +315,11 @@ class Children:
         self._children: dict[str, _Child] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._server = ForkServer.take(*fork_server.WORKERS) if fork_server.IS_POSSIBLE else None
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Ids of the processes by name, those that have ended included; any thread may read it."""
+        return {name: child.process.pid for name, child in list(self._children.items())}
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
         """Start `ding` with arguments; its output goes to `{name}.txt`."""
