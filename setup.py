@@ -32,7 +32,7 @@ EXTRAS = {
     "tune": ["optuna>=4.0", "matplotlib>=3.8"],
     "wandb": ["wandb>=0.19"],
     "mlflow": ["mlflow-skinny>=3"],
-    "profile": ["py-spy>=0.4", "psutil>=6", "matplotlib>=3.8"],
+    "profile": ["py-spy>=0.4", "matplotlib>=3.8"],
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "test": [
         "pytest>=8",
@@ -94,7 +94,7 @@ setup(
         include=["ding_like", "ding_like.*", "dizoo", "dizoo.*"],
         exclude=["*.__pycache__", "*.__pycache__.*"],
     ),
-    package_data={"ding_like": ["py.typed"]},
+    package_data={"ding_like": ["py.typed", "serve/page/*", "serve/page/uplot/*"]},
     # Optional: without a compiler the same is done in numpy.
     ext_modules=[
         Extension(
@@ -121,6 +121,8 @@ setup(
         "waitress>=3.0.1",  # CVE-2024-49768, CVE-2024-49769
         "safetensors>=0.5",  # reads tensors without elements
         "threadpoolctl>=3.1",
+        "psutil>=6",  # states of processes on a run's page; 300 kB, no dependencies
+        "prometheus_client>=0.21",  # 60 kB, no dependencies
         "cloudpickle>=3.1",  # env functions that are lambdas, from parent to child; gymnasium brings it
     ],
     extras_require=EXTRAS,

@@ -56,6 +56,8 @@ HOMES = {
     "optuna": ("study/", "entry/studies.py"),
     "wandb": ("utils/trackers.py",),
     "mlflow": ("utils/trackers.py",),
+    "prometheus_client": ("serve/",),
+    "psutil": ("report/", "entry/profile_run.py"),
     "rich": ("utils/log.py", "report/", "study/", "entry/"),
     "dizoo": (),
 }

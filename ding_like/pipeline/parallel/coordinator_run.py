@@ -24,6 +24,7 @@ from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
 from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
+from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.report.details import BufferUse, Details, Failure, ProcessReport, time_of_day
 from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
@@ -55,6 +56,7 @@ class CoordinatorRun:
         if math.isfinite(coordinator.commander.best_return):  # of the run before it was interrupted
             self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
+        self._stored_rows = 0  # in the buffer, when last looked at
         self._metrics_s = 0.0
         self._unsaved_best: Mapping[str, Json] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
@@ -102,7 +104,9 @@ class CoordinatorRun:
         try:
             with self._coordinator.service.locked():
                 evaluations, refuted = core.take_evaluations()
-                return {**core.status(), "evaluations": evaluations, "refuted": refuted}
+                status = core.status()
+                self._stored_rows = status["buffers"][BUFFER_ID]["rows"]
+                return {**status, "evaluations": evaluations, "refuted": refuted}
         except RefusedError:  # the state file cannot be written now: the log reports it
             if not before:
                 raise
@@ -246,7 +250,7 @@ class CoordinatorRun:
             processes=list(found.values()),
             failures=[Failure(name, time_of_day(at_s), why) for name, at_s, why in list(core.losses)],
             lost_rows={reason: rows for reason, rows in lost.items() if rows},
-            buffer=None if core.cfg.is_on_policy else BufferUse(core.book.count, core.cfg.buffer_size),
+            buffer=None if core.cfg.is_on_policy else BufferUse(self._stored_rows, core.cfg.buffer_size),
         )
 
     def _learned(self) -> dict[str, Json]:
