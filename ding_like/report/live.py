@@ -25,7 +25,8 @@ from ding_like.utils.log import PACKAGE_LOGGER, REPEATS
 RunStatus = Literal["starting", "running", "stopping", "ended", "interrupted", "failed"]
 OVER: tuple[RunStatus, ...] = ("ended", "interrupted", "failed")
 
-EVERY_S = 1.0  # between two reports of progress, and two looks at the processes
+EVERY_S = 1.0  # between two reports of progress
+_LOOK_S = 0.9  # between two looks at the processes: a page that asks once a second gets new ones each time
 _LINES = 200  # of the log
 _LONGEST_LINE = 2_000  # characters
 _POINTS = 1_000  # of a curve, at most
@@ -67,6 +68,7 @@ class RunState:
     """State of a run at one time. Unknown numbers are None; `cursor` gets a reader what is new since then."""
 
     status: RunStatus
+    is_last: bool  # nothing follows: this process is about to end
     why: str  # it has ended
     phase: str  # what is done beside the loop
     experiment: str
@@ -139,7 +141,7 @@ class LiveRun:
         self._looking = threading.Lock()
         self._log = _LogTail()
         self._asked_s = -math.inf  # when the state was asked for last
-        self._has_been_seen = False  # the end
+        self._is_last = self._has_been_seen = False  # the state after which nothing follows
         self._run: RunConsole | None = None
         self._stopped_by: int | None = None
         self._reset()
@@ -153,7 +155,6 @@ class LiveRun:
         self._evals, self._rollouts = ThinnedSeries(), ThinnedSeries()
         self._last_eval: tuple[float, float, float, int] | None = None  # mean, low, high, episodes
         self._table, self._look = ProcessTable(), _Look()
-        self._has_been_seen = False
         self._stopped_by = None
 
     def open(self) -> None:
@@ -215,9 +216,10 @@ class LiveRun:
         """Whether the run has ended, or none has begun."""
         return self._status in OVER or self._run is None
 
-    def wait_for_reader(self, timeout_s: float) -> bool:
-        """Wait until a reader that has asked for the state lately has seen the end; return whether one has."""
+    def give_last_state(self, timeout_s: float) -> bool:
+        """Wait until a reader that has asked for the state lately has the last one; return whether one has."""
         with self._changed:
+            self._is_last = True
             if self._clock() - self._asked_s > 5 * EVERY_S:
                 return False
             return self._changed.wait_for(lambda: self._has_been_seen, timeout_s)
@@ -254,16 +256,15 @@ class LiveRun:
         with self._changed:
             self._asked_s = self._clock()
             state = self._state(*_read_cursor(cursor))
-            if state.status in OVER:
-                self._has_been_seen = True
-                self._changed.notify_all()
+            self._has_been_seen = self._is_last
+            self._changed.notify_all()
         return state
 
     def _look_again(self) -> None:
         """Look at details and processes, unless that was done within the last second or the run is over."""
         with self._looking:
             run, table, now_s = self._run, self._table, self._clock()
-            if now_s - self._look.at_s < EVERY_S or run is None or self._status in OVER:
+            if now_s - self._look.at_s < _LOOK_S or run is None or self._status in OVER:
                 return
             details = run.details()
             look = _Look(now_s, details, table.scan(details.processes))
@@ -281,7 +282,7 @@ class LiveRun:
         series = _part(self._evals, evals), _part(self._rollouts, rollouts)
         places = [f"{each.stride}:{len(each.rows)}" for each in (self._evals, self._rollouts)]
         return RunState(
-            status=self._status, why=self._why, phase="" if run is None or is_over else (run.phases or [""])[-1],
+            status=self._status, is_last=self._is_last, why=self._why, phase="" if run is None or is_over else (run.phases or [""])[-1],
             experiment="" if run is None else run.title, host=socket.gethostname(), pid=os.getpid(),
             until="" if run is None else run.limits.describe(),
             resume_command="" if run is None else run.resume_command, saved_at="" if run is None else run.saved_at,

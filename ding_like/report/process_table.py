@@ -20,8 +20,10 @@ _SILENT_S = 10.0  # without a message of a process on another machine, until it 
 _LOST_SHOWN_S = 60.0  # that a process which has gone stays in the table
 _MOST_LOST = 20  # of them
 _HERE = ("", socket.gethostname())
-# Modules that are run as processes of their own -> what these are called.
-_MODULES = {"ding_like.envs.manager.process": "envs", "ding_like.utils.fork_server": "starter of workers"}
+# Modules that are run as processes of their own, as their command lines have it -> what these are called.
+_MODULES = {"from ding_like.envs.manager.process import main": "envs", "-m ding_like.utils.fork_server": "fork server"}
+_FORK_SERVER = "ding-fork-serve"  # the system keeps 15 letters
+_OF_RAY = ("ray::DashboardAgent", "ray::RuntimeEnvAgent", "ray::IDLE")  # that are no workers
 _CHILD_RUN = "ding_like.entry.child_run"
 
 
@@ -44,9 +46,11 @@ class ProcessTable:
         self._clock = clock
         self._own = psutil.Process()
         self._known: dict[int, psutil.Process] = {}  # by pid; each keeps its last CPU time
-        self._counts: dict[tuple[str, int | None], deque[tuple[float, int, int]]] = {}
-        self._shown: dict[tuple[str, int | None], ProcessRow] = {}  # of the last scan
-        self._lost: dict[tuple[str, int | None], tuple[float, ProcessRow]] = {}
+        self._numbers: dict[str, dict[int, int]] = {}  # by name and pid
+        # By pid, and by the name of one that has none.
+        self._counts: dict[int | str, deque[tuple[float, int, int]]] = {}
+        self._shown: dict[int | str, ProcessRow] = {}  # of the last scan
+        self._lost: dict[int | str, tuple[float, ProcessRow]] = {}  # and when it was found to be gone
 
     def scan(self, reports: Sequence[ProcessReport]) -> list[ProcessRow]:
         """Return a row for this process, each that is reported, each other child of it, and those lost lately."""
@@ -56,12 +60,12 @@ class ProcessTable:
         rows += [self._with_rates(self._row(report), now_s) for report in reports]
         others = [child for child in children if child.pid not in known]
         named = [(self._name_of(child), child) for child in others]
-        rows += [self._row(ProcessReport(name, child.pid)) for name, child in named if name]
+        rows += [self._row(ProcessReport(self._numbered(name, child.pid), child.pid)) for name, child in named if name]
         rest = [self._row(ProcessReport(_program_of(child), child.pid)) for name, child in named if not name]
         rows += [each for each in [_summed(rest)] if each is not None]
         self._note_lost(rows, now_s)
         self._known = {pid: process for pid, process in self._known.items() if pid in {row.pid for row in rows + rest}}
-        return _numbered(rows) + [row for _, row in self._lost.values()]
+        return rows + [row for _, row in self._lost.values()]
 
     def _children(self) -> list[psutil.Process]:
         with suppress(psutil.Error):
@@ -98,7 +102,7 @@ class ProcessTable:
         """Return a row with the rates of its counts, where it has counts and no rates."""
         if row.env_steps is None or row.env_steps_per_s is not None:
             return row
-        counts = self._counts.setdefault((row.name, row.pid), deque())
+        counts = self._counts.setdefault(row.pid or row.name, deque())
         counts.append((now_s, row.env_steps, row.rows or 0))
         while len(counts) > 2 and now_s - counts[1][0] >= _WINDOW_S:
             counts.popleft()
@@ -111,30 +115,40 @@ class ProcessTable:
 
     def _note_lost(self, rows: Iterable[ProcessRow], now_s: float) -> None:
         """Keep the rows of processes that were there and are gone, for a minute."""
-        present = {(row.name, row.pid): row for row in rows if row.pid is not None}
+        present: dict[int | str, ProcessRow] = {row.pid or row.name: row for row in rows}
         for key, row in self._shown.items():
-            if key not in present and row.state not in ("ended", "lost"):
-                gone = replace(row, state="lost", cpu=None, memory_bytes=None, env_steps_per_s=None, rows_per_s=None)
-                self._lost[key] = now_s, replace(gone, note="it is gone; another one may have taken its place")
-            elif key not in present and row.state == "lost":
+            if key in present or row.pid is None or row.state == "ended":
+                continue
+            if row.state != "lost":
+                gone = {"note": "it is gone; another one may have taken its place", "pid": row.pid, "host": row.host}
+                self._lost[key] = now_s, ProcessRow(row.name, state="lost", **gone)
+            else:
                 self._lost[key] = now_s, row
         self._shown = present
         self._counts = {key: counts for key, counts in self._counts.items() if key in present}
         kept = [(key, each) for key, each in self._lost.items() if key not in present]
         self._lost = dict([each for each in kept if now_s - each[1][0] < _LOST_SHOWN_S][-_MOST_LOST:])
 
-    def _name_of(self, process: psutil.Process) -> str:
+    def _numbered(self, name: str, pid: int) -> str:
+        """Return a name, with a number behind it for each process but the first that has it."""
+        pids = self._numbers.setdefault(name, {})
+        number = pids.setdefault(pid, len(pids) + 1)
+        return name if number == 1 else f"{name} {number}"
+
+    @staticmethod
+    def _name_of(process: psutil.Process) -> str:
         """Return what a child that no mode reports is called; "" for one that is not of this package."""
-        with suppress(psutil.Error, ValueError, LookupError, TypeError):
+        with suppress(psutil.Error, ValueError, LookupError):  # one that has ended; another program's words
             name, words = process.name(), process.cmdline()
-            if name.startswith(("ding-", "ray::")):
+            if name in _OF_RAY:
+                return ""
+            if name.startswith(("ding-", "ray::")) and name != _FORK_SERVER:
                 return name.removeprefix("ding-")
-            module = words[words.index("-m") + 1]
-            if module == _CHILD_RUN:
+            if _CHILD_RUN in words:
                 worker = json.loads(words[-1])["worker"]
-                rank = worker.get("rank") or worker["environment"]["RANK"]
-                return f"rank {rank}"
-            return _MODULES.get(module, "")
+                return f"rank {worker.get('rank') or worker['environment']['RANK']}"
+            line = " ".join(words)
+            return next((name for text, name in _MODULES.items() if text in line), "")
         return ""
 
 
@@ -155,13 +169,3 @@ def _summed(rows: Sequence[ProcessRow]) -> ProcessRow | None:
         cpu=round(sum(row.cpu or 0.0 for row in rows), 3),
         memory_bytes=sum(row.memory_bytes or 0 for row in rows),
     )  # fmt: skip
-
-
-def _numbered(rows: Sequence[ProcessRow]) -> list[ProcessRow]:
-    """Return the rows, with numbers behind names that several have."""
-    counts, seen = Counter(row.name for row in rows), Counter[str]()
-    found = []
-    for row in rows:
-        seen[row.name] += 1
-        found.append(replace(row, name=f"{row.name} {seen[row.name]}") if counts[row.name] > 1 else row)
-    return found

@@ -114,7 +114,7 @@ class RunPage:
         if self.run in WATCHERS:
             WATCHERS.remove(self.run)
             self.run.end(error)
-            self.run.wait_for_reader(_LAST_WORD_S)
+            self.run.give_last_state(_LAST_WORD_S)
         self.run.close()
         self._server.close(grace_s=1.0)
 

@@ -126,12 +126,14 @@ function makeRow() {
   return line;
 }
 function showProcesses(state) {
-  const body = byId("rows");
+  const body = byId("rows"), isUsed = COLUMNS.map(([, text]) => state.processes.some((row) => text(row)));
+  isUsed.forEach((each, place) => { byId("head").children[place].hidden = !each; });
   while (body.children.length > state.processes.length) body.lastChild.remove();
   state.processes.forEach((row, at) => {
     if (body.children.length <= at) body.append(makeRow());
     COLUMNS.forEach(([, text, name], place) => {
       const cell = body.children[at].children[place];
+      cell.hidden = !isUsed[place];
       if (name === "state-cell") setState(cell.firstChild, row.state);
       else {
         const shown = text(row);
@@ -143,7 +145,7 @@ function showProcesses(state) {
 }
 function showLosses(state) {
   const rows = Object.entries(state.lost_rows).map(([reason, count]) => `${number(count)} rows ${reason}`);
-  const workers = state.num_failures ? [`${state.num_failures} losses of workers`] : [];
+  const workers = state.num_failures ? [`workers lost: ${state.num_failures}`] : [];
   setText(byId("losses"), [...workers, ...rows].join("; ") || "none");
   const list = byId("failures"), failures = [...state.failures].reverse();
   while (list.children.length > failures.length) list.lastChild.remove();
@@ -170,7 +172,7 @@ function announce(state) {
   const states = new Map(state.processes.map((row) => [`${row.name} ${row.pid}`, row]));
   for (const [key, row] of states) {
     const before = known.states.get(key);
-    if (before !== undefined && before !== row.state) news.push(`${row.name} is ${row.state}`);
+    if (before !== undefined && before !== row.state && !OVER.includes(state.status)) news.push(`${row.name} is ${row.state}`);
   }
   known.states = new Map([...states].map(([key, row]) => [key, row.state]));
   known.status = state.status;
@@ -186,7 +188,7 @@ function takeSeries(name, part) {
 }
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 function chartOptions(width) {
-  const line = { stroke: colour("--muted"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
+  const line = { stroke: colour("--muted"), font: "12px system-ui, sans-serif", grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1 } };
   const value = (plot, at) => number(at);
   const time = (plot, splits) => splits.map(duration), count = (plot, splits) => splits.map((each) => number(each));
   return {
@@ -254,22 +256,23 @@ function show(state) {
 function showContact() {
   const silent = (performance.now() - lastAnswer) / 1000, state = known.state;
   if (!hasAnswered || silent > 3) {
-    const isOver = state !== null && OVER.includes(state.status);
-    if (isOver) setText(byId("contact"), "the process of the run has ended; this is its last state");
-    else {
-      setText(byId("contact"), `no answer for ${duration(silent)}: the run's process is paused or lost, or cannot be reached`);
-      if (hasAnswered) setState(byId("status"), "silent");
+    setText(byId("contact"), `no answer for ${duration(silent)}: the run's process is paused or lost, or cannot be reached`);
+    if (hasAnswered && !OVER.includes(state.status)) {
+      setState(byId("status"), "silent");
+      if (known.status !== "silent") setText(byId("news"), "the run does not answer");
       known.status = "silent";
     }
-    return isOver;
+    return;
+  }
+  if (state.is_last) {
+    setText(byId("contact"), "the process of the run has ended; this is its last state");
+    return;
   }
   const age = state.progress_age_s;
   const old = age !== null && age > 5 ? `; it reported progress ${duration(age)} ago` : "";
   setText(byId("contact"), `process ${state.pid} on ${state.host} answers${old}`);
-  return false;
 }
 async function poll() {
-  let isOver = false;
   try {
     const answer = await ask(`api/state?cursor=${encodeURIComponent(known.cursor)}`);
     if (answer.ok) {
@@ -280,8 +283,8 @@ async function poll() {
   } catch (error) {
     if (!(error instanceof TypeError || error.name === "AbortError")) throw error; // else: no answer
   } finally {
-    isOver = showContact();
-    if (!isOver) setTimeout(poll, document.hidden ? HIDDEN_MS : EVERY_MS);
+    showContact();
+    if (known.state === null || !known.state.is_last) setTimeout(poll, document.hidden ? HIDDEN_MS : EVERY_MS);
   }
 }
 async function command(path, button) {
