@@ -25,7 +25,7 @@ _LOOPBACK = "127.0.0.1"
 def live_page(*, port: int = 0, host: str = _LOOPBACK) -> Iterator[RunPage]:
     """Serve a page about each run that begins while the block runs, and print its address.
 
-    Port 0 is any that is free. Without the token of the address nobody gets anything; see docs/live_page.md. Raises
+    Port 0 is any that is free. Requests without the token of the address are refused; see docs/live_page.md. Raises
     ConfigError for a host that is not known, and CommError for a port that is in use.
     """
     from ding_like.serve.run_page import RunPage

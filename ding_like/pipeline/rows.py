@@ -303,7 +303,7 @@ class RemoteCollectors:
         """Return env steps and rows per second by collector, over the last ten seconds."""
         return {name: _rates(each) for name, each in list(self._collectors.items())}
 
-    def report_of(self, name: str, newest: int) -> dict[str, float]:
+    def report_of(self, name: str, newest: int) -> dict[str, Any]:  # Any: arguments of a ProcessReport
         """Return the rates and the policy lag of a collector, by fields of a ProcessReport; any thread may call it.
 
         `newest` is the learner's iteration; without rows of the collector nothing is known.

@@ -282,7 +282,8 @@ class LiveRun:
         series = _part(self._evals, evals), _part(self._rollouts, rollouts)
         places = [f"{each.stride}:{len(each.rows)}" for each in (self._evals, self._rollouts)]
         return RunState(
-            status=self._status, is_last=self._is_last, why=self._why, phase="" if run is None or is_over else (run.phases or [""])[-1],
+            status=self._status, is_last=self._is_last, why=self._why,
+            phase="" if run is None or is_over else (run.phases or [""])[-1],
             experiment="" if run is None else run.title, host=socket.gethostname(), pid=os.getpid(),
             until="" if run is None else run.limits.describe(),
             resume_command="" if run is None else run.resume_command, saved_at="" if run is None else run.saved_at,

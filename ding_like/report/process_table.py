@@ -19,6 +19,7 @@ _WINDOW_S = 10.0  # over which rates are measured
 _SILENT_S = 10.0  # without a message of a process on another machine, until it is called silent
 _LOST_SHOWN_S = 60.0  # that a process which has gone stays in the table
 _MOST_LOST = 20  # of them
+_GONE = "it is gone; another one may have taken its place"
 _HERE = ("", socket.gethostname())
 # Modules that are run as processes of their own, as their command lines have it -> what these are called.
 _MODULES = {"from ding_like.envs.manager.process import main": "envs", "-m ding_like.utils.fork_server": "fork server"}
@@ -110,8 +111,8 @@ class ProcessTable:
         if len(counts) < 2:
             return row
         (_, steps, stored), (_, new_steps, new_stored) = counts[0], counts[-1]
-        rates = {"env_steps_per_s": (new_steps - steps) / seconds, "rows_per_s": (new_stored - stored) / seconds}
-        return replace(row, **rates)
+        steps_per_s, rows_per_s = (new_steps - steps) / seconds, (new_stored - stored) / seconds
+        return replace(row, env_steps_per_s=steps_per_s, rows_per_s=rows_per_s)
 
     def _note_lost(self, rows: Iterable[ProcessRow], now_s: float) -> None:
         """Keep the rows of processes that were there and are gone, for a minute."""
@@ -120,10 +121,8 @@ class ProcessTable:
             if key in present or row.pid is None or row.state == "ended":
                 continue
             if row.state != "lost":
-                gone = {"note": "it is gone; another one may have taken its place", "pid": row.pid, "host": row.host}
-                self._lost[key] = now_s, ProcessRow(row.name, state="lost", **gone)
-            else:
-                self._lost[key] = now_s, row
+                row = ProcessRow(row.name, row.pid, row.host, "lost", note=_GONE)
+            self._lost[key] = now_s, row
         self._shown = present
         self._counts = {key: counts for key, counts in self._counts.items() if key in present}
         kept = [(key, each) for key, each in self._lost.items() if key not in present]

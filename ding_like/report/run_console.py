@@ -68,7 +68,7 @@ class Limits:
         return " or ".join(rules) or "interrupted"
 
     def describe_end(self, *, stop: bool, env_step: int, train_iter: int) -> str:
-        """Return why a run has ended that was not interrupted; `stop` is whether an evaluation reached the stop value."""
+        """Return why a run has ended; `stop` is whether an evaluation reached the stop value."""
         if stop and self.stop is not None:
             return f"solved: an evaluation reached {measure(self.stop)}"
         counts = zip(self._budgets(), (env_step, train_iter), strict=True)
@@ -448,9 +448,7 @@ class LivePanel:
 class _RunPanel:
     """Panel of a run: a bar, rows of numbers, and what is done just now."""
 
-    def __init__(
-        self, console: Console, title: str, limits: Limits, speed: Speed, phases: Sequence[str]
-    ) -> None:
+    def __init__(self, console: Console, title: str, limits: Limits, speed: Speed, phases: Sequence[str]) -> None:
         self._phases = phases  # what is done just now beside the loop, the innermost last
         self._panel = LivePanel(console, title, widths=_WIDTHS)
         self._limits = limits

@@ -92,8 +92,8 @@ class RunPage:
         app = make_app(self.run, token=self._token, names=local_names(host))
         self._server = HttpServer(
             app, host=host, port=port, threads=_THREADS, failing="the page cannot be served on",
-            fix="Give --page another port (--page alone takes any that is free), or --page HOST:PORT with a host of this "
-            "machine.",
+            fix="Give --page another port (--page alone takes any that is free), or --page HOST:PORT with a host of "
+            "this machine.",
         )  # fmt: skip
         if not is_loopback(host):
             logger.warning("the page on %s is not encrypted: use a TLS proxy, a private net, or ssh -L", host)
@@ -131,9 +131,8 @@ def make_app(run: PagedRun, *, token: str, names: tuple[str, ...] | None) -> Fla
     app = Flask(__name__, static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = 1024
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
-    registry = CollectorRegistry()
-    registry.register(_Metrics(run))
-    index = (_FILES / "index.html").read_text(encoding="utf-8").replace("TOKEN", token)
+    _add_pages(app, (_FILES / "index.html").read_text(encoding="utf-8").replace("TOKEN", token))
+    _add_answers(app, run)
 
     @app.before_request
     def check_access() -> Response | None:
@@ -158,6 +157,10 @@ def make_app(run: PagedRun, *, token: str, names: tuple[str, ...] | None) -> Fla
             return _text("the server failed at this request; the log has the cause", 500)
         return _text(error.name, error.code or 500)
 
+    return app
+
+
+def _add_pages(app: Flask, index: str) -> None:
     @app.get("/")
     def page() -> Response:
         return Response(index, mimetype="text/html")
@@ -168,6 +171,11 @@ def make_app(run: PagedRun, *, token: str, names: tuple[str, ...] | None) -> Fla
         if path not in _STATIC:
             abort(404)
         return Response(path.read_bytes(), mimetype=_MIMETYPES[path.suffix])
+
+
+def _add_answers(app: Flask, run: PagedRun) -> None:
+    registry = CollectorRegistry()
+    registry.register(_Metrics(run))
 
     @app.get("/api/state")
     def state() -> Response:
@@ -185,8 +193,6 @@ def make_app(run: PagedRun, *, token: str, names: tuple[str, ...] | None) -> Fla
     @app.post("/save")
     def save() -> Response:
         return _answer(run.save(), done="a point to resume from is saved after this iteration")
-
-    return app
 
 
 _STATIC = frozenset(path for path in _FILES.rglob("*") if path.suffix in _MIMETYPES)

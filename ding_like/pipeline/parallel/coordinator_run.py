@@ -22,9 +22,9 @@ from ding_like.config import FrozenConfig
 from ding_like.data.records import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
-from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.report.details import BufferUse, Details, Failure, ProcessReport, time_of_day
 from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
@@ -61,9 +61,7 @@ class CoordinatorRun:
         self._unsaved_best: Mapping[str, Json] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
-    def watch(
-        self, console: RunConsole, *, check: Callable[[], None], children: Children | None = None
-    ) -> RunResult:
+    def watch(self, console: RunConsole, *, check: Callable[[], None], children: Children | None = None) -> RunResult:
         """Return the result when the learner has evaluated its last model.
 
         `check` is called several times a second and raises what else ends the run. `children` are the workers of this

@@ -515,7 +515,9 @@ class Scheme:
         if side is None or side.collects:
             return Details().beside(self.log, found)
         report, newest = side.receiver.report, side.newest().update
-        return report.details().beside(self.log, [replace(each, **report.report_of(each.name, newest)) for each in found])
+        return report.details().beside(
+            self.log, [replace(each, **report.report_of(each.name, newest)) for each in found]
+        )
 
     def stop(self) -> None:
         """End all workers, and what else was opened, within 10 s; may be called again."""
