@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import math
@@ -47,7 +48,7 @@ def test_a_series_is_thinned_by_halves_and_stays_spread_over_all_that_was_added(
 
     places = [row[0] for row in series.rows]
     assert 50 <= len(places) <= 100 and places[0] == 0
-    assert {later - earlier for earlier, later in zip(places, places[1:])} == {series.stride}
+    assert {later - earlier for earlier, later in itertools.pairwise(places)} == {series.stride}
     assert places[-1] is not None and 86_400 - places[-1] <= series.stride
 
 
