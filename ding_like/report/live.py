@@ -196,7 +196,7 @@ class LiveRun:
         self._log.add(line)
 
     def end(self, error: BaseException | None) -> None:
-        """Take the news that the run has ended; processes are those of the last look."""
+        """Take the news that the run has ended."""
         run = self._run
         with self._changed:
             if self._status in OVER:
@@ -261,13 +261,14 @@ class LiveRun:
         return state
 
     def _look_again(self) -> None:
-        """Look at details and processes, unless that was done within the last second or the run is over."""
+        """Look at details and processes, unless that was done just now; of a run that is over at processes alone."""
         with self._looking:
-            run, table, now_s = self._run, self._table, self._clock()
-            if now_s - self._look.at_s < _LOOK_S or run is None or self._status in OVER:
+            run, table, now_s, is_over = self._run, self._table, self._clock(), self._status in OVER
+            if run is None or (now_s - self._look.at_s < _LOOK_S and not is_over):
                 return
-            details = run.details()
-            look = _Look(now_s, details, table.scan(details.processes))
+            details = self._look.details if is_over else run.details()
+            rows = table.scan_again(self._look.rows) if is_over else table.scan(details.processes)
+            look = _Look(now_s, details, rows)
             with self._changed:
                 if table is self._table:  # no other run has begun meanwhile
                     self._look = look
@@ -276,8 +277,8 @@ class LiveRun:
         run, progress, look = self._run, self._progress, self._look
         is_over, now_s = self._status in OVER, self._clock()
         processes = look.rows
-        if is_over:
-            processes = [replace(row, state="ended") if row.state != "lost" else row for row in look.rows]
+        if self._is_last:
+            processes = [replace(row, state="ended") if row.pid == os.getpid() else row for row in processes]
         num_lines, log = self._log.since(lines)
         series = _part(self._evals, evals), _part(self._rollouts, rollouts)
         places = [f"{each.stride}:{len(each.rows)}" for each in (self._evals, self._rollouts)]

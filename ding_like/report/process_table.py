@@ -68,6 +68,17 @@ class ProcessTable:
         self._known = {pid: process for pid, process in self._known.items() if pid in {row.pid for row in rows + rest}}
         return rows + [row for _, row in self._lost.values()]
 
+    def scan_again(self, rows: Sequence[ProcessRow]) -> list[ProcessRow]:
+        """Return the rows of an earlier scan after the run has ended: what is gone by now has ended with it."""
+        found = []
+        for row in rows:
+            if row.state == "lost" or row.host != _HERE[1] or row.pid in (None, os.getpid()):
+                found.append(row)
+                continue
+            state = self._row(ProcessReport(row.name, row.pid)).state
+            found.append(replace(row, state="ended" if state == "lost" else state, cpu=None, heartbeat_s=None))
+        return found
+
     def _children(self) -> list[psutil.Process]:
         with suppress(psutil.Error):
             return self._own.children(recursive=True)

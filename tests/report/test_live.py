@@ -7,6 +7,8 @@ import json
 import logging
 import math
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -240,6 +242,35 @@ def test_the_last_state_is_waited_for_only_where_it_was_asked_for_lately(live: L
     assert live.give_last_state(30.0)
     reader.join()
     assert live.state().is_last
+
+
+def test_of_several_runs_in_one_process_the_last_one_is_shown(live: LiveRun) -> None:
+    with RunConsole("expert", LIMITS) as console:
+        console.update(progress())
+        console.note_evaluation([5.0], env_step=1, train_iter=1)
+    first = live.state()
+    with RunConsole("agent", LIMITS):
+        second = live.state(first.cursor)
+
+    assert (first.experiment, first.status) == ("expert", "ended")
+    assert (second.experiment, second.status, second.env_step, second.eval_mean) == ("agent", "starting", 0, None)
+    assert (second.evals.start, second.evals.rows) == (0, [])
+
+
+def test_once_a_run_has_ended_its_processes_have_and_those_that_stay_do_not(live: LiveRun) -> None:
+    boot = [sys.executable, "-c", "from threading import Event; Event().wait(60)"]
+    with subprocess.Popen(boot) as ending, subprocess.Popen(boot) as staying:
+        with RunConsole("run", LIMITS) as console:
+            reports = [ProcessReport("a", ending.pid), ProcessReport("b", staying.pid), ProcessReport("c", 5, "far")]
+            console.details = lambda: Details(processes=reports)
+            live.state()
+        ending.kill()
+        ending.wait()
+        live.give_last_state(0.0)
+        states = {row.name: row.state for row in live.state().processes}
+        staying.kill()
+
+    assert states == {"main": "ended", "a": "ended", "b": "running", "c": "running"}
 
 
 def test_a_run_that_is_not_shown_is_not_watched(live: LiveRun) -> None:

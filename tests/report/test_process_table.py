@@ -104,6 +104,7 @@ def test_children_that_no_mode_reports_are_named_or_summed_up(child: subprocess.
     boot = "from threading import Event\n# from ding_like.envs.manager.process import main\nEvent().wait(60)"
     table = ProcessTable()
     with subprocess.Popen([sys.executable, "-c", boot]) as envs, subprocess.Popen([sys.executable, "-c", boot]) as more:
+        wait_until(lambda: "envs 2" in {row.name for row in table.scan([])})  # both run their own program by then
         rows = {row.name: row for row in table.scan([])}
         envs.kill()
         more.kill()

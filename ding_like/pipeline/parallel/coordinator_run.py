@@ -147,7 +147,9 @@ class CoordinatorRun:
             "metrics": evaluation.get("metrics", {}),
             **{name: evaluation[name] for name in ("env_step", "duration_s")},
         }
-        self._record.note_evaluation(returns, best=best, console=console, **known)
+        self._record.note_evaluation(
+            returns, best=best, console=console, train_iter=int(evaluation["version"]), **known
+        )  # fmt: skip
 
     def _note_last(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down the learner's evaluation of its last model, as those before it; it may be the best."""

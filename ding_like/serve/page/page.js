@@ -6,7 +6,7 @@ const MOST_LINES = 200, EVERY_MS = 1000, HIDDEN_MS = 5000, TIMEOUT_MS = 5000;
 const OVER = ["ended", "interrupted", "failed"];
 const byId = (id) => document.getElementById(id);
 const known = { evals: [], rollouts: [], lines: [], states: new Map(), status: "", cursor: "", state: null };
-let lastAnswer = performance.now(), hasAnswered = false, chart = null, axis = 0, isNewChart = true;
+let lastAnswer = performance.now(), hasAnswered = false, chart = null, axis = 0, isNewChart = true, isChosen = false;
 
 // --- words for numbers
 
@@ -213,6 +213,11 @@ function columnsOf(rows, numbers) {
 function showCurve(state) {
   if (!isNewChart) return;
   isNewChart = false;
+  const collectsNothing = state.env_step === 0 && state.train_iter > 0;
+  if (!isChosen && collectsNothing && axis === 0) { // a run that learns from a data set
+    axis = 1;
+    document.querySelector("#axis input[value='1']").checked = true;
+  }
   const data = uPlot.join([columnsOf(known.evals, [3, 4, 5]), columnsOf(known.rollouts, [3])]);
   if (data[0].length && chart === null) chart = new uPlot(chartOptions(byId("chart").clientWidth), data, byId("chart"));
   else if (chart !== null) chart.setData(data);
@@ -308,7 +313,10 @@ for (const [label, , name] of COLUMNS) {
   cell.textContent = label;
   byId("head").append(cell);
 }
-byId("axis").addEventListener("change", (event) => { axis = Number(event.target.value); renewChart(); });
+byId("axis").addEventListener("change", (event) => {
+  [axis, isChosen] = [Number(event.target.value), true];
+  renewChart();
+});
 byId("control").addEventListener("submit", (event) => event.preventDefault());
 byId("save").addEventListener("click", () => command("save", byId("save")));
 byId("stop").addEventListener("click", () => command("stop", byId("stop")));
