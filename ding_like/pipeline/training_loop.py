@@ -326,6 +326,7 @@ class TrainingLoop:
             self.peers.begin(resumes=state is not None)
         self._runner = (self.make_runner or self._serial_runner)(is_leaving)
         opened.callback(self._runner.close)
+        opened.callback(setattr, self.console, "is_ending", True)  # before it is closed
         self.console.details, self.console.resume_command = self._details, self._resume_command
         if self.checkpointer is not None:
             self.console.save_asked = threading.Event()

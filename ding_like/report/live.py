@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from ding_like.errors import DingError
 from ding_like.report.details import BufferUse, Details, Failure
 from ding_like.report.process_table import ProcessRow, ProcessTable
 from ding_like.report.run_console import Progress, RunConsole
@@ -266,8 +267,13 @@ class LiveRun:
             run, table, now_s, is_over = self._run, self._table, self._clock(), self._status in OVER
             if run is None or (now_s - self._look.at_s < _LOOK_S and not is_over):
                 return
-            details = self._look.details if is_over else run.details()
-            rows = table.scan_again(self._look.rows) if is_over else table.scan(details.processes)
+            details = self._look.details
+            if is_over:
+                rows = table.scan_again(self._look.rows)
+            else:
+                with suppress(DingError):  # a part that has failed, which ends the run: the last details stay
+                    details = run.details()
+                rows = table.scan(details.processes, is_ending=run.is_ending)
             look = _Look(now_s, details, rows)
             with self._changed:
                 if table is self._table:  # no other run has begun meanwhile
@@ -350,8 +356,10 @@ class _LogTail(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a record's lines."""
-        with suppress(Exception):  # as handlers of `logging`: a message that cannot be formatted ends no run
+        try:
             self.add(self.format(record).replace(" INFO ", " ", 1))
+        except Exception:  # as handlers of `logging` do: a message that cannot be formatted ends no run
+            self.handleError(record)
 
     def add(self, text: str) -> None:
         """Keep a line."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from ding_like.report.details import ProcessReport
+from ding_like.report.details import ProcessReport, ProcessState
 
 _WINDOW_S = 10.0  # over which rates are measured
 _SILENT_S = 10.0  # without a message of a process on another machine, until it is called silent
@@ -45,6 +45,7 @@ class ProcessTable:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._is_ending = False  # processes end as they should
         self._own = psutil.Process()
         self._known: dict[int, psutil.Process] = {}  # by pid; each keeps its last CPU time
         self._numbers: dict[str, dict[int, int]] = {}  # by name and pid
@@ -53,8 +54,12 @@ class ProcessTable:
         self._shown: dict[int | str, ProcessRow] = {}  # of the last scan
         self._lost: dict[int | str, tuple[float, ProcessRow]] = {}  # and when it was found to be gone
 
-    def scan(self, reports: Sequence[ProcessReport]) -> list[ProcessRow]:
-        """Return a row for this process, each that is reported, each other child of it, and those lost lately."""
+    def scan(self, reports: Sequence[ProcessReport], *, is_ending: bool = False) -> list[ProcessRow]:
+        """Return a row for this process, each that is reported, each other child of it, and those lost lately.
+
+        Once the run `is_ending` a process that is gone has ended, and is not lost.
+        """
+        self._is_ending = is_ending
         now_s = self._clock()
         known, children = {report.pid for report in reports}, self._children()
         rows = [self._row(ProcessReport("main", os.getpid()))]
@@ -70,13 +75,13 @@ class ProcessTable:
 
     def scan_again(self, rows: Sequence[ProcessRow]) -> list[ProcessRow]:
         """Return the rows of an earlier scan after the run has ended: what is gone by now has ended with it."""
-        found = []
+        self._is_ending, found = True, list[ProcessRow]()
         for row in rows:
             if row.state == "lost" or row.host != _HERE[1] or row.pid in (None, os.getpid()):
                 found.append(row)
                 continue
             state = self._row(ProcessReport(row.name, row.pid)).state
-            found.append(replace(row, state="ended" if state == "lost" else state, cpu=None, heartbeat_s=None))
+            found.append(replace(row, state=state, cpu=None, heartbeat_s=None))
         return found
 
     def _children(self) -> list[psutil.Process]:
@@ -102,13 +107,17 @@ class ProcessTable:
                 cpu = round(process.cpu_percent(None) / 100, 3)
             status, memory = process.status(), process.memory_info().rss
         except psutil.NoSuchProcess:
-            return replace(row, state="lost")
+            return replace(row, state=self._gone)
         except psutil.AccessDenied:
             return row
         if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return replace(row, state="lost")
+            return replace(row, state=self._gone)
         is_paused = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return replace(row, state="paused" if is_paused else report.state, cpu=cpu, memory_bytes=memory)
+
+    @property
+    def _gone(self) -> ProcessState:
+        return "ended" if self._is_ending else "lost"
 
     def _with_rates(self, row: ProcessRow, now_s: float) -> ProcessRow:
         """Return a row with the rates of its counts, where it has counts and no rates."""
@@ -132,7 +141,7 @@ class ProcessTable:
             if key in present or row.pid is None or row.state == "ended":
                 continue
             if row.state != "lost":
-                row = ProcessRow(row.name, row.pid, row.host, "lost", note=_GONE)
+                row = ProcessRow(row.name, row.pid, row.host, self._gone, note="" if self._is_ending else _GONE)
             self._lost[key] = now_s, row
         self._shown = present
         self._counts = {key: counts for key, counts in self._counts.items() if key in present}

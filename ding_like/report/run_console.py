@@ -282,6 +282,7 @@ class RunConsole:
         # For watchers, by the run once it knows them.
         self.details: Callable[[], Details] = Details  # may be called by any thread
         self.resume_command = ""
+        self.is_ending = False  # workers end as they should
         self.outcome = ""  # why the run has ended
         self.saved_at = ""  # where the newest point to resume from was saved
         self.save_asked: threading.Event | None = None  # set to have a point saved; None: it cannot be asked for

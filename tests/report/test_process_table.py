@@ -113,3 +113,16 @@ def test_children_that_no_mode_reports_are_named_or_summed_up(child: subprocess.
     assert {rows["envs"].pid, rows["envs 2"].pid} == {envs.pid, more.pid}
     helpers = next(row for name, row in rows.items() if name.endswith("helpers"))
     assert helpers.pid is None and "python" in helpers.note and (helpers.memory_bytes or 0) > 0
+
+
+def test_of_a_run_that_is_ending_what_is_gone_has_ended(child: subprocess.Popen[bytes]) -> None:
+    table, report = ProcessTable(), ProcessReport("collector0", child.pid)
+    table.scan([report])
+    child.kill()
+    child.wait()
+
+    still_reported = table.scan([report], is_ending=True)
+    no_more = table.scan([], is_ending=True)
+
+    for rows in (still_reported, no_more):
+        assert [(row.state, row.note) for row in rows if row.pid == child.pid] == [("ended", "")]

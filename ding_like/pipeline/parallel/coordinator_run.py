@@ -78,6 +78,7 @@ class CoordinatorRun:
                 self._take_note(view, console)
                 if console.is_due:
                     console.show(self._progress(view))
+            console.is_ending = True
             self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
             self._take_note(view, console)
             if view["failure"] is None:
@@ -230,10 +231,13 @@ class CoordinatorRun:
 
     def _details(self, children: Children | None) -> Details:
         """Return the workers, those of this machine by their names; any thread may call it."""
-        pids = {} if children is None else children.pids
         core = self._coordinator.core  # without its lock, which a full disk may hold
-        names, here, newest = {pid: name for name, pid in pids.items()}, host_name(), core.policies.get(_POLICY_ID)
-        found = {name: ProcessReport(name, pid, state="starting") for name, pid in pids.items()}
+        found = {each.name: each for each in ([] if children is None else children.processes())}
+        names, here, newest = (
+            {each.pid: each.name for each in found.values()},
+            host_name(),
+            core.policies.get(_POLICY_ID),
+        )
         for each in list(core.workers.values()):
             name = names.get(each.pid, "") if each.host == here else ""
             is_acting = each.role == "collector" and each.env_steps and newest is not None
@@ -320,10 +324,13 @@ class Children:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._server = ForkServer.take(*fork_server.WORKERS) if fork_server.IS_POSSIBLE else None
 
-    @property
-    def pids(self) -> dict[str, int]:
-        """Ids of the processes by name, those that have ended included; any thread may read it."""
-        return {name: child.process.pid for name, child in list(self._children.items())}
+    def processes(self) -> list[ProcessReport]:
+        """Return the processes, "starting" until more is known of them; any thread may call it."""
+        processes = [(name, child.process) for name, child in list(self._children.items())]
+        return [
+            ProcessReport(name, process.pid, state="ended" if process.returncode == 0 else "starting")
+            for name, process in processes
+        ]
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
         """Start `ding` with arguments; its output goes to `{name}.txt`."""
