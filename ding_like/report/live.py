@@ -144,7 +144,6 @@ class LiveRun:
         self._asked_s = -math.inf  # when the state was asked for last
         self._is_last = self._has_been_seen = False  # the state after which nothing follows
         self._run: RunConsole | None = None
-        self._stopped_by: int | None = None
         self._reset()
 
     def _reset(self) -> None:
@@ -156,7 +155,6 @@ class LiveRun:
         self._evals, self._rollouts = ThinnedSeries(), ThinnedSeries()
         self._last_eval: tuple[float, float, float, int] | None = None  # mean, low, high, episodes
         self._table, self._look = ProcessTable(), _Look()
-        self._stopped_by = None
 
     def open(self) -> None:
         """Begin to keep the last lines of the log."""

@@ -48,7 +48,8 @@ class ProcessTable:
         self._is_ending = False  # processes end as they should
         self._own = psutil.Process()
         self._known: dict[int, psutil.Process] = {}  # by pid; each keeps its last CPU time
-        self._numbers: dict[str, dict[int, int]] = {}  # by name and pid
+        self._names: dict[int, tuple[str, str]] = {}  # of children by pid: the name, and with its number
+        self._num_named = Counter[str]()
         # By pid, and by the name of one that has none.
         self._counts: dict[int | str, deque[tuple[float, int, int]]] = {}
         self._shown: dict[int | str, ProcessRow] = {}  # of the last scan
@@ -70,7 +71,9 @@ class ProcessTable:
         rest = [self._row(ProcessReport(_program_of(child), child.pid)) for name, child in named if not name]
         rows += [each for each in [_summed(rest)] if each is not None]
         self._note_lost(rows, now_s)
-        self._known = {pid: process for pid, process in self._known.items() if pid in {row.pid for row in rows + rest}}
+        pids = {row.pid for row in rows + rest}
+        self._known = {pid: process for pid, process in self._known.items() if pid in pids}
+        self._names = {pid: names for pid, names in self._names.items() if pid in pids}
         return rows + [row for _, row in self._lost.values()]
 
     def scan_again(self, rows: Sequence[ProcessRow]) -> list[ProcessRow]:
@@ -135,12 +138,12 @@ class ProcessTable:
         return replace(row, env_steps_per_s=steps_per_s, rows_per_s=rows_per_s)
 
     def _note_lost(self, rows: Iterable[ProcessRow], now_s: float) -> None:
-        """Keep the rows of processes that were there and are gone, for a minute."""
+        """Keep the rows of processes that were there and are gone, for a minute; of a run that is ending, all."""
         present: dict[int | str, ProcessRow] = {row.pid or row.name: row for row in rows}
         for key, row in self._shown.items():
-            if key in present or row.pid is None or row.state == "ended":
+            if key in present or row.pid is None or (row.state == "ended" and not self._is_ending):
                 continue
-            if row.state != "lost":
+            if row.state not in ("lost", "ended"):
                 row = ProcessRow(row.name, row.pid, row.host, self._gone, note="" if self._is_ending else _GONE)
             self._lost[key] = now_s, row
         self._shown = present
@@ -150,9 +153,11 @@ class ProcessTable:
 
     def _numbered(self, name: str, pid: int) -> str:
         """Return a name, with a number behind it for each process but the first that has it."""
-        pids = self._numbers.setdefault(name, {})
-        number = pids.setdefault(pid, len(pids) + 1)
-        return name if number == 1 else f"{name} {number}"
+        if self._names.get(pid, ("", ""))[0] != name:
+            self._num_named[name] += 1
+            number = self._num_named[name]
+            self._names[pid] = name, name if number == 1 else f"{name} {number}"
+        return self._names[pid][1]
 
     @staticmethod
     def _name_of(process: psutil.Process) -> str:
