@@ -181,17 +181,18 @@ class TestOnRay:
 
     def test_the_processes_are_those_that_the_workers_report(self, make_set: MakeSet) -> None:
         workers = make_set(2)
-        killed, other = workers.remote_workers()
-        kill(killed)
-        wait_until(lambda: not (workers.call("product"), killed.is_healthy)[1], "the loss")
+        first, second = workers.remote_workers()
+        first.is_healthy, first.failure = False, workers.log.note("worker1", how="process died")
 
         lost, working = workers.processes()
-        wait_until(are_all_back(workers, 2), "the worker that was killed")
+        first.is_healthy, first.failure = True, None
 
         assert (lost.name, lost.state, lost.note) == ("worker1", "lost", "process died: it is restarted")
-        assert (working.pid, working.host, working.state) == (other.info["pid"], socket.gethostname(), "running")
+        assert (working.pid, working.host, working.state) == (second.info["pid"], socket.gethostname(), "running")
         assert working.heartbeat_s is not None and working.heartbeat_s >= 0
-        assert {each.state for each in workers.processes()} == {"running"}
+        kill(second)
+        wait_until(are_all_back(workers, 2), "the worker that was killed")
+        assert workers.processes()[1].pid == second.info["pid"] != working.pid, "that of the new process"
 
     @pytest.mark.slow
     def test_once_a_quorum_has_replied_the_others_are_stopped_early(self, make_set: MakeSet) -> None:
