@@ -110,17 +110,19 @@ class ProcessTable:
                 cpu = round(process.cpu_percent(None) / 100, 3)
             status, memory = process.status(), process.memory_info().rss
         except psutil.NoSuchProcess:
-            return replace(row, state=self._gone)
+            return self._gone(row)
         except psutil.AccessDenied:
             return row
         if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return replace(row, state=self._gone)
+            return self._gone(row)
         is_paused = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
         return replace(row, state="paused" if is_paused else report.state, cpu=cpu, memory_bytes=memory)
 
-    @property
-    def _gone(self) -> ProcessState:
-        return "ended" if self._is_ending else "lost"
+    def _gone(self, row: ProcessRow) -> ProcessRow:
+        """Return the row of a process that is gone, without its last numbers."""
+        state: ProcessState = "ended" if self._is_ending else "lost"
+        note = row.note if row.state == "lost" else "" if self._is_ending else _GONE
+        return ProcessRow(row.name, row.pid, row.host, state, note=note)
 
     def _with_rates(self, row: ProcessRow, now_s: float) -> ProcessRow:
         """Return a row with the rates of its counts, where it has counts and no rates."""
@@ -144,7 +146,7 @@ class ProcessTable:
             if key in present or row.pid is None or (row.state == "ended" and not self._is_ending):
                 continue
             if row.state not in ("lost", "ended"):
-                row = ProcessRow(row.name, row.pid, row.host, self._gone, note="" if self._is_ending else _GONE)
+                row = self._gone(row)
             self._lost[key] = now_s, row
         self._shown = present
         self._counts = {key: counts for key, counts in self._counts.items() if key in present}

@@ -43,14 +43,16 @@ def test_a_stopped_process_is_paused_and_a_continued_one_runs(child: subprocess.
 
 
 def test_a_killed_process_is_lost_before_and_after_its_parent_has_reaped_it(child: subprocess.Popen[bytes]) -> None:
-    table, report = ProcessTable(), ProcessReport("collector0", child.pid)
+    table, report = ProcessTable(), ProcessReport("collector0", child.pid, heartbeat_s=0.1, env_steps_per_s=9.0)
     row_of(table, report)
 
     child.kill()
 
     wait_until(lambda: row_of(table, report).state == "lost")  # a zombie
     child.wait()
-    assert row_of(table, report).state == "lost"
+    last = row_of(table, report)
+    assert (last.state, last.heartbeat_s, last.env_steps_per_s, last.memory_bytes) == ("lost", None, None, None)
+    assert last.note == "it is gone; another one may have taken its place"
 
 
 def test_a_replaced_process_stays_as_lost_for_a_minute(child: subprocess.Popen[bytes]) -> None:
