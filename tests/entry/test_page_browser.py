@@ -96,7 +96,7 @@ def shown(page: RunPage, window: Window, tmp_path: Path) -> Iterator[RunConsole]
             run.note_evaluation([step, step + 9.0, step + 4.0], env_step=step, train_iter=step)
             run.update(Progress(step, step, float(step), mean_return=step / 2, learn={HTML: 1.0}, workers={HTML: HTML}))
         window.page.goto(page.url)
-        window.page.wait_for_function("document.querySelectorAll('#rows tr').length > 1")
+        wait_in(window, lambda: len(window.rows()) > 1)  # playwright's own wait would need eval, which the page forbids
         yield run
 
 
