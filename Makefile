@@ -12,7 +12,11 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
+<<<<<<< HEAD
 .PHONY: help setup demo test check smoke fix package bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
+=======
+.PHONY: help setup demo test check smoke fix bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces browser docs docs-serve clean
+>>>>>>> h36-page
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +126,10 @@ test-namespaces: $(FULL) ## runs over several hosts, as network namespaces; need
 
 test-gpu: $(FULL) ## on a CUDA device
 	$(BIN)/pytest -m gpu --timeout 600
+
+browser: $(FULL) ## the page of a run in Chromium, which is to be installed (apt-get install chromium)
+	$(PIP) install -q "playwright>=1.49,<2"
+	$(BIN)/pytest -m slow --timeout 300 tests/entry/test_page_browser.py
 
 # mkdocs-material tells of a successor of mkdocs at every build; the pin in setup.py is where that is decided.
 docs: export NO_MKDOCS_2_WARNING = 1

@@ -184,6 +184,10 @@ def _report(path: Path, root: Path) -> Recording:
         return Recording(
             name, (*_in_package(parts), "benchmarks/serve_load.py"), f"python -m benchmarks.serve_load --out {name}"
         )
+    if path.stem == "live_page":
+        own = ("report/live.py", "report/process_table.py", "serve/run_page.py")
+        command = f"python -m benchmarks.live_page --out {name}"
+        return Recording(name, (*_in_package(own), "benchmarks/live_page.py"), command)
     if path.stem == "seed_runs":
         parts = (*_TRAINING, *_SERIAL_FILES, *_SEED)
         own = ("dizoo/atari", "tests/learning/seed_runs.py")

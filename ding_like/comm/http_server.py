@@ -48,6 +48,7 @@ _OTHER_FILES = 256  # descriptors that the process itself may need
 _LOOK_S = 1.0
 _GRACE_S = 10.0
 _LOCAL_NAMES = ("127.0.0.1", "::1", "localhost")
+_FIX = "Give another --port (0 takes any that is free), or a --host of this machine."
 _HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<six>[0-9A-Fa-f:]+)\])(:[0-9]{1,5})?")
 
 
@@ -64,11 +65,12 @@ def _free_descriptors() -> int:
 class HttpServer:
     """HTTP server of `app` at `url`, in a thread of its own between `start` and `close`.
 
-    Raises CommError, which begins with `failing`, for a port that is in use and for a host that is not this machine's.
+    Raises CommError, which begins with `failing` and ends with `fix`, for a port that is in use and for a host that is
+    not this machine's.
     """
 
-    def __init__(self, app: Flask, *, host: str, port: int, threads: int, failing: str) -> None:
-        listener = _listen(host, port, failing)
+    def __init__(self, app: Flask, *, host: str, port: int, threads: int, failing: str, fix: str = _FIX) -> None:
+        listener = _listen(host, port, failing, fix)
         self.url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         self._sockets: dict[int, Any] = {}
         self._server = create_server(
@@ -145,14 +147,19 @@ def local_names(host: str) -> tuple[str, ...] | None:
     return _LOCAL_NAMES if is_loopback(host) else None
 
 
+def is_called_by(names: tuple[str, ...] | None) -> bool:
+    """Return whether the Host of the present request is one of these names; None: any is right."""
+    found = _HOST.fullmatch(request.headers.get("Host", ""))
+    return names is None or (found is not None and (found["name"] or found["six"]).lower() in names)
+
+
 def check_envelope(names: tuple[str, ...] | None) -> None:
     """Raise RefusedError for the present request if a web page sent it, or if its body is encoded.
 
     A web page whose name was made to resolve to this machine (DNS rebinding) sends that name as Host.
     """
-    host = request.headers.get("Host", "")
-    found = _HOST.fullmatch(host)
-    if names is not None and (found is None or (found["name"] or found["six"]).lower() not in names):
+    if names is not None and not is_called_by(names):
+        host = request.headers.get("Host", "")
         raise m.RefusedError(
             "malformed", f"the Host of the request is {host[:80]!r}, expected one of {', '.join(names)}"
         )
@@ -164,15 +171,12 @@ def check_envelope(names: tuple[str, ...] | None) -> None:
         )
 
 
-def _listen(host: str, port: int, failing: str) -> socket.socket:
+def _listen(host: str, port: int, failing: str, fix: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]
-        raise CommError(
-            f"{failing} {host}:{port}: {reason}. Give another --port (0 takes any that is free), or a --host of this "
-            "machine."
-        ) from error
+        raise CommError(f"{failing} {host}:{port}: {reason}. {fix}") from error
 
 
 logger = logging.getLogger(__name__)

@@ -52,11 +52,17 @@ class Place(NamedTuple):
     num_gpus: int
 
 
+LEFT = "has left the group"  # how a rank ends that has nothing more to do
+
+
 class StartedRanks(Protocol):
     """Watch over the ranks that this process has started."""
 
     def tell(self, note: Callable[[int, str], None]) -> None:
         """Have `note` called with the rank and how it ended ("was killed by SIGKILL"), of each that has or will."""
+
+    def pid(self, rank: int) -> int | None:
+        """Return the id of a rank's process, None for one that this process has not started."""
 
 
 def choose_backend(places: Sequence[Place]) -> str:
@@ -169,6 +175,7 @@ class LearnerGroup:
         own, beats = store if isinstance(store, tuple) else _file_store(store, world_size)
         self._store: Store | None = own
         self._heartbeats = Heartbeats(beats, rank=rank, world_size=world_size)
+        self._children = children
         if children is not None:
             children.tell(self._heartbeats.note_ended)
         place = place or Place(rank, world_size, torch.cuda.device_count())
@@ -230,6 +237,14 @@ class LearnerGroup:
                 if time.monotonic() > deadline_s:
                     raise CommError(f"{self._name(rank)} has not joined within {join_s:g} s.")
         return [Place(*json.loads(store.get(f"place/{rank}"))) for rank in range(self.world_size)]
+
+    def others(self) -> dict[int, tuple[Seen, int | None]]:
+        """Return the last known states of the other ranks, and the ids of those that this process has started."""
+        children = self._children
+        return {
+            rank: (seen, None if children is None else children.pid(rank))
+            for rank, seen in self._heartbeats.seen().items()
+        }
 
     # --- collectives
 
@@ -543,7 +558,7 @@ class Heartbeats:
         """Report to the others that this rank leaves, and why; may be called again."""
         if self._closing.is_set():
             return
-        self._last_word = f"has ended: {reason}" if reason else "has left the group"
+        self._last_word = f"has ended: {reason}" if reason else LEFT
         self._closing.set()
         self._thread.join(_END_S)
         if self._thread.is_alive():  # the store does not answer

@@ -23,6 +23,7 @@ _HOMES = {
     "collect_levels": "ding_like.entry.levels",
     "collect_episodic_demo_data": "ding_like.entry.demonstrations",
     "eval": "ding_like.entry.eval_entry",
+    "live_page": "ding_like.entry.page",
     **{
         f"serial_pipeline_{name}": "ding_like.entry.stages"
         for name in (

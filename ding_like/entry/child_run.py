@@ -108,6 +108,10 @@ class _FirstLearner:
         """Call `note` once the first learner has ended; then end this process after the iteration under way."""
         end_with_parent(self.timeout_s, notify=lambda: note(0, _GONE))
 
+    def pid(self, rank: int) -> int | None:
+        """Return the id of the first learner's process, None for another rank's."""
+        return None if rank else os.getppid()
+
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -14,6 +14,7 @@ import click
 
 from ding_like import __version__
 from ding_like.entry.modes import MODES, OnceCommand, check_options, close_match, echo, load, parse_seeds, resume, run
+from ding_like.entry.page import PageAddress, page_of, with_page_value
 from ding_like.errors import ConfigError, DingError
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 
@@ -41,7 +42,7 @@ Examples:
   ding diff my_exp other_exp
   ding explain policy.learn.learning_rate
   ding tune -c my_config.py --env-step 20000 --param policy.learn.learning_rate=log:1e-5..1e-2
-  ding -m parallel -c my_config.py
+  ding -m parallel -c my_config.py --page
   ding profile -m parallel -c my_config.py
   ding -m ray -c my_config.py --workers 4
   ding -m ray -c my_config.py --address HOST:6379 --dry-run
@@ -174,6 +175,12 @@ class _Steps(click.ParamType):
 @click.option(
     "--ignore-missing", is_flag=True, help="Train the plain policy of a DI-engine config whose method is not here."
 )
+@click.option(
+    "--page",
+    type=PageAddress(),
+    metavar="[PORT]",
+    help="Show the run on a page of its own, at 127.0.0.1 or at HOST:PORT; the address is printed. [any free port]",
+)
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 @click.version_option(__version__, "-v", "--version", prog_name="ding", message="%(prog)s-like %(version)s")
 def ding(**options: Any) -> None:
@@ -188,7 +195,8 @@ def ding(**options: Any) -> None:
     _check_numbers(options)
     options["seed"] = parse_seeds(options["seed"]) if options["seed"] else ()
     if options["resume"] is not None:
-        resume(options)
+        with page_of(options):
+            resume(options)
         return
     _check_overrides(options["overrides"])
     if options["di_engine"]:
@@ -196,7 +204,8 @@ def ding(**options: Any) -> None:
     if options["ignore_missing"]:
         options["overrides"] = ("create.ignore_missing=True", *options["overrides"])
     check_options(options)
-    run(options)
+    with page_of(options):
+        run(options)
 
 
 def _check_numbers(options: dict[str, Any]) -> None:
@@ -296,7 +305,7 @@ def _main(argv: Sequence[str] | None) -> None:
             command = load(SUB_COMMANDS[arguments[0]])
             command(args=arguments[1:], prog_name=f"ding {arguments[0]}", standalone_mode=False)
         else:
-            ding(args=arguments, prog_name="ding", standalone_mode=False)
+            ding(args=with_page_value(arguments), prog_name="ding", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:

@@ -201,6 +201,7 @@ class CoordinatedRun:
             Tracked(cfg) as trackers,
         ):
             trackers.follow()
+            console.resume_command = self.resume_command(coordinator)
             self.start_workers(coordinator, children)
 
             def check() -> None:
@@ -209,13 +210,14 @@ class CoordinatedRun:
                     self.folder.keep()
                 if signals.received is not None:
                     coordinator.give_up()
-                    self.log_resume_command(coordinator)
+                    console.outcome = f"interrupted: go on with  {console.resume_command}"
+                    self.log_resume_command(console.resume_command)
                     signals.leave()
                 for line in children.check():
                     console.event(line)
 
             try:
-                result = run.watch(console, check=check)
+                result = run.watch(console, check=check, children=children)
             except TrainingError:
                 if self.arguments.mode == "dist":  # external workers are to be notified
                     coordinator.wait_for_workers(_LEAVE_S)
@@ -238,8 +240,8 @@ class CoordinatedRun:
         for module, more in (("learner", limit), ("collector", [])):
             logger.info("join with   %s", shlex.join(["ding", "-m", "dist", "-M", module, *common, *more]))
 
-    def log_resume_command(self, coordinator: Coordinator) -> None:
-        """Log the command by which an interrupted run goes on."""
+    def resume_command(self, coordinator: Coordinator) -> str:
+        """Return the command by which an interrupted run goes on."""
         arguments, exp_name = self.arguments, self.cfg.exp_name
         host, port = _address(coordinator.url)
         words = ["ding", "-m", "dist", "-M", "coordinator", *arguments.options, "--exp-name", exp_name]
@@ -247,8 +249,12 @@ class CoordinatedRun:
         words += [] if arguments.key_file is None else ["--key-file", arguments.key_file]
         words += limit_words({"max_env_step": arguments.max_env_step, "max_train_iter": arguments.max_train_iter})
         words += [word for word in ["policy.learn.resume_training=True"] if word not in words]
-        logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", exp_name)
-        logger.info("go on with  %s", shlex.join(words))
+        return shlex.join(words)
+
+    def log_resume_command(self, command: str) -> None:
+        """Log the command by which an interrupted run goes on."""
+        logger.info("interrupted: what is known is in %s. Workers look for the coordinator a while;", self.cfg.exp_name)
+        logger.info("go on with  %s", command)
 
 
 def launch_coordinator(
@@ -432,9 +438,13 @@ class ParallelRun(CoordinatedRun):
         path.write_text(f"{text}\n{named}system_config = {pprint.pformat(part)}\n", encoding="utf-8")
         return path
 
-    def log_resume_command(self, coordinator: Coordinator) -> None:
+    def resume_command(self, coordinator: Coordinator) -> str:
+        """Return the command by which an interrupted run goes on."""
+        return shlex.join(["ding", "--resume", self.cfg.exp_name])
+
+    def log_resume_command(self, command: str) -> None:
         """Log the command by which an interrupted run goes on."""
-        logger.info("interrupted: go on with  %s", shlex.join(["ding", "--resume", self.cfg.exp_name]))
+        logger.info("interrupted: go on with  %s", command)
 
 
 def move_files(own: Path, place: Path) -> None:

@@ -12,7 +12,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,11 +83,11 @@ def _with_folder(words: Sequence[str]) -> tuple[tuple[str, ...], Path]:
 def watch(arguments: Sequence[str], *, seconds: float) -> Profile:
     """Run Python with arguments for at most `seconds` under py-spy, and return what its threads did.
 
-    Raises ConfigError where py-spy or psutil is not installed, and TrainingError where it may not watch.
+    Raises ConfigError where py-spy is not installed, and TrainingError where it may not watch.
     """
     spy = shutil.which("py-spy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
-    if spy is None or find_spec("psutil") is None:
-        raise ConfigError('`ding profile` needs py-spy and psutil: pip install "ding_like[profile]".')
+    if spy is None:
+        raise ConfigError('`ding profile` needs py-spy: pip install "ding_like[profile]".')
     import psutil
 
     from ding_like.report.profile import Profile, group_cpu

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -23,11 +24,13 @@ from ding_like.comm.update_worker import CONTINUE, DOWN, SHUTDOWN, NodeStore, We
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import CommError
 from ding_like.pipeline.collect import PolicyWeights, RolloutWorker
+from ding_like.pipeline.learners.synced import processes_of
 from ding_like.pipeline.rows import Collected, shares
 from ding_like.pipeline.scheme_parts import LearnerSide
 from ding_like.pipeline.settings import RankSettings
 from ding_like.pipeline.statistics import flat_names
 from ding_like.pipeline.training_loop import RemoteRunner
+from ding_like.report.details import Details, ProcessReport
 from ding_like.types import Array
 from ding_like.utils.registries import RANK_COLLECTOR_REGISTRY
 
@@ -193,6 +196,10 @@ class CollectingRanks:
         """Return, after a failed call, which ranks are lost and how; "" if within seconds no loss becomes known."""
         return self._group.find_lost()
 
+    def processes(self) -> list[ProcessReport]:
+        """Return the processes of the ranks."""
+        return processes_of(self._group, "")
+
     def give(self, rank: int, rows: int, *, env_step: int, newest: Version, statistics: Mapping[str, Array]) -> None:
         """Order rows, which the rank collects with the weights that were pushed last, `newest`."""
         order = {"rows": rows, "env_step": env_step, "newest": list(newest)}
@@ -354,6 +361,17 @@ class RankRunner(RemoteRunner):
     def workers(self) -> Mapping[str, str]:
         """Return the status of the ranks: rows of the run's panel."""
         return {**self._side.describe(), "weights pushed": f"{self._ranks.version:,} times"}
+
+    def details(self) -> Details:
+        """Return the processes of the ranks, and how old their rows are."""
+        report, newest = self._receiver.report, self._side.newest().update
+        return replace(
+            report.details(),
+            processes=[
+                replace(each, **report.report_of(each.name.replace(" ", ""), newest))
+                for each in self._ranks.processes()
+            ],
+        )
 
     def close(self) -> None:
         """End the ranks; may be called again."""

@@ -203,6 +203,7 @@ class RunRecord:
         is_better = best > self.best_eval  # not of the first one: no number is above NaN
         self._eval_returns, self.best_eval, self._eval_metrics = list(returns), best, dict(metrics)
         self._eval_duration_s += duration_s
+        console.note_evaluation(returns, env_step=env_step, train_iter=train_iter)
         if is_better:
             place = f"env step {env_step:,}" if env_step or not train_iter else f"iter {train_iter:,}"
             console.event(f"{place}  eval {measure(best)} is the best so far -> {BEST_CHECKPOINT}")

@@ -17,6 +17,7 @@ from ding_like.data.records import PREFIX, mean_metrics, of_stats
 from ding_like.data.rows import as_batch
 from ding_like.errors import SchemaError
 from ding_like.pipeline.statistics import MergedStatistics, Statistics
+from ding_like.report.details import Details
 from ding_like.types import Array, Setting, State
 from ding_like.utils.log import one_time_warning
 from ding_like.utils.measure import Interval
@@ -227,6 +228,7 @@ class _Collector:
     mean_length: float = math.nan
     metrics: Mapping[str, float] = field(default_factory=dict)  # of its envs
     taken: deque[tuple[float, int, int]] = field(default_factory=deque)  # (when it came, env steps, rows)
+    version: int = 0  # of the weights that it acted with last: updates
 
 
 class RemoteCollectors:
@@ -259,6 +261,7 @@ class RemoteCollectors:
         each.mean_return = each.mean_return if mean_return is None else float(mean_return)
         each.mean_length = each.mean_length if mean_length is None else float(mean_length)
         each.metrics = of_stats(setting) or each.metrics
+        each.version = segment.version.update
         each.taken.append((self._clock(), segment.env_steps, len(segment.batch)))
         while len(each.taken) > 2 and each.taken[-1][0] - each.taken[1][0] >= _WINDOW_S:
             each.taken.popleft()
@@ -298,7 +301,27 @@ class RemoteCollectors:
 
     def rates(self) -> dict[str, tuple[float, float]]:
         """Return env steps and rows per second by collector, over the last ten seconds."""
-        return {name: _rates(each) for name, each in self._collectors.items()}
+        return {name: _rates(each) for name, each in list(self._collectors.items())}
+
+    def report_of(self, name: str, newest: int) -> dict[str, Any]:  # Any: arguments of a ProcessReport
+        """Return the rates and the policy lag of a collector, by fields of a ProcessReport; any thread may call it.
+
+        `newest` is the learner's iteration; without rows of the collector nothing is known.
+        """
+        each = self._collectors.get(name)
+        if each is None:
+            return {}
+        steps, rows = _rates(each)
+        return {"env_steps_per_s": steps, "rows_per_s": rows, "policy_lag": float(newest - each.version)}
+
+    def details(self) -> Details:
+        """Return how old rows are, and how many were dropped; any thread may call it."""
+        lag, age_s = _mean(list(self._lags)), _mean(list(self._ages_s))
+        return Details(
+            lost_rows={"too old": self.dropped_rows} if self.dropped_rows else {},
+            policy_lag=None if math.isnan(lag) else lag,
+            data_age_s=None if math.isnan(age_s) else age_s,
+        )
 
     def describe(self) -> dict[str, str]:
         """Return the rows of a run's panel."""
@@ -349,10 +372,10 @@ def _mean(values: Any) -> float:  # Any: an iterable of numbers, some of which m
 
 def _rates(each: _Collector) -> tuple[float, float]:
     """Return env steps and rows per second between the first and the last that came."""
-    if len(each.taken) < 2:
+    taken = list(each.taken)
+    if len(taken) < 2:
         return 0.0, 0.0
-    seconds = max(each.taken[-1][0] - each.taken[0][0], 1e-9)
-    later = list(each.taken)[1:]
+    seconds, later = max(taken[-1][0] - taken[0][0], 1e-9), taken[1:]
     return sum(steps for _, steps, _ in later) / seconds, sum(rows for _, _, rows in later) / seconds
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ding_like.comm.channels import Batch
@@ -31,6 +31,7 @@ from ding_like.pipeline.record import (
 from ding_like.pipeline.rows import update_priorities, warn_of_few_rows
 from ding_like.pipeline.scheme_parts import LearnerSide
 from ding_like.pipeline.statistics import share_statistics
+from ding_like.report.details import BufferUse, Details
 from ding_like.report.run_console import Limits, Progress, RunConsole
 from ding_like.types import EnvManager, Setting, State
 from ding_like.utils.checkpoint import Saved
@@ -72,6 +73,10 @@ class Runner(Protocol):
     def workers(self) -> Mapping[str, str]:
         """Return the status of the run's workers, for its panel."""
         return {}
+
+    def details(self) -> Details:
+        """Return the processes of the workers, their failures, and the rows that were lost; any thread may call it."""
+        return Details()
 
     def state_dict(self) -> State:
         """Return what a resumed run needs beside the parts; empty where it is nothing."""
@@ -203,6 +208,10 @@ class SerialRunner(Runner):
         if parts.league is not None and not self._is_broken_off:
             parts.league.turn(train_iter=learner.train_iter, env_step=parts.collector.envstep)
 
+    def details(self) -> Details:
+        """Return the processes of the other learners, where there are any."""
+        return Details() if self.peers is None else Details(processes=self.peers.processes())
+
     def state_dict(self) -> State:
         """Return the updates that are due where the last iteration was broken off, else nothing."""
         return {"updates_due": self._updates_due} if self._is_broken_off else {}
@@ -273,7 +282,8 @@ class TrainingLoop:
                 self.peers.leave()
             if signals.received is not None:
                 self.console.update(self._progress())
-                logger.info("interrupted %s", self._saved_at())
+                self.console.outcome = f"interrupted {self._saved_at()}"
+                logger.info("%s", self.console.outcome)
                 signals.leave()
         parts.learner.call_hook("after_run")
         return None if parts.evaluator is None else self._conclude(parts.evaluator, stop=stop)
@@ -294,6 +304,7 @@ class TrainingLoop:
                 save_ckpt_fn=save,
             )  # fmt: skip
         self._note(evaluator.best_return, final.returns, final.metrics, began_s)
+        self.console.outcome = self.limits.describe_end(stop=stop, env_step=env_step, train_iter=train_iter)
         self.console.update(self._progress())
         result = {"stop": stop, "env_step": env_step, "train_iter": train_iter, "eval_metrics": final.metrics}
         return when_there_is_room(lambda: self._record.conclude(final.returns, **result), report=logger.warning)
@@ -315,7 +326,19 @@ class TrainingLoop:
             self.peers.begin(resumes=state is not None)
         self._runner = (self.make_runner or self._serial_runner)(is_leaving)
         opened.callback(self._runner.close)
+        opened.callback(setattr, self.console, "is_ending", True)  # before it is closed
+        self.console.details, self.console.resume_command = self._details, self._resume_command
+        if self.checkpointer is not None:
+            self.console.save_asked = threading.Event()
         return state
+
+    def _details(self) -> Details:
+        """Return what the runner knows beside its progress, and what the buffer holds; any thread may call it."""
+        found, buffer = self._runner.details(), self.parts.buffer
+        if buffer is None:
+            return found
+        capacity = int(self.cfg.policy.other.replay_buffer.replay_buffer_size)
+        return replace(found, buffer=BufferUse(buffer.count(), capacity, buffer.num_bytes))
 
     @property
     def _first_phase(self) -> str:
@@ -382,6 +405,7 @@ class TrainingLoop:
     def _save_point(self) -> None:
         if self.checkpointer is not None:
             self.checkpointer.save({**self._record.state_dict(), "turns": self._runner.state_dict()})
+            self.console.saved_at = self._place()
 
     def _rescued(self) -> str:
         """Save a point where that can still be done, and say from where the run goes on."""
@@ -433,7 +457,7 @@ class TrainingLoop:
                 self.on_begin()
                 self.on_begin = None
             if console.is_due:
-                console.update(self._progress())
+                console.show(self._progress())
         return False
 
     def _due(self, signals: StopSignal) -> Due:
@@ -441,7 +465,8 @@ class TrainingLoop:
         evaluator = self.parts.evaluator
         if signals.received is not None or evaluator is None:
             return Due(signals.received or 0)
-        saves = self.checkpointer is not None and self.checkpointer.is_due()
+        is_asked = self.console.take_save_request()
+        saves = self.checkpointer is not None and (self.checkpointer.is_due() or is_asked)
         is_timed = self.limits.max_duration_s < math.inf
         return Due(0, saves, not is_timed and evaluator.should_eval(self.parts.learner.train_iter))
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from rich import box
@@ -24,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ding_like.errors import escape_controls
+from ding_like.report.details import Details
 from ding_like.report.scores import bootstrap_interval, clock, interval, measure
 from ding_like.report.scores import clock as clock_text
 from ding_like.types import Config
@@ -64,6 +66,14 @@ class Limits:
         rules += [] if self.stop is None or is_timed else [f"eval >= {measure(self.stop)}"]
         rules += [f"{limit:,.0f} {unit}" for limit, unit in self._budgets() if limit < _NO_LIMIT]
         return " or ".join(rules) or "interrupted"
+
+    def describe_end(self, *, stop: bool, env_step: int, train_iter: int) -> str:
+        """Return why a run has ended; `stop` is whether an evaluation reached the stop value."""
+        if stop and self.stop is not None:
+            return f"solved: an evaluation reached {measure(self.stop)}"
+        counts = zip(self._budgets(), (env_step, train_iter), strict=True)
+        spent = next((f"{limit:,.0f} {unit}" for (limit, unit), done in counts if done >= limit), "")
+        return f"at its limit of {spent or f'{self.max_duration_s:g} s of training'}"
 
     def nearest(self, env_step: int, train_iter: int) -> tuple[float, int, float, str] | None:
         """Return (fraction done, done, limit, unit) of the budget that is used up first, None without a budget."""
@@ -224,6 +234,30 @@ _WIDTHS = (20, 100)  # of the panel, the least and the most
 _ROOM = 3
 
 
+class Watcher(Protocol):
+    """Observer of the runs of this process beside the console; the thread of the run calls it."""
+
+    every_s: float  # between two reports of progress
+
+    def begin(self, run: RunConsole) -> None:
+        """Take the news that a run begins, whose limits, phase and details can be read from now on."""
+
+    def take_progress(self, progress: Progress) -> None:
+        """Take a report of progress."""
+
+    def take_evaluation(self, returns: Sequence[float], *, env_step: int, train_iter: int) -> None:
+        """Take the returns of an evaluation's episodes."""
+
+    def take_line(self, line: str) -> None:
+        """Take a line that is shown and not logged."""
+
+    def end(self, error: BaseException | None) -> None:
+        """Take the news that the run has ended, by an error or without."""
+
+
+WATCHERS: list[Watcher] = []  # of every run that begins from now on in this process
+
+
 class RunConsole:
     """Console that shows a run from its opening lines to its summary; used with `with`, it gives the terminal back.
 
@@ -242,13 +276,22 @@ class RunConsole:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._log = logger if is_shown else _SILENT
-        self._limits = limits
+        self.title, self.limits, self.speed = title, limits, Speed(limits)
         self._opening = opening
         self._clock = clock
-        self._speed = Speed(limits)
+        # For watchers, by the run once it knows them.
+        self.details: Callable[[], Details] = Details  # may be called by any thread
+        self.resume_command = ""
+        self.is_ending = False  # workers end as they should
+        self.outcome = ""  # why the run has ended
+        self.saved_at = ""  # where the newest point to resume from was saved
+        self.save_asked: threading.Event | None = None  # set to have a point saved; None: it cannot be asked for
+        self.phases: list[str] = []  # what is done just now beside the loop, the innermost last
+        self._watchers = tuple(WATCHERS) if is_shown else ()
         console = log_terminal(self._log)
-        self._panel = None if console is None else _RunPanel(console, title, limits, self._speed)
+        self._panel = None if console is None else _RunPanel(console, title, limits, self.speed, self.phases)
         self._next_s = clock() + self._every_s
+        self._watched_s = clock() + self._watch_every_s
 
     @property
     def _every_s(self) -> float:
@@ -256,16 +299,24 @@ class RunConsole:
             return math.inf
         return _LINE_EVERY_S if self._panel is None else _PANEL_EVERY_S
 
+    @property
+    def _watch_every_s(self) -> float:
+        return min((each.every_s for each in self._watchers), default=math.inf)
+
     def __enter__(self) -> RunConsole:
         if self._log is not _SILENT:
             REPEATS.begin()
+        for watcher in self._watchers:
+            watcher.begin(self)
         self.print(self._opening)
         if self._panel is not None:
             self._panel.open()
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close_summary([])
+        for watcher in self._watchers:
+            watcher.end(error)
 
     def print(self, lines: Sequence[str]) -> None:
         """Show lines, such as the opening lines of a run whose parts had to be built first."""
@@ -274,6 +325,8 @@ class RunConsole:
                 self._log.info("%s", line)
             else:
                 self._panel.print(line)
+                for watcher in self._watchers:
+                    watcher.take_line(line)
 
     @contextmanager
     def phase(self, what: str) -> Iterator[None]:
@@ -287,32 +340,57 @@ class RunConsole:
             self._log.info("%s: %s so far", what, clock_text(time.monotonic() - started_s))
 
         panel = self._panel
+        self.phases.append(what)
         if panel is not None:
-            panel.begin_phase(what)
+            panel.begin_phase()
         try:
             with _ticking(log if panel is None else panel.draw, self._every_s):
                 yield
         finally:
-            if panel is not None:
-                panel.phases.remove(what)
+            self.phases.remove(what)
 
     @property
     def is_due(self) -> bool:
-        """Whether the next `update` is due; asking costs next to nothing, making a Progress does not."""
-        return self._clock() >= self._next_s
+        """Whether the next `show` is due; asking costs next to nothing, making a Progress does not."""
+        return self._clock() >= min(self._next_s, self._watched_s)
 
     def start(self, progress: Progress) -> None:
         """Measure speed and time left from here: call it once, before the loop or after a resume."""
-        self._speed.add(progress)
+        self._watch(progress)
         if self._panel is not None:
             self._panel.begin(progress)
+
+    def _watch(self, progress: Progress) -> None:
+        self.speed.add(progress)
+        for watcher in self._watchers:
+            watcher.take_progress(progress)
+        self._watched_s = self._clock() + self._watch_every_s
+
+    def show(self, progress: Progress) -> None:
+        """Show the state, which is due, where it is due: watchers may have it more often than the console."""
+        if self._clock() >= self._next_s:
+            self.update(progress)
+        else:
+            self._watch(progress)
+
+    def note_evaluation(self, returns: Sequence[float], *, env_step: int, train_iter: int) -> None:
+        """Hand the returns of an evaluation's episodes to the watchers."""
+        for watcher in self._watchers:
+            watcher.take_evaluation(returns, env_step=env_step, train_iter=train_iter)
+
+    def take_save_request(self) -> bool:
+        """Return whether a watcher asked for a point to resume from, and forget that it did."""
+        is_asked = self.save_asked is not None and self.save_asked.is_set()
+        if is_asked and self.save_asked is not None:
+            self.save_asked.clear()
+        return is_asked
 
     def update(self, progress: Progress) -> None:
         """Show the newest state."""
         started_s = self._clock()
-        self._speed.add(progress)
+        self._watch(progress)
         if self._panel is None:
-            self._log.info("%s", describe_line(progress, self._speed, self._limits))
+            self._log.info("%s", describe_line(progress, self.speed, self.limits))
         else:
             self._panel.show(progress)
         now_s = self._clock()
@@ -371,8 +449,8 @@ class LivePanel:
 class _RunPanel:
     """Panel of a run: a bar, rows of numbers, and what is done just now."""
 
-    def __init__(self, console: Console, title: str, limits: Limits, speed: Speed) -> None:
-        self.phases: list[str] = []  # what is done just now beside the loop, the innermost last
+    def __init__(self, console: Console, title: str, limits: Limits, speed: Speed, phases: Sequence[str]) -> None:
+        self._phases = phases  # what is done just now beside the loop, the innermost last
         self._panel = LivePanel(console, title, widths=_WIDTHS)
         self._limits = limits
         self._speed = speed
@@ -397,8 +475,7 @@ class _RunPanel:
         self._progress, self._since_s = progress, time.monotonic()
         self.draw()
 
-    def begin_phase(self, what: str) -> None:
-        self.phases.append(what)
+    def begin_phase(self) -> None:
         if self._progress is None:
             self.draw()
 
@@ -408,7 +485,7 @@ class _RunPanel:
         self._panel.close(leaves_nothing=self._progress is None)  # a panel that has shown nothing leaves nothing
 
     def draw(self, *, is_last: bool = False) -> None:
-        phase = "" if is_last or not self.phases else self.phases[-1]
+        phase = "" if is_last or not self._phases else self._phases[-1]
         duration_s = time.monotonic() - self._since_s
         content: RenderableType = Text(phase)
         if self._progress is not None:

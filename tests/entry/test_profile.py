@@ -42,7 +42,7 @@ def test_a_run_without_a_mode_is_refused() -> None:
 
 def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile_run.shutil, "which", lambda *_, **__: None)
-    with pytest.raises(ConfigError, match=r"needs py-spy and psutil: pip install \"ding_like\[profile\]\""):
+    with pytest.raises(ConfigError, match=r"needs py-spy: pip install \"ding_like\[profile\]\""):
         watch(["-c", "pass"], seconds=1.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ding_like.pipeline.record import RunRecord
@@ -12,9 +13,13 @@ class Console:
 
     def __init__(self) -> None:
         self.events: list[str] = []
+        self.evaluations: list[tuple[list[float], int]] = []
 
     def event(self, text: str) -> None:
         self.events.append(text)
+
+    def note_evaluation(self, returns: Sequence[float], *, env_step: int, train_iter: int) -> None:
+        self.evaluations.append((list(returns), env_step))
 
 
 def test_the_record_reports_each_better_evaluation_but_not_the_first(tmp_path: Path) -> None:
@@ -23,6 +28,7 @@ def test_the_record_reports_each_better_evaluation_but_not_the_first(tmp_path: P
         record.note_evaluation([best], best, step, 0.5, console, {})  # type: ignore[arg-type]
 
     assert console.events == ["env step 200  eval 25 is the best so far -> ckpt/ckpt_best.pth.tar"]
+    assert console.evaluations == [([10.0], 0), ([10.0], 100), ([25.0], 200)], "watchers have all of them"
     progress = record.progress(env_step=200, train_iter=3)
     assert progress.eval_returns == [25.0] and progress.best_eval == 25.0 and progress.eval_duration_s == 1.5
 

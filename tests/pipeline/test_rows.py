@@ -15,8 +15,9 @@ from ding_like.comm.channels import Segment, Version
 from ding_like.config import FrozenConfig
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import SchemaError
-from ding_like.pipeline.rows import RowQueue, UpdateRatio, least_lead
+from ding_like.pipeline.rows import RemoteCollectors, RowQueue, UpdateRatio, least_lead
 from ding_like.worker import create_buffer
+from tests.support import Clock
 
 
 def test_updates_follow_whole_env_steps_after_the_warmup() -> None:
@@ -201,3 +202,20 @@ def test_a_policy_that_lacks_priorities_is_refused() -> None:
 
     with pytest.raises(SchemaError, match=r"gave no priorities.*policy.priority=False"):
         rows.train_next(learner())
+
+
+def test_a_collector_s_rates_and_lag_are_reported_and_nothing_of_one_without_rows() -> None:
+    clock = Clock()
+    report = RemoteCollectors(clock=clock)
+    for _ in range(5):
+        report.note("actor1", segment(4))
+        clock.advance(2.0)
+    report.note_put(train_iter=10, version=7, age_s=0.5)
+    report.dropped_rows = 3
+
+    details = report.details()
+
+    assert report.report_of("actor1", newest=9) == {"env_steps_per_s": 2.0, "rows_per_s": 2.0, "policy_lag": 9.0}
+    assert report.report_of("actor2", newest=9) == {}
+    assert (details.policy_lag, details.data_age_s, details.lost_rows) == (3.0, 0.5, {"too old": 3})
+    assert RemoteCollectors().details().policy_lag is None

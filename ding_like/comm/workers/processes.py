@@ -412,7 +412,7 @@ class Processes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._policy = policy or FailurePolicy()
-        self._log = log or FailureLog()
+        self.log = log or FailureLog()
         self._heard, self._lost, self._clock = heard, lost, clock
         self._slots = slots
         kinds = {slot.kind for slot in slots}
@@ -460,7 +460,7 @@ class Processes:
             for kind, each in states.items()
             if {*each} != {"working"}
         }
-        return {**rows, "failures": str(self._log)} if self._log.rows else rows
+        return {**rows, "failures": str(self.log)} if self.log.rows else rows
 
     def is_expected(self, source: str) -> bool:
         """Return whether a source is one of these processes', which works or is to be replaced."""
@@ -474,6 +474,11 @@ class Processes:
         """The process ids of those that are ready, by slot."""
         members = {slot.name: slot.member for slot in self._slots if slot.state == "working"}
         return {name: member.pid for name, member in members.items() if member is not None and member.pid is not None}
+
+    def members(self) -> list[tuple[Slot, int | None]]:
+        """Return the slots, each with the id of its present process, if it has one."""
+        members = [(slot, slot.member) for slot in self._slots]
+        return [(slot, None if member is None else member.pid) for slot, member in members]
 
     def close(self, *, timeout_s: float = 10.0) -> None:
         """Ask all to end, kill those that have not after half of `timeout_s`, and release them; may be called again."""
@@ -561,17 +566,17 @@ class Processes:
             self._move(slot, "working")
             if slot.loss is not None:
                 ms = self._ms_since(slot.lost_s)
-                self._log.amend(slot.loss, replaced_by=f"{slot.name} (start {slot.number})", replaced_ms=ms)
+                self.log.amend(slot.loss, replaced_by=f"{slot.name} (start {slot.number})", replaced_ms=ms)
                 _logger.info("%s was lost and replaced after %.0f ms.", slot.name, ms)
                 slot.loss = None
         elif kind == "lost":
             how, lost = f"{message['type']}: {message['text']}", self._lost([worker])
-            row = self._log.note(worker, how=how, rows_lost=lost, detail=f"a thread of {slot.name}")
+            row = self.log.note(worker, how=how, rows_lost=lost, detail=f"a thread of {slot.name}")
             self._parts[worker] = row, self._clock()
             slot.excused[worker] = self._clock() + self._policy.start_timeout_s
         elif kind == "back" and worker in self._parts:
             row, lost_s = self._parts.pop(worker)
-            self._log.amend(row, replaced_by=worker, replaced_ms=self._ms_since(lost_s))
+            self.log.amend(row, replaced_by=worker, replaced_ms=self._ms_since(lost_s))
             slot.excused[worker] = self._clock()
         elif kind == "gone":
             slot.excused[worker] = float("inf")
@@ -593,7 +598,7 @@ class Processes:
             member.release()
         slot.lost_s = self._clock()
         detail = "" if error is None else f"{type(error).__name__}: {error}"
-        slot.loss = self._log.note(slot.name, how=how, role=state, rows_lost=self._lost(slot.sources), detail=detail)
+        slot.loss = self.log.note(slot.name, how=how, role=state, rows_lost=self._lost(slot.sources), detail=detail)
         _logger.warning("%s is lost: %s%s", slot.name, how, f" ({detail})" if detail else "")
         if error is not None and slot.number == 1 and state == "starting":
             self._move(slot, "closed")

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from ding_like.comm.channels import Batch
-from ding_like.comm.learner_group import MOST_TIMEOUT_S, GroupReducer, LearnerGroup
+from ding_like.comm.learner_group import LEFT, MOST_TIMEOUT_S, GroupReducer, LearnerGroup
 from ding_like.comm.tensors import FlatState, pack, pack_batch, unpack_batch
 from ding_like.config import FrozenConfig, compile_config, deep_merge, read_config
 from ding_like.config.report import Fault, config_error
@@ -37,6 +37,7 @@ from ding_like.pipeline.process import training_process
 from ding_like.pipeline.statistics import SharedStatistics
 from ding_like.policy import Policy, get_policy_cls
 from ding_like.policy.sharing import Share
+from ding_like.report.details import ProcessReport
 from ding_like.reward_model import RewardModel, get_reward_model_cls, reward_model_section
 from ding_like.types import CheckpointPart, Config, Json, State
 from ding_like.utils.bounds import Configurable
@@ -94,6 +95,10 @@ class SyncedLearners:
             self._equality.check(train_iter)
         signal, saves, evaluates = self._group.max_int(own).tolist()
         return Due(signal, bool(saves), bool(evaluates))
+
+    def processes(self) -> list[ProcessReport]:
+        """Return the processes of the other learners."""
+        return processes_of(self._group, "learner")
 
     def evaluate(self, evaluate: Callable[[], bool] | None) -> bool:
         """Evaluate on the first learner; the others wait, without a limit, as long as it lives."""
@@ -273,6 +278,21 @@ _WATCH_S = 5.0  # for the thread of a process that has ended to end
 
 # Return how to start the learner of a rank that joins by a store: the arguments of its process.
 Command = Callable[[int, Path], Sequence[str]]
+
+
+def processes_of(group: LearnerGroup, role: str) -> list[ProcessReport]:
+    """Return the processes of the other ranks of a group, by their heartbeats."""
+    return [
+        ProcessReport(
+            f"{role} rank {rank}".strip(),
+            pid,
+            "" if pid is not None else "not known",
+            "running" if seen.ended is None else "ended" if seen.ended == LEFT else "lost",
+            heartbeat_s=seen.silent_s,
+            note=seen.ended or "",
+        )
+        for rank, (seen, pid) in group.others().items()
+    ]
 
 
 class LearnerProcesses:

@@ -9,19 +9,23 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ding_like.comm.rest.client import read_weights
 from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.rest.worker import host_name
 from ding_like.comm.tensors import unflatten_state
 from ding_like.config import FrozenConfig
 from ding_like.data.records import PREFIX
 from ding_like.errors import CommError, TrainingError
 from ding_like.pipeline.parallel.coordinator import Coordinator
+from ding_like.pipeline.parallel.core.ledger import BUFFER_ID
 from ding_like.pipeline.record import BEST_CHECKPOINT, Origin, RunRecord, RunResult
 from ding_like.pipeline.statistics import ENV_WRAPPERS, checkpoint_entry
+from ding_like.report.details import BufferUse, Details, Failure, ProcessReport, time_of_day
 from ding_like.report.run_console import Progress, RunConsole
 from ding_like.report.scores import measure
 from ding_like.types import Json
@@ -52,16 +56,18 @@ class CoordinatorRun:
         if math.isfinite(coordinator.commander.best_return):  # of the run before it was interrupted
             self._record.best_eval = float(coordinator.commander.best_return)
         self._startup_s: float | None = None  # until the first update
+        self._stored_rows = 0  # in the buffer, when last looked at
         self._metrics_s = 0.0
         self._unsaved_best: Mapping[str, Json] | None = None  # weights that found no room on the disk yet
         self._words = Interval(_WORD_S, starts_due=True)
 
-    def watch(self, console: RunConsole, *, check: Callable[[], None]) -> RunResult:
+    def watch(self, console: RunConsole, *, check: Callable[[], None], children: Children | None = None) -> RunResult:
         """Return the result when the learner has evaluated its last model.
 
-        `check` is called several times a second and raises what else ends the run. Raises TrainingError for a run that
-        failed, with the cause.
+        `check` is called several times a second and raises what else ends the run. `children` are the workers of this
+        machine. Raises TrainingError for a run that failed, with the cause.
         """
+        console.details = partial(self._details, children)
         view = self._look({})
         console.start(self._progress(view))
         try:
@@ -71,11 +77,14 @@ class CoordinatorRun:
                 view = self._look(view)
                 self._take_note(view, console)
                 if console.is_due:
-                    console.update(self._progress(view))
+                    console.show(self._progress(view))
+            console.is_ending = True
             self._metrics_s = -math.inf  # the last words of the workers are written, however short the run was
             self._take_note(view, console)
             if view["failure"] is None:
                 self._note_last(view, console)
+                end = {"stop": self._coordinator.commander.stop, "env_step": view["env_step"]}
+                console.outcome = console.limits.describe_end(train_iter=view["learn_iter"], **end)
             console.update(self._progress(view))
         finally:
             self._metrics.close()
@@ -94,7 +103,9 @@ class CoordinatorRun:
         try:
             with self._coordinator.service.locked():
                 evaluations, refuted = core.take_evaluations()
-                return {**core.status(), "evaluations": evaluations, "refuted": refuted}
+                status = core.status()
+                self._stored_rows = status["buffers"][BUFFER_ID]["rows"]
+                return {**status, "evaluations": evaluations, "refuted": refuted}
         except RefusedError:  # the state file cannot be written now: the log reports it
             if not before:
                 raise
@@ -137,7 +148,9 @@ class CoordinatorRun:
             "metrics": evaluation.get("metrics", {}),
             **{name: evaluation[name] for name in ("env_step", "duration_s")},
         }
-        self._record.note_evaluation(returns, best=best, console=console, **known)
+        self._record.note_evaluation(
+            returns, best=best, console=console, train_iter=int(evaluation["version"]), **known
+        )  # fmt: skip
 
     def _note_last(self, view: dict[str, Json], console: RunConsole) -> None:
         """Write down the learner's evaluation of its last model, as those before it; it may be the best."""
@@ -216,6 +229,34 @@ class CoordinatorRun:
             workers=workers,
         )
 
+    def _details(self, children: Children | None) -> Details:
+        """Return the workers, those of this machine by their names; any thread may call it."""
+        core = self._coordinator.core  # without its lock, which a full disk may hold
+        found = {each.name: each for each in ([] if children is None else children.processes())}
+        names, here, newest = (
+            {each.pid: each.name for each in found.values()},
+            host_name(),
+            core.policies.get(_POLICY_ID),
+        )
+        for each in list(core.workers.values()):
+            name = names.get(each.pid, "") if each.host == here else ""
+            is_acting = each.role == "collector" and each.env_steps and newest is not None
+            found[name or each.worker_id] = ProcessReport(
+                name or each.worker_id, each.pid, each.host,
+                heartbeat_s=core.silence_s(each),
+                env_steps=each.env_steps if each.role == "collector" else None,
+                rows=each.rows if each.role == "collector" else None,
+                policy_lag=newest.version - each.policy_version if is_acting and newest is not None else None,
+                note=each.state,
+            )  # fmt: skip
+        lost = {"too old": core.book.stale_rows, "unreadable": core.book.bad_rows}
+        return Details(
+            processes=list(found.values()),
+            failures=[Failure(name, time_of_day(at_s), why) for name, at_s, why in list(core.losses)],
+            lost_rows={reason: rows for reason, rows in lost.items() if rows},
+            buffer=None if core.cfg.is_on_policy else BufferUse(self._stored_rows, core.cfg.buffer_size),
+        )
+
     def _learned(self) -> dict[str, Json]:
         result: dict[str, Json] | None = self._coordinator.commander.learn_result
         assert result is not None, "a run that is over without a failure has a learner's result"
@@ -282,6 +323,14 @@ class Children:
         self._children: dict[str, _Child] = {}
         self._folder.mkdir(parents=True, exist_ok=True)
         self._server = ForkServer.take(*fork_server.WORKERS) if fork_server.IS_POSSIBLE else None
+
+    def processes(self) -> list[ProcessReport]:
+        """Return the processes, "starting" until more is known of them; any thread may call it."""
+        processes = [(name, child.process) for name, child in list(self._children.items())]
+        return [
+            ProcessReport(name, process.pid, state="ended" if process.returncode == 0 else "starting")
+            for name, process in processes
+        ]
 
     def start(self, name: str, arguments: Sequence[str]) -> None:
         """Start `ding` with arguments; its output goes to `{name}.txt`."""

@@ -37,6 +37,7 @@ from ding_like.pipeline.scheme_parts import Algorithm, LearnerSide, SchemeFactor
 from ding_like.pipeline.settings import COMMUNICATION, GradSettings, RaySettings
 from ding_like.pipeline.training_loop import MakeRunner, Runner, RunnerLostError
 from ding_like.policy.sharing import check_sharing
+from ding_like.report.details import Details
 from ding_like.types import Config, Factory, Info, Setting, State
 from ding_like.utils.measure import Interval
 
@@ -504,6 +505,20 @@ class Scheme:
         losses = {"failures": str(self.log)} if self.log.rows else {}
         return {**({} if self.side is None else self.side.describe()), **losses}
 
+    def details(self) -> Details:
+        """Return the workers' processes, their failures and how old rows are; any thread may call it.
+
+        Collectors of remote gradient workers are their own, and not listed.
+        """
+        worker, side = self.update_worker, self.side
+        found = [*worker.grad_workers.processes(), *worker.local_worker.c_workers.processes()]
+        if side is None or side.collects:
+            return Details().beside(self.log, found)
+        report, newest = side.receiver.report, side.newest().update
+        return report.details().beside(
+            self.log, [replace(each, **report.report_of(each.name, newest)) for each in found]
+        )
+
     def stop(self) -> None:
         """End all workers, and what else was opened, within 10 s; may be called again."""
         self._opened.close()
@@ -622,6 +637,10 @@ class RayRunner:
         measured = {name: f"{value:.3g}" for name, value in self._means().items() if value}
         store = {} if self._watch is None else {"store": str(self._watch.store())}
         return {**self._scheme.describe(), **measured, **store}
+
+    def details(self) -> Details:
+        """Return the processes of the workers, their failures, and the rows that were lost; any thread may call it."""
+        return self._scheme.details()
 
     def state_dict(self) -> State:
         """Return how much was collected and how many updates were made of it."""

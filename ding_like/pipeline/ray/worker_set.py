@@ -37,6 +37,7 @@ from ding_like.comm.workers.failures import (
 )
 from ding_like.errors import CommError, ConfigError, SchemaError, TrainingError
 from ding_like.pipeline.process import prepare_worker
+from ding_like.report.details import ProcessReport
 from ding_like.types import Config, Factory, Info
 
 logger = logging.getLogger(__name__)
@@ -116,6 +117,7 @@ class RemoteWorker:
     sent: list[Any] = field(default_factory=list)  # calls of the outbox, done before `pending`
     pending: Any = None  # reference of the call under way
     begun_s: float = 0.0
+    heard_s: float = 0.0  # when its last answer came
     rows: int = 0  # that are lost with the call
     failure: FailureRow | None = None
     failed_s: float = 0.0
@@ -193,6 +195,20 @@ class WorkerSet:
         """Return the handles of the remote workers, unhealthy ones included."""
         return list(self._workers)
 
+    def processes(self) -> list[ProcessReport]:
+        """Return the processes of the remote workers; any thread may call it."""
+        now_s = time.monotonic()
+        return [
+            ProcessReport(
+                worker.name, worker.info["pid"], worker.info["node"],
+                "running" if worker.is_healthy else "lost",
+                heartbeat_s=now_s - worker.heard_s,
+                note="" if worker.failure is None else f"{worker.failure.how}: it is restarted",
+            )
+            for worker in self.remote_workers()
+            if worker.info is not None
+        ]  # fmt: skip
+
     def _await_started(self) -> None:
         end_s = time.monotonic() + self.policy.start_timeout_s
         refs = {worker.actor.call.remote("ready"): worker for worker in self._workers}
@@ -201,7 +217,7 @@ class WorkerSet:
                 worker, value = refs.pop(ref), value_of(ref)
                 if isinstance(value, Raised):
                     raise value.to_error(worker.name)
-                worker.info, worker.is_healthy = value, True
+                worker.info, worker.is_healthy, worker.heard_s = value, True, time.monotonic()
             if refs and time.monotonic() >= end_s:
                 names = ", ".join(worker.name for worker in refs.values())
                 raise TrainingError(
@@ -349,7 +365,7 @@ class WorkerSet:
             except WorkerDiedError as error:
                 self._handle_death(worker, str(error))
                 continue
-            worker.sent = []
+            worker.sent, worker.heard_s = [], time.monotonic()
             if isinstance(value, Raised):
                 self._handle_error(worker, value)
             elif worker.is_healthy:

@@ -40,6 +40,7 @@ from ding_like.pipeline.statistics import MergedStatistics, flat_names
 from ding_like.pipeline.training_loop import RemoteRunner, Runner, RunnerLostError
 from ding_like.policy import Policy
 from ding_like.policy.forward import ActorPart
+from ding_like.report.details import Details, ProcessReport, ProcessState
 from ding_like.types import Json
 from ding_like.utils.measure import RateLimiter
 
@@ -48,6 +49,11 @@ _LEAVE_S = 0.5  # that a round may still take then
 _MOST = 2.0**53  # numbers beyond it, which a source sends, are no measures
 _NO_ORDER = (-1, -1)
 _OF_SERVERS = {"mean_batch", "p50_ms", "p99_ms", "queue"}
+
+# Of a slot, as a state of its process.
+_STATES: dict[str, ProcessState] = {
+    "empty": "starting", "starting": "starting", "waiting": "lost", "done": "ended", "closed": "ended"
+}  # fmt: skip
 
 _logger = logging.getLogger(__name__)
 
@@ -272,6 +278,32 @@ class SeedRunner(RemoteRunner):
             rows["latency"] = f"{numbers['inference_p50_ms']:.3g} ms p50, {numbers['inference_p99_ms']:.3g} ms p99"
             rows["queue"] = f"{numbers['inference_queue']:.0f} requests, {self._rows.queue_depth} segments"
         return {**rows, **self._side.describe(), **self._workers.describe()}
+
+    def details(self) -> Details:
+        """Return the processes of this machine by their slots, and of others by their heartbeats."""
+        sources, now_s = self._rows.sources(), self._clock()
+        found, here = list[ProcessReport](), set[str]()
+        for slot, pid in self._workers.members():
+            here.update(slot.sources)
+            more = self._report_of([sources[name] for name in slot.sources if name in sources], now_s)
+            found.append(ProcessReport(slot.name, pid, state=_STATES.get(slot.state, "running"), **more))
+        for name, each in sources.items():
+            if name not in here and each.role != "host":
+                state: ProcessState = "running" if each.connected else "lost"
+                more = self._report_of([each], now_s)
+                found.append(ProcessReport(name, None, "not known", state, note=each.cut_off, **more))
+        refused = {f"refused from {name}": each.refused for name, each in sources.items() if each.refused}
+        details = self._report.details().beside(self._workers.log, found)
+        return replace(details, lost_rows={**details.lost_rows, **refused})
+
+    def _report_of(self, sources: Sequence[Source], now_s: float) -> dict[str, Any]:  # Any: of several fields
+        """Return the heartbeat, the rates and the lag of the sources of one process, by fields of a ProcessReport."""
+        heard_s = max((each.heard_s for each in sources), default=0.0)
+        known = [self._report.report_of(each.name, self._receiver.newest().update) for each in sources]
+        known = [each for each in known if each]
+        sums = {name: sum(each[name] for each in known) for name in ("env_steps_per_s", "rows_per_s") if known}
+        lag = {"policy_lag": max(each["policy_lag"] for each in known)} if known else {}
+        return {"heartbeat_s": max(now_s - heard_s, 0.0) if heard_s else None, **sums, **lag}
 
     def _inference(self) -> dict[str, float]:
         """Return what servers and actors measured in their last second; empty before they have.

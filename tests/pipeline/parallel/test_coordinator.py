@@ -17,10 +17,13 @@ import ding_like
 from ding_like.comm.rest import messages as m
 from ding_like.comm.rest.client import HttpCoordinator
 from ding_like.comm.rest.messages import RefusedError
+from ding_like.comm.rest.worker import host_name
 from ding_like.config import compile_config
 from ding_like.data.segment_file import remove_segments
 from ding_like.errors import CommError, ConfigError, TrainingError
 from ding_like.pipeline.parallel.coordinator_run import CoordinatorRun
+from ding_like.report.details import BufferUse, ProcessReport
+from ding_like.report.run_console import Limits, RunConsole
 from ding_like.worker import Coordinator
 from tests.pipeline.parallel.runs import configs
 from tests.pipeline.parallel.service_parts import begin as begin_run
@@ -226,6 +229,32 @@ def test_a_state_file_that_cannot_be_written_ends_the_process_and_not_the_run(
     assert len(list((tmp_path / "data").glob("*.safetensors"))) == 4, "nothing is deleted"
     again = make()
     assert again.core.env_step == 24 and not again.system_shutdown_flag
+
+
+def test_the_details_of_a_run_have_its_workers_and_how_others_were_lost(make: MakeCoordinator, tmp_path: Path) -> None:
+    coordinator = make()
+    coordinator.start()
+    begin(coordinator, tmp_path)  # 3 segments of 8 rows
+    other = join(coordinator.core, "collector", 1)
+    mine, pid = coordinator.core.workers["collector-start0"], 4242
+    mine.host, mine.pid = host_name(), pid
+    coordinator.core.workers[other].host, coordinator.core.workers[other].pid = host_name(), 4243
+    coordinator.lost_worker(4243, "collector1 was killed by SIGKILL")
+    console: Any = RunConsole("run", Limits(), is_shown=False)
+    children: Any = Mock(processes=lambda: [ProcessReport("collector0", pid), ProcessReport("collector1", 4244)])
+    coordinator.core.fail("the test ends it")
+    with pytest.raises(TrainingError, match="the test ends it"):
+        CoordinatorRun(coordinator._main, coordinator).watch(console, check=lambda: None, children=children)
+
+    details = console.details()
+
+    found = {each.name: each for each in details.processes}
+    assert {"collector0", "collector1", "learner-start0"} <= set(found)
+    assert (found["collector0"].rows, found["collector0"].env_steps, found["collector0"].host) == (24, 24, host_name())
+    assert 0.0 <= (found["collector0"].heartbeat_s or 0.0) < 10.0 and found["collector1"].rows is None
+    assert [(each.worker, each.cause) for each in details.failures] == [(other, "collector1 was killed by SIGKILL")]
+    assert details.buffer == BufferUse(24, 100) and details.lost_rows == {}
+    assert console.is_ending
 
 
 def test_a_start_where_the_disk_takes_nothing_says_so(tmp_path: Path) -> None:

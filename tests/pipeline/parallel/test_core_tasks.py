@@ -76,6 +76,20 @@ def test_registering_again_renews_the_lease(rig: Rig) -> None:
     assert rig.collector in rig.core.workers
 
 
+def test_a_worker_that_is_lost_is_recorded_with_the_reason_and_one_that_leaves_is_not(rig: Rig) -> None:
+    two = rig.join("collector", 1)
+    rig.clock.now += 4
+    rig.join("collector", 1)
+    assert (rig.core.silence_s(rig.core.workers[rig.collector]), rig.core.silence_s(rig.core.workers[two])) == (4, 0)
+    rig.clock.now += 7
+
+    rig.core.tick()
+    rig.core.leave(two, m.Leave("done"))
+
+    lost = [(worker, why) for worker, _, why in rig.core.losses]
+    assert (rig.collector, "not heard of for 10 s") in lost and two not in dict(lost)
+
+
 # --- evaluations
 
 

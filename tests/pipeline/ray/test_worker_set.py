@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -177,6 +178,21 @@ class TestOnRay:
         kill(workers.remote_workers()[0])
         again = {reply.value for _ in range(200) if (reply := workers.next_ready("wait", 0.02, timeout_s=30.0))}
         assert again <= {1, 2} and 2 in again
+
+    def test_the_processes_are_those_that_the_workers_report(self, make_set: MakeSet) -> None:
+        workers = make_set(2)
+        first, second = workers.remote_workers()
+        first.is_healthy, first.failure = False, workers.log.note("worker1", how="process died")
+
+        lost, working = workers.processes()
+        first.is_healthy, first.failure = True, None
+
+        assert (lost.name, lost.state, lost.note) == ("worker1", "lost", "process died: it is restarted")
+        assert (working.pid, working.host, working.state) == (second.info["pid"], socket.gethostname(), "running")
+        assert working.heartbeat_s is not None and working.heartbeat_s >= 0
+        kill(second)
+        wait_until(are_all_back(workers, 2), "the worker that was killed")
+        assert workers.processes()[1].pid == second.info["pid"] != working.pid, "that of the new process"
 
     @pytest.mark.slow
     def test_once_a_quorum_has_replied_the_others_are_stopped_early(self, make_set: MakeSet) -> None:

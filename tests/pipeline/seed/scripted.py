@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from ding_like.comm.channels import Segment, Version, Weights
+from ding_like.comm.workers.failures import FailureLog
+from ding_like.comm.workers.processes import Slot
 from ding_like.comm.zmq.rows import Arrived, Source
 from ding_like.data.batch import TransitionBatch
 from tests.support import Clock
@@ -114,6 +116,13 @@ class Workers:
 
     lost: Exception | None = None
     strangers: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self.log = FailureLog()
+        self.slots: list[tuple[Slot, int | None]] = []
+
+    def members(self) -> list[tuple[Slot, int | None]]:
+        return self.slots
 
     def is_expected(self, source: str) -> bool:
         return source not in self.strangers

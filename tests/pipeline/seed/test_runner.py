@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from ding_like.comm.channels import Version
+from ding_like.comm.workers.processes import Slot
 from ding_like.comm.zmq.rows import Source
 from ding_like.entry.training import load_config
 from ding_like.errors import CommError
@@ -383,6 +384,33 @@ def test_the_panel_and_the_metrics_have_the_numbers_of_inference_and_actors(make
     assert numbers["inference_queue"] == 4 and numbers["queue_depth"] == 3
     assert "envstep_per_sec/actor1" in numbers
     assert {key for key in numbers if "refused" in key} == {"refused_segments/actor1"}
+
+
+def test_the_details_have_the_processes_of_this_machine_and_of_others(make: Make) -> None:
+    run = make()
+    slots = [Slot(name, lambda number: None, sources) for name, sources in (  # type: ignore[arg-type,return-value]
+        ("server1", ("server1",)), ("actor_process1", ("actor1", "actor2")), ("actor_process2", ()),
+    )]  # fmt: skip
+    slots[0].state, slots[2].state = "working", "waiting"
+    run.workers.slots = [(slots[0], 11), (slots[1], 12), (slots[2], None)]
+    run.rows.states["actor701"] = Source("actor701", "actor", 1, heard_s=run.clock.now, refused=3)
+    run.rows.states["host7"] = Source("host7", "host", 1)
+    run.workers.log.note("actor_process2", how="was killed by SIGKILL", rows_lost=4)
+    run.runner.start()
+    for _ in range(3):
+        run.runner.step()
+        run.clock.now += 1
+
+    details = run.runner.details()
+
+    found = {each.name: each for each in details.processes}
+    assert list(found) == ["server1", "actor_process1", "actor_process2", "actor701"]
+    assert (found["server1"].state, found["actor_process1"].state) == ("running", "starting")
+    assert (found["actor_process1"].pid, found["actor_process2"].state) == (12, "lost")
+    assert found["actor_process1"].env_steps_per_s and found["actor_process1"].policy_lag is not None
+    assert found["actor701"].host == "not known" and found["actor701"].heartbeat_s == 3.0
+    assert details.failures[0].cause == "was killed by SIGKILL"
+    assert details.lost_rows["refused from actor701"] == 3 and details.lost_rows["lost with their worker"] == 4
 
 
 def test_the_state_is_what_a_resumed_run_goes_on_from(make: Make) -> None:

@@ -94,6 +94,8 @@ class CoordinatorCore:
         self.workers: dict[str, WorkerEntry] = {}
         # (host, pid) of the last that left after they had done something.
         self._left: deque[tuple[str, int]] = deque(maxlen=_LEFT_KEPT)
+        # (worker, when by the wall's clock, why) of workers that have not left by themselves.
+        self.losses: deque[tuple[str, float, str]] = deque(maxlen=_LEFT_KEPT)
         self.journal = Journal(store)
         # At whom tasks failed, with nothing done by any worker between. One that is started again is the same.
         self._failed_in_a_row: list[tuple[str, int]] = []  # role and index
@@ -359,6 +361,7 @@ class CoordinatorCore:
         if is_new:
             worker.has_worked = True
             worker.env_steps += info.env_steps
+            worker.rows += info.rows
             worker.stats = bounded_stats(info.stats)
             worker.policy_version = info.policy_version
             self._failed_in_a_row.clear()
@@ -428,6 +431,10 @@ class CoordinatorCore:
             "policies": {name: asdict(version) for name, version in self.policies.items()},
         }
 
+    def silence_s(self, worker: WorkerEntry) -> float:
+        """Return the seconds since a worker's last message."""
+        return max(self._clock() + self.cfg.lease_ttl_s - worker.deadline_s, 0.0)
+
     @property
     def env_step(self) -> int:
         """Env steps that were taken for all accepted segments."""
@@ -476,7 +483,7 @@ class CoordinatorCore:
         """Take tasks back from workers that sent nothing in time, and from a learner that publishes nothing."""
         now = self._clock()
         for worker in [each for each in self.workers.values() if each.deadline_s <= now]:
-            self._remove_worker(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
+            self._lose(worker.worker_id, f"not heard of for {self.cfg.lease_ttl_s:g} s")
         for task in self.tasks.values():
             if task.status == LEASED and task.deadline_s <= now:  # of a worker that is not known: after a restart
                 self._take_back(task, "its worker has not come back")
@@ -497,7 +504,7 @@ class CoordinatorCore:
         """Take the news that a process has died; return whether it was a worker that had done anything."""
         found = next((each for each in self.workers.values() if (each.host, each.pid) == (host, pid)), None)
         if found is not None:  # it has not left by itself
-            self._remove_worker(found.worker_id, reason)
+            self._lose(found.worker_id, reason)
             self._make_tasks()
         return (host, pid) in self._left
 
@@ -589,6 +596,11 @@ class CoordinatorCore:
         else:
             self.tasks.release(task)
         self._save_tasks(task)
+
+    def _lose(self, worker_id: str, reason: str) -> None:
+        """Remove a worker that has not left by itself, and record why."""
+        self.losses.append((worker_id, self._wall_clock(), printable(reason)))
+        self._remove_worker(worker_id, reason)
 
     def _remove_worker(self, worker_id: str, reason: str) -> None:
         worker = self.workers.pop(worker_id)

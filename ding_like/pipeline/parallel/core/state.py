@@ -475,6 +475,7 @@ class WorkerEntry:
     stats: dict[str, Json] = field(default_factory=dict)
     state: str = "new"
     env_steps: int = 0
+    rows: int = 0  # that were taken from it
     policy_version: int = 0  # that it acted with last
     credit: int = 0  # rows it was allowed and has not sent yet
     waits_since_s: float | None = None  # for such an allowance
