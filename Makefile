@@ -12,11 +12,7 @@ FULL := $(VENV)/.full
 DEMO := $(VENV)/.demo
 
 .DEFAULT_GOAL := help
-<<<<<<< HEAD
-.PHONY: help setup demo test check smoke fix package bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces docs docs-serve clean
-=======
-.PHONY: help setup demo test check smoke fix bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces browser docs docs-serve clean
->>>>>>> h36-page
+.PHONY: help setup demo test check smoke fix package bench gate stale lines mutate simulate learn learn-short fuzz fuzz-seed chaos chaos-short test-slow test-lowest test-learning test-chaos ray-short test-ray test-gpu test-namespaces browser docs docs-serve clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -34,13 +34,9 @@ EXTRAS = {
     "tune": ["optuna>=4.0", "matplotlib>=3.8"],
     "wandb": ["wandb>=0.19"],
     "mlflow": ["mlflow-skinny>=3"],
-<<<<<<< HEAD
     "trackio": ["trackio>=0.30"],
     "tb": ["tensorboard>=2.17"],
-    "profile": ["py-spy>=0.4", "psutil>=6", "matplotlib>=3.8"],
-=======
     "profile": ["py-spy>=0.4", "matplotlib>=3.8"],
->>>>>>> h36-page
     "viz": ["matplotlib>=3.8", "pillow>=10.3"],  # CVE-2023-50447, CVE-2024-28219
     "notebook": ["ipykernel>=6.29", "nbclient>=0.10", "matplotlib>=3.8", "pillow>=10.3"],
     "test": [
@@ -109,11 +105,7 @@ setup(
         include=["ding_like", "ding_like.*", "dizoo", "dizoo.*"],
         exclude=["*.__pycache__", "*.__pycache__.*"],
     ),
-<<<<<<< HEAD
-    package_data={"ding_like": ["py.typed", "report/recorded.json"]},
-=======
-    package_data={"ding_like": ["py.typed", "serve/page/*", "serve/page/uplot/*"]},
->>>>>>> h36-page
+    package_data={"ding_like": ["py.typed", "report/recorded.json", "serve/page/*", "serve/page/uplot/*"]},
     # Optional: without a compiler the same is done in numpy.
     ext_modules=[
         Extension(

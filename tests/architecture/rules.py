@@ -56,12 +56,9 @@ HOMES = {
     "optuna": ("study/", "entry/studies.py"),
     "wandb": ("utils/trackers.py",),
     "mlflow": ("utils/trackers.py",),
-<<<<<<< HEAD
     "trackio": ("utils/trackers.py",),
-=======
     "prometheus_client": ("serve/",),
     "psutil": ("report/", "entry/profile_run.py"),
->>>>>>> h36-page
     "rich": ("utils/log.py", "report/", "study/", "entry/"),
     "dizoo": (),
 }
