@@ -380,10 +380,10 @@ class RunConsole:
 
     def take_save_request(self) -> bool:
         """Return whether a watcher asked for a point to resume from, and forget that it did."""
-        is_asked = self.save_asked is not None and self.save_asked.is_set()
-        if is_asked and self.save_asked is not None:
-            self.save_asked.clear()
-        return is_asked
+        if self.save_asked is None or not self.save_asked.is_set():
+            return False
+        self.save_asked.clear()
+        return True
 
     def update(self, progress: Progress) -> None:
         """Show the newest state."""

@@ -233,11 +233,8 @@ class CoordinatorRun:
         """Return the workers, those of this machine by their names; any thread may call it."""
         core = self._coordinator.core  # without its lock, which a full disk may hold
         found = {each.name: each for each in ([] if children is None else children.processes())}
-        names, here, newest = (
-            {each.pid: each.name for each in found.values()},
-            host_name(),
-            core.policies.get(_POLICY_ID),
-        )
+        names = {each.pid: each.name for each in found.values()}
+        here, newest = host_name(), core.policies.get(_POLICY_ID)
         for each in list(core.workers.values()):
             name = names.get(each.pid, "") if each.host == here else ""
             is_acting = each.role == "collector" and each.env_steps and newest is not None
