@@ -1,4 +1,4 @@
-"""Games: environments with N players, who move at once or in turn, PettingZoo's among them; and teams of one policy."""
+"""Games: environments with N players, who move at once or in turn, PettingZoo's among them."""
 
 from __future__ import annotations
 
@@ -227,9 +227,7 @@ class PettingZooGame(Configurable):
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
-        env_id = cfg.get("env_id")
-        if not isinstance(env_id, str) or not (_REGISTERED.fullmatch(env_id) or _MODULE.fullmatch(env_id)):
-            yield "env_id", f"is {env_id!r}; expected an id of PettingZoo such as 'classic/tictactoe-v3'"
+        yield from petting_zoo_faults(cfg)
         if cfg.get("api", "aec") not in ("aec", "parallel"):
             yield "api", f"is {cfg['api']!r}; expected 'aec' or 'parallel'"
 
@@ -239,7 +237,7 @@ class PettingZooGame(Configurable):
             raise ConfigError(f"env.{path} {fault}.")
         self._is_aec = merged["api"] == "aec"
         drawn = {} if merged.get("render_mode") is None else {"render_mode": merged["render_mode"]}
-        self.env: Any = _make(merged["env_id"], merged["api"], {**merged["kwargs"], **drawn})
+        self.env: Any = make_petting_zoo(merged["env_id"], merged["api"], {**merged["kwargs"], **drawn})
         self._agents: list[str] = list(self.env.possible_agents)
         self.num_players = len(self._agents)
         self.action_space: Space[Any] = self._shared("action_space")
@@ -335,89 +333,6 @@ class PettingZooGame(Configurable):
         return self._last
 
 
-@ENV_REGISTRY.register("joint_petting_zoo")
-class JointEnv(Configurable, AnyEnv):
-    """Team of one policy: a PettingZoo env whose agents act at once, such as 'mpe2.simple_spread_v3', as one lane.
-
-    The observation has `agents` [N, O] and `state` [S] (the env's own, else all observations in a row), the action is
-    one of A for each of N agents, or the continuous actions of all in a row, [N * A]. The reward is the mean of theirs.
-    An episode ends when it does for all agents. Raises ConfigError for an id that cannot be made, EnvError for agents
-    that appear and leave, or whose spaces differ.
-    """
-
-    game_class: ClassVar[type[PettingZooGame]] = PettingZooGame
-
-    config = {
-        # Id of a PettingZoo env of the parallel API, such as mpe/simple_spread_v3.
-        "env_id": None,
-        # Keyword arguments of the environment's constructor.
-        "kwargs": {},
-    }
-    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
-    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
-
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, what is wrong) for every contradiction."""
-        yield from PettingZooGame.check_config({**cfg, "api": "parallel"})
-
-    def __init__(self, cfg: Config | None = None) -> None:
-        merged = {**self.config, **(cfg or {})}
-        game = self.game_class(
-            {"env_id": merged["env_id"], "kwargs": merged["kwargs"], "api": "parallel", "flatten": True}
-        )
-        actions = game.action_space
-        if not isinstance(actions, (spaces.Discrete, spaces.Box)) or not isinstance(game.observation_space, spaces.Box):
-            game.close()
-            raise ConfigError(
-                f"env.env_id '{merged['env_id']}' has actions {actions} and observations {game.observation_space}; a "
-                "team needs Discrete or Box actions, and vectors without a mask."
-            )
-        self._game, self._agents = game, game.num_players
-        (size,) = game.observation_space.shape
-        self._state_size = self._own_state_size()  # 0: it has none of its own
-        shapes = {"agents": (self._agents, size), "state": (self._state_size or self._agents * size,)}
-        boxes = [(name, spaces.Box(-np.inf, np.inf, shape, np.float32)) for name, shape in shapes.items()]
-        self.observation_space = spaces.Dict(boxes)
-        self.action_space: Any = _joint_actions(actions, self._agents)  # Any: of either kind
-
-    def _own_state_size(self) -> int:
-        own = getattr(self._game.env, "state_space", None)
-        return int(np.prod(own.shape)) if isinstance(own, spaces.Box) else 0
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
-        super().reset(seed=seed)
-        obs, _ = self._game.reset(seed)
-        return self._joint(obs), {}
-
-    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
-        each = np.asarray(action).reshape(self._agents, -1)  # [N, A], or [N, 1] of one discrete action each
-        if isinstance(self.action_space, spaces.MultiDiscrete):
-            each = each[:, 0]
-        step = self._game.step(dict(enumerate(each)))
-        ended = [over or cut for over, cut in zip(step.terminated, step.truncated, strict=True)]
-        if any(ended) and not all(ended):
-            raise EnvError("an agent of a team has ended before the others: one lane cannot go on without it.")
-        terminated = all(step.terminated)
-        return self._joint(step.obs), float(np.mean(step.reward)), terminated, all(ended) and not terminated, {}
-
-    def close(self) -> None:
-        self._game.close()
-
-    def _joint(self, obs: EnvObs) -> dict[str, Array]:
-        agents = np.stack(obs).astype(np.float32)
-        state = np.asarray(self._game.env.state(), np.float32).reshape(-1) if self._state_size else agents.reshape(-1)
-        return {"agents": agents, "state": state}
-
-
-def _joint_actions(one: spaces.Discrete[Any] | spaces.Box, num_agents: int) -> Space[Any]:
-    """Return the actions of all agents side by side."""
-    if isinstance(one, spaces.Discrete):
-        return spaces.MultiDiscrete([int(one.n)] * num_agents)
-    low, high = (np.tile(side.reshape(-1), num_agents) for side in (one.low, one.high))
-    return spaces.Box(low, high, dtype=one.dtype.type)
-
-
 def _flat(value: Any) -> Array:
     return np.asarray(value, np.float32).reshape(-1)
 
@@ -426,8 +341,20 @@ def _flat_space(space: Space[Any]) -> Space[Any]:
     return spaces.Box(-np.inf, np.inf, (int(np.prod(space.shape or (1,))),), np.float32)
 
 
-def _make(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:
-    """Make an env by its id in PettingZoo's registry, or by the module that makes it."""
+def petting_zoo_faults(cfg: Config) -> Iterable[tuple[str, str]]:
+    """Yield (path, what is wrong) where `env_id` is no id of PettingZoo."""
+    env_id = cfg.get("env_id")
+    if not isinstance(env_id, str) or not (_REGISTERED.fullmatch(env_id) or _MODULE.fullmatch(env_id)):
+        yield "env_id", f"is {env_id!r}; expected an id of PettingZoo such as 'classic/tictactoe-v3'"
+
+
+def make_petting_zoo(env_id: str, api: str, kwargs: dict[str, Any]) -> Any:
+    """Make an env by its id in PettingZoo's registry, or by the module that makes it.
+
+    Raises ConfigError for another id, and for one that cannot be made.
+    """
+    for path, fault in petting_zoo_faults({"env_id": env_id}):
+        raise ConfigError(f"env.{path} {fault}.")
     try:
         if _REGISTERED.fullmatch(env_id):
             import pettingzoo

@@ -507,7 +507,7 @@ POLICY_REGISTRY = _new(
     discrete_bcq="policy.bcq", discrete_cql="policy.cql",
 )  # fmt: skip
 ENV_REGISTRY = _new(
-    "env", "envs", gymnasium="envs.gymnasium_env", petting_zoo="envs.game", joint_petting_zoo="envs.game"
+    "env", "envs", gymnasium="envs.gymnasium_env", petting_zoo="envs.game", joint_petting_zoo="envs.team"
 )
 ENV_WRAPPER_REGISTRY = _new("env_wrapper", "envs.wrappers")
 ENV_MANAGER_REGISTRY = _new(

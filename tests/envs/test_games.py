@@ -13,8 +13,9 @@ from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
-from ding_like.envs.game import JointEnv, PairGame, PettingZooGame, SoloEnv, as_game
+from ding_like.envs.game import PairGame, PettingZooGame, SoloEnv, as_game
 from ding_like.envs.manager.game import GameEnvManager, VersusManager
+from ding_like.envs.team import PettingZooTeam
 from ding_like.errors import ConfigError, EnvError
 from ding_like.policy.di_engine_view import RandomActor
 from ding_like.types import Array
@@ -416,7 +417,7 @@ def test_what_is_no_game_is_one_clear_error() -> None:
 def test_a_team_is_its_agents_side_by_side() -> None:
     from mpe2 import simple_spread_v3
 
-    team, alone = JointEnv(SPREAD), simple_spread_v3.parallel_env(**SPREAD["kwargs"])  # type: ignore[arg-type]
+    team, alone = PettingZooTeam(SPREAD), simple_spread_v3.parallel_env(**SPREAD["kwargs"])  # type: ignore[arg-type]
     obs, _ = team.reset(seed=3)
     theirs, _ = alone.reset(seed=3)
     rng = np.random.default_rng(0)
@@ -426,7 +427,7 @@ def test_a_team_is_its_agents_side_by_side() -> None:
         action = rng.integers(0, 5, 3)
         obs, reward, terminated, truncated, _ = team.step(action)
         theirs, rewards, *_ = alone.step(dict(zip(alone.possible_agents, action.tolist(), strict=True)))
-        assert reward == pytest.approx(np.mean(list(rewards.values())))
+        assert reward == pytest.approx(sum(rewards.values()))
         assert (terminated, truncated) == (False, step == 4)
     team.close()
     alone.close()
@@ -440,7 +441,7 @@ def test_continuous_actions_of_a_team_are_those_of_its_agents_in_a_row() -> None
     from mpe2 import simple_spread_v3
 
     kwargs = {**SPREAD["kwargs"], "continuous_actions": True}
-    team, alone = JointEnv({**SPREAD, "kwargs": kwargs}), simple_spread_v3.parallel_env(**kwargs)
+    team, alone = PettingZooTeam({**SPREAD, "kwargs": kwargs}), simple_spread_v3.parallel_env(**kwargs)
     team.reset(seed=3)
     alone.reset(seed=3)
     action = np.random.default_rng(0).uniform(0, 1, 15).astype(np.float32)
@@ -468,11 +469,12 @@ class Switches:
 
 
 def test_what_is_no_team_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ding_like.envs.game._make", lambda *arguments: Switches())
-    with pytest.raises(ConfigError, match="needs Discrete or Box actions, and vectors without a mask"):
-        JointEnv({"env_id": "mpe2.switches"})
+    monkeypatch.setattr("ding_like.envs.team.make_petting_zoo", lambda *arguments: Switches())
+    with pytest.raises(ConfigError, match="actions that are all Discrete or all Box"):
+        PettingZooTeam({"env_id": "mpe2.switches"})
+    monkeypatch.undo()
     with pytest.raises(ConfigError, match="env_id"):
-        JointEnv({"env_id": "os.system"})
+        PettingZooTeam({"env_id": "os.system"})
 
 
 def test_the_two_step_game_pays_as_in_the_paper() -> None:

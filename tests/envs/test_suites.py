@@ -444,7 +444,7 @@ def test_the_teams_state_is_what_di_engine_documents() -> None:
     env = make("petting_zoo", env_family="mpe", env_id="simple_spread_v2", n_agent=3, n_landmark=3, max_cycles=4)
     env.reset(seed=0)
     obs, *_ = env.step([1, 2, 3])
-    world = env.unwrapped._game.env.unwrapped.world
+    world = env.unwrapped._env.unwrapped.world
 
     agents = [np.concatenate([agent.state.p_vel, agent.state.p_pos]) for agent in world.agents]
     places = [mark.state.p_pos for mark in world.landmarks]

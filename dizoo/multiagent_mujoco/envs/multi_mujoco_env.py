@@ -6,14 +6,15 @@ https://robotics.farama.org/envs/MaMuJoCo/ lists the bodies and how each may be 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import spaces
 
-from ding_like.envs.game import JointEnv, PettingZooGame
+from ding_like.data.team import AGENTS
 from ding_like.envs.gymnasium_env import draw_without_display
+from ding_like.envs.team import PettingZooTeam
 from ding_like.types import Array, EnvObs
 from ding_like.utils.bounds import FROM_0, FROM_1, Bounds
 from ding_like.utils.registries import ENV_REGISTRY
@@ -22,32 +23,18 @@ from dizoo.mujoco.envs.mujoco_env import keep_quiet
 _MODULE = "gymnasium_robotics.envs.multiagent_mujoco.mamujoco_v1"
 
 
-class PaddedGame(PettingZooGame):
-    """Game whose agents see vectors of different lengths: shorter ones are filled up with zeros."""
-
-    def _shared(self, name: str) -> Space[Any]:
-        if name != "observation_space":
-            return super()._shared(name)
-        size = max(self.env.observation_space(agent).shape[0] for agent in self._agents)
-        return spaces.Box(-np.inf, np.inf, (size,), np.float32)
-
-    def _fit(self, obs: EnvObs) -> Array:
-        (size,) = self.observation_space.shape or ()
-        return np.pad(np.asarray(obs, np.float32), (0, size - len(obs)))
-
-
 @ENV_REGISTRY.register("mujoco_multi")
 @ENV_REGISTRY.register("mamujoco")
-class MultiMujocoEnv(JointEnv):
+class MultiMujocoEnv(PettingZooTeam):
     """MuJoCo body of `scenario`, such as 'HalfCheetah', whose joints are split between agents as `agent_conf` says.
 
     '2x3' is two agents of three joints each. Each sees its own joints and those up to `agent_obsk` joints away, in
-    `agents` [N, O]; `state` is what one agent for all would see. The action is that of all agents in a row, [N * A].
+    `agents` [N, O]; `state` is what one agent for all would see. The action is that of all agents in a row, [N * A],
+    and the reward that of the body, which every agent is paid.
     A version behind the name of `scenario`, as in 'HalfCheetah-v2', is left out: the body is gymnasium's newest.
     Raises ConfigError for a split into agents of different numbers of joints.
     """
 
-    game_class = PaddedGame
     config = {
         "scenario": "HalfCheetah",
         "agent_conf": "2x3",
@@ -76,20 +63,20 @@ class MultiMujocoEnv(JointEnv):
             "agent_obsk": merged["agent_obsk"],
             "max_episode_steps": merged["episode_limit"],
         }
-        super().__init__({"env_id": _MODULE, "kwargs": {**own, **merged["kwargs"]}})
-        self._ids = np.eye(self._agents, dtype=np.float32) if merged["add_agent_id"] else None
+        given = {"env_id": _MODULE, "kwargs": {**own, **merged["kwargs"]}, "team_reward": "mean"}
+        super().__init__({**given, "render_mode": merged.get("render_mode")})
+        self._ids = np.eye(self.num_agents, dtype=np.float32) if merged["add_agent_id"] else None
         if self._ids is not None:
             assert isinstance(self.observation_space, spaces.Dict), "a team's observation is one"
-            agents, size = self.observation_space["agents"].shape or ()
-            shape = (agents, size + agents)
-            parts = {**self.observation_space.spaces, "agents": spaces.Box(-np.inf, np.inf, shape, np.float32)}
-            self.observation_space = spaces.Dict(parts)
+            agents, size = self.observation_space[AGENTS].shape or ()
+            wider = spaces.Box(-np.inf, np.inf, (agents, size + agents), np.float32)
+            self.observation_space = spaces.Dict({**self.observation_space.spaces, AGENTS: wider})
 
     def _own_state_size(self) -> int:
-        return len(self._game.env.state())  # the env has no `state_space`
+        return len(self._env.state())  # the env has no `state_space`
 
-    def _joint(self, obs: EnvObs) -> dict[str, Array]:
-        joint = super()._joint(obs)
+    def _joint(self, seen: Sequence[EnvObs], state: Array, **outcomes: Any) -> dict[str, Array]:
+        joint = super()._joint(seen, state, **outcomes)
         if self._ids is not None:
-            joint["agents"] = np.concatenate([joint["agents"], self._ids], axis=1)
+            joint[AGENTS] = np.concatenate([joint[AGENTS], self._ids], axis=1)
         return joint

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import Space, spaces
 
-from ding_like.envs.game import JointEnv, PettingZooGame
+from ding_like.envs.team import PettingZooTeam
 from ding_like.types import Array, EnvObs
 from ding_like.utils.bounds import FROM_1, Bounds
 from ding_like.utils.registries import ENV_REGISTRY
@@ -28,26 +28,14 @@ def shrink(picture: EnvObs) -> Array:
     return means.reshape(-1)
 
 
-class PistonGame(PettingZooGame):
-    """Game whose pictures are seen in squares."""
-
-    def _fit_space(self, space: Space[Any]) -> Space[Any]:
-        height, width = (space.shape or ())[:2]
-        return spaces.Box(0, 1, ((height // _SIDE) * (width // _SIDE),), np.float32)
-
-    def _fit(self, obs: EnvObs) -> Array:
-        return shrink(obs)
-
-
 @ENV_REGISTRY.register("petting_zoo_pistonball")
-class PettingZooPistonballEnv(JointEnv):
+class PettingZooPistonballEnv(PettingZooTeam):
     """Team of pistons, one lane: each may move down or up by 4 pixels or stay, or continuously between.
 
     Observations have `agents` [N, 132], what each piston sees around it, and `state` [1232], the whole field, both as
     the mean grey of squares of 20 x 20 pixels. The reward is how far the ball came to the left in the step.
     """
 
-    game_class = PistonGame
     config = {
         "env_family": "butterfly",
         "env_id": "pistonball_v6",
@@ -69,13 +57,19 @@ class PettingZooPistonballEnv(JointEnv):
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         merged = {**self.config, **(cfg or {})}
         own = {key: merged[key] for key in ("n_pistons", "max_cycles")}
-        super().__init__(
-            {"env_id": _ID, "kwargs": {**own, "continuous": merged["continuous_actions"], **merged["kwargs"]}}
-        )
+        kwargs = {**own, "continuous": merged["continuous_actions"], **merged["kwargs"]}
+        given = {"env_id": _ID, "kwargs": kwargs, "team_reward": "mean"}
+        super().__init__({**given, "render_mode": merged.get("render_mode")})
 
     def _own_state_size(self) -> int:
-        height, width = self._game.env.state_space.shape[:2]
-        return int(height // _SIDE) * int(width // _SIDE)
+        return int(np.prod(self._seen_space(self._env.state_space).shape or ()))
 
-    def _joint(self, obs: EnvObs) -> dict[str, Array]:
-        return {"agents": np.stack(obs), "state": shrink(self._game.env.state())}
+    def _state(self, seen: Sequence[EnvObs]) -> Array:
+        return shrink(self._env.state())
+
+    def _seen_space(self, space: Space[Any]) -> Space[Any]:
+        height, width = (space.shape or ())[:2]
+        return spaces.Box(0, 1, ((height // _SIDE) * (width // _SIDE),), np.float32)
+
+    def _see(self, obs: EnvObs) -> Array:
+        return shrink(obs)

@@ -5,14 +5,15 @@ Without it, type 'petting_zoo' is `ding_like.envs.game`: games of several player
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.envs.game import JointEnv
-from ding_like.types import Array
+from ding_like.data.team import AGENTS, STATE
+from ding_like.envs.team import PettingZooTeam
+from ding_like.types import Array, EnvObs
 from ding_like.utils.log import one_time_info
 from ding_like.utils.registries import ENV_REGISTRY
 
@@ -22,7 +23,7 @@ _OWN = 4  # velocity and position, which each agent's observation begins with
 
 
 @ENV_REGISTRY.register_by_import("petting_zoo")
-class PettingZooEnv(JointEnv):
+class PettingZooEnv(PettingZooTeam):
     """Env of a team, one lane, around `simple_spread` of the particle environments: for policy 'qmix'.
 
     Observations have `agents` [N, 4 + 2 L + 4 (N - 1)] and `state`, what DI-engine calls the global state: velocity and
@@ -71,19 +72,20 @@ class PettingZooEnv(JointEnv):
         if env_id != f"mpe2.{merged['env_id']}":
             one_time_info(f"env.env_id '{merged['env_id']}' is made as '{env_id}'")
         kwargs = {"N": merged["n_agent"], "max_cycles": merged["max_cycles"], "continuous_actions": False}
-        super().__init__({"env_id": env_id, "kwargs": kwargs})
+        super().__init__({"env_id": env_id, "kwargs": kwargs, "render_mode": merged.get("render_mode")})
         agents, landmarks = merged["n_agent"], merged["n_agent"]
         size = agents * _OWN + 2 * landmarks + 2 * agents * (agents - 1)
         self._landmarks = landmarks
         assert isinstance(self.observation_space, spaces.Dict), "a team's observation is one"
-        state = spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        self.observation_space = spaces.Dict({**self.observation_space.spaces, "state": state})
+        whole = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self.observation_space = spaces.Dict({**self.observation_space.spaces, STATE: whole})
 
-    def _joint(self, obs: Any) -> dict[str, Array]:
+    def _joint(self, seen: Sequence[EnvObs], state: Array, **outcomes: Any) -> dict[str, Array]:
         """Return what agents see, and the state of all in the order of DI-engine's documentation."""
-        agents = np.stack(obs).astype(np.float32)
+        joint = super()._joint(seen, state, **outcomes)
+        agents = joint[AGENTS]
         said = 2 * (len(agents) - 1)
         # Landmarks are seen from where an agent is: from any of them they lie at the same place.
         place = agents[0, 2:_OWN] + agents[0, _OWN : _OWN + 2 * self._landmarks].reshape(-1, 2)
         parts = (agents[:, :_OWN], place, agents[:, agents.shape[1] - said :])
-        return {"agents": agents, "state": np.concatenate([part.reshape(-1) for part in parts])}
+        return {**joint, STATE: np.concatenate([part.reshape(-1) for part in parts])}
