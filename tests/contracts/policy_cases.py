@@ -54,8 +54,10 @@ _REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
 _CUT = dict(learn=dict(seq_len=5))
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
 _RECURRENT_QAC = dict(**_QAC, encoder_hidden_size_list=[8], hidden_size=8)
+# What `pipeline.envs.obs_shape` says of a team's observation space.
+_TEAM_OBS = {"agents": [AGENTS, OBS], "alive": AGENTS, "ended": AGENTS, "rewards": AGENTS, "state": 5}
 _TEAM = dict(
-    obs_shape={"agents": [AGENTS, OBS], "state": 5},
+    obs_shape=_TEAM_OBS,
     action_shape=[ACTIONS] * AGENTS,
     hidden_size_list=[8],
     mixer_embed_size=4,
@@ -303,9 +305,12 @@ def draw_mask(case: Case, rows: int, rng: np.random.Generator) -> np.ndarray:
 
 def draw_obs(case: Case, rows: int, rng: np.random.Generator, *, masked: bool = False) -> Any:
     """Return observations [R, ...], with `masked` as a dict with an action mask."""
-    if case.policy == "qmix":
+    if case.settings.get("model", {}).get("obs_shape") == _TEAM_OBS:
         obs: dict[str, Any] = {"agents": rng.normal(size=(rows, AGENTS, OBS)), "state": rng.normal(size=(rows, 5))}
+        obs["rewards"] = rng.normal(size=(rows, AGENTS))
         obs = {name: value.astype(np.float32) for name, value in obs.items()}
+        obs["alive"] = (rng.random((rows, AGENTS)) < 0.8).astype(np.int8)
+        obs["ended"] = np.zeros((rows, AGENTS), np.int8)
     else:
         obs = {"board": rng.normal(size=(rows, OBS)).astype(np.float32)}
     if masked:
