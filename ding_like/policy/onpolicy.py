@@ -104,11 +104,14 @@ class OnPolicy(Policy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._params = FlatParams(self._model)
-        self._optimizer = FlatOptimizer.from_config(self._params, learn)
+        self._init_optimizer()
         self._learning_rate = self._schedule(learn.learning_rate, learn.schedule.lr_end)
         self._progress = Pending(Progress(), Progress._asdict, lambda state: Progress(**state))
         self._grad_weight = 1.0
+
+    def _init_optimizer(self) -> None:
+        self._params = FlatParams(self._model)
+        self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
 
     def _schedule(self, start: float, end: float | None) -> Schedule:
         num_steps = self._cfg.learn.schedule.env_steps
@@ -196,6 +199,10 @@ class OnPolicy(Policy):
         share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
         self._begin_train(batch, num_rows=share * len(batch) * steps_per_row)
         return self._own_rows(batch)
+
+    def _learned_rows(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return the rows that a batch is learned from as: of a team's, those of each agent."""
+        return batch
 
     def _now(self, schedule: Schedule) -> float:
         """Return what a schedule says for the update under way."""
