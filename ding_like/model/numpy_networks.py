@@ -514,7 +514,8 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     **dict.fromkeys((nn.Sequential, LinearStack), lambda module, network: _chain(module.children(), network)),
     **dict.fromkeys((VAC, PPG, AgentVAC, CentralVAC), _actor_critic),
     **dict.fromkeys(
-        (DQN, C51DQN, QRDQN, RainbowDQN, AgentDQN), lambda module, network: _chain((module.encoder, module.head), network)
+        (DQN, C51DQN, QRDQN, RainbowDQN, AgentDQN),
+        lambda module, network: _chain((module.encoder, module.head), network),
     ),
 }
 

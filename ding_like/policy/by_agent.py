@@ -24,13 +24,13 @@ from ding_like.data.rollout import Rollout
 from ding_like.data.team import AGENTS, ALIVE, ENDED, REWARDS, STATE
 from ding_like.errors import ConfigError
 from ding_like.model.by_agent import TeamSizes
-from ding_like.policy.base import Policy
 from ding_like.model.vac import num_outputs
+from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, Columns, ForwardActor
 from ding_like.policy.onpolicy import OnPolicyActorCritic
 from ding_like.policy.rows import STATE as MEMORY
 from ding_like.rl_utils.distributions import ActionFamily, build_family
-from ding_like.types import Array, Forward, Obs, Setting
+from ding_like.types import Array, Obs, Setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,9 +67,7 @@ class ByAgent:
     def __call__(self, obs: Obs, state: Mapping[str, Array]) -> tuple[Array, Mapping[str, Array]]:
         """Return (outputs [R, N, P], new state [R, N, S...]); what else is in `state` [R, ...] is every agent's."""
         own = {name: _folded(column) for name, column in state.items() if name in self.initial_state}
-        shared = {
-            name: column.repeat(self._num_agents, axis=0) for name, column in state.items() if name not in own
-        }
+        shared = {name: column.repeat(self._num_agents, axis=0) for name, column in state.items() if name not in own}
         output, after = self._forward(views(cast("dict[str, Array]", obs)), {**own, **shared})
         return self._unfolded(output), {name: self._unfolded(column) for name, column in after.items()}
 

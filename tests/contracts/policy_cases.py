@@ -159,7 +159,9 @@ CASES: dict[str, Case] = {
         "fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01, backend="autograd"))
     ),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
-    "idqn": Case("idqn", _JOINT, dict(model={**_DQN_MODEL, **_JOINT_SHAPES, "dueling": True}, learn=dict(target_update_freq=2))),
+    "idqn": Case(
+        "idqn", _JOINT, dict(model={**_DQN_MODEL, **_JOINT_SHAPES, "dueling": True}, learn=dict(target_update_freq=2))
+    ),
     "idqn noisy": Case("idqn", _JOINT, dict(model={**_DQN_MODEL, **_JOINT_SHAPES, "noise": True})),
     "ippo": _vac("ippo", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_VAC),
     "ippo box": _vac("ippo", _JOINT_BOX, 2 * AGENTS, model=_TEAM_VAC, **_TEAM_BOX),
