@@ -147,9 +147,9 @@ class TeamPolicy(Policy):
                 each = np.reshape(bound, (self._team.num_agents, -1))
                 if (each != each[0]).any():
                     raise ConfigError(
-                        f"policy.{key} is {np.ravel(each).tolist()}, but the agents of policy '{self._cfg.type}' share a "
-                        "network, and so their bounds: bring the actions of all into one range in an env wrapper "
-                        "(gymnasium.wrappers.RescaleAction), or choose policy 'happo'."
+                        f"policy.{key} is {np.ravel(each).tolist()}, but the agents of policy '{self._cfg.type}' "
+                        "share a network, and so their bounds: bring the actions of all into one range in an env "
+                        "wrapper (gymnasium.wrappers.RescaleAction), or choose policy 'happo'."
                     )
                 bound = each[0].tolist()
             found.append(bound)

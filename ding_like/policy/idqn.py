@@ -7,8 +7,8 @@ rows of all agents that were alive in the batch:
     loss = mean((Q(view, action) - y)^2)                                            or Huber's with learn.loss="huber"
 
 All agents share the network, which sees an agent's number, one-hot, beside its view. The replay buffer holds rows of
-the team, so that a batch is of `learn.batch_size` steps of it; `policy/by_agent.py` takes them apart. Rewards are of one
-step, and so are targets.
+the team, so that a batch is of `learn.batch_size` steps of it; `policy/by_agent.py` takes them apart. Rewards are of
+one step, and so are targets.
 """
 
 from __future__ import annotations

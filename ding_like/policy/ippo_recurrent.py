@@ -1,7 +1,7 @@
 """Independent PPO with memory: the loss of `policy/ippo.py`, of a network with recurrent layers.
 
-The actor keeps the recurrent state of each agent, [N, H] by lane, and rows hold it as it was before each step. To learn,
-the rows of each agent are cut into sequences as `policy/ppo_recurrent.py` says; one ends where its agent leaves.
+The actor keeps the recurrent state of each agent, [N, H] by lane, and rows hold it as it was before each step. To
+learn, the rows of each agent are cut into sequences as `policy/ppo_recurrent.py` says; one ends where its agent leaves.
 """
 
 from __future__ import annotations

@@ -324,13 +324,14 @@ def test_a_team_of_one_learns_what_ppo_does() -> None:
         batches = [policy.segment(log)[0].own_memory() for policy, log in zip((team, alone), logs, strict=True)]
         for name in ("action", "log_prob", "value", "advantage", "return_"):
             np.testing.assert_array_equal(batches[0][name][:, 0], batches[1][name], err_msg=name)
-        pairs = zip(
-            *(policy.minibatches(batch, np.random.default_rng(9)) for policy, batch in zip((team, alone), batches)),
-            strict=True,
+        ours, theirs = (
+            policy.minibatches(batch, np.random.default_rng(9))
+            for policy, batch in zip((team, alone), batches, strict=True)
         )
-        for ours, wanted in pairs:
-            assert team.grad(ours)[0]["total_loss"] == alone.grad(wanted)[0]["total_loss"]
-            team.apply(), alone.apply()
+        for own, wanted in zip(ours, theirs, strict=True):
+            assert team.grad(own)[0]["total_loss"] == alone.grad(wanted)[0]["total_loss"]
+            team.apply()
+            alone.apply()
 
     assert torch.equal(team.grad_vectors()[0], alone.grad_vectors()[0])
 
