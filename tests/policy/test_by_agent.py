@@ -412,3 +412,107 @@ def test_agents_that_share_a_network_have_one_range_of_actions() -> None:
 def test_rows_of_agents_are_given_no_other_rewards() -> None:
     assert "its own rewards" in str(make("mappo").why_no_reward_model())
     assert make("happo", model={}).why_no_reward_model() is None
+
+
+# ---- HAPPO
+
+ACTORS: dict[str, Any] = dict(encoder_hidden_size_list=[8], critic_hidden_size_list=[8], head_layer_num=0)
+
+
+def of_turn(minibatch: TransitionBatch) -> int:
+    return int(next(name for name in minibatch.columns if name.startswith("turn/"))[5:])
+
+
+@torch.no_grad()
+def log_prob_of(policy: Any, batch: TransitionBatch, row: int, agent: int) -> tuple[float, float]:
+    """Return (log probability, entropy) of an agent's action in a row, by its own network."""
+    output = policy.get_attribute("model").actors[agent].actor(torch.from_numpy(batch["obs/agents"][row, agent])[None])
+    if "obs/action_mask" in batch.columns:
+        output = output.masked_fill(torch.from_numpy(batch["obs/action_mask"][row, agent] == 0), -1e9)
+    action = torch.as_tensor(batch[policy._action_column][row, agent])[None]
+    log_prob, entropy = policy._families[agent].log_prob_and_entropy(output, action)
+    return float(log_prob), float(entropy)
+
+
+@pytest.mark.parametrize("kind", ["masked", "box"])
+def test_agents_of_happo_learn_in_turn_from_the_advantage_times_the_ratios_of_those_before(kind: str) -> None:
+    learn = dict(epoch_per_collect=2, batch_size=10_000, learning_rate=0.02, entropy_weight=0.05, value_norm=False)
+    policy = make("happo", box=kind == "box", model=ACTORS, learn=learn)
+    batch = played(policy, masked=kind == "masked")
+    advantage = batch["advantage"].astype(np.float64)
+    factor = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    order, before = [], {name: value.clone() for name, value in policy.get_attribute("model").state_dict().items()}
+
+    for number, minibatch in enumerate(policy.minibatches(batch, np.random.default_rng(2))):
+        turn = of_turn(minibatch)
+        if number % 2 == 0:  # the first of this network's epochs
+            if order:  # the one before has learned
+                for row in np.flatnonzero(batch["obs/alive"][:, order[-1]]):
+                    now = log_prob_of(policy, batch, row, order[-1])[0]
+                    factor[row] *= np.exp(now - batch["log_prob"][row, order[-1]])
+            order.append(turn)
+        info, _ = policy.grad(minibatch)
+        if turn < AGENTS:
+            rows = np.flatnonzero(batch["obs/alive"][:, turn])
+            wanted = 0.0
+            for row in rows:
+                log_prob, entropy = log_prob_of(policy, batch, row, turn)
+                ratio = np.exp(log_prob - batch["log_prob"][row, turn])
+                wanted -= min(ratio * factor[row], np.clip(ratio, 0.8, 1.2) * factor[row]) + 0.05 * entropy
+            assert float(info["total_loss"]) == pytest.approx(wanted / len(rows), rel=1e-4, abs=1e-5)
+        else:
+            with torch.no_grad():
+                values = policy.get_attribute("model").values(torch.from_numpy(batch["obs/state"]))[:, 0].numpy()
+            assert float(info["value_loss"]) == pytest.approx(np.square(values - batch["return_"]).mean(), rel=1e-4)
+        others = {n: each.data_vector.clone() for n, each in enumerate(policy._networks) if n != turn}
+        policy.apply()
+        assert all(torch.equal(policy._networks[n].data_vector, vector) for n, vector in others.items())
+
+    assert sorted(order[:-1]) == list(range(AGENTS)) and order[-1] == AGENTS and order[:-1] != list(range(AGENTS))
+    after = policy.get_attribute("model").state_dict()
+    assert all(not torch.equal(before[name], after[name]) for name in before if "weight" in name)
+
+
+def test_the_critic_of_happo_values_the_state_and_the_teams_rewards() -> None:
+    policy = make(
+        "happo", model=ACTORS, discount_factor=0.9, collect=dict(gae_lambda=0.7), learn=dict(value_norm=False)
+    )
+    batch = played(policy)
+    with torch.no_grad():
+        value, following = (
+            policy.get_attribute("model").values(torch.from_numpy(batch[f"{name}/state"]))[:, 0].numpy()
+            for name in ("obs", "next_obs")
+        )
+
+    for lane in range(LANES):
+        running = 0.0
+        for row in reversed(np.flatnonzero(batch["lane"] == lane)):
+            after = 0.0 if batch["terminated"][row] else following[row]
+            is_over = batch["terminated"][row] or batch["truncated"][row]
+            running = batch["reward"][row] + 0.9 * after - value[row] + (0.0 if is_over else 0.9 * 0.7 * running)
+            assert batch["advantage"][row] == pytest.approx(running, abs=1e-4)
+    assert batch["terminated"].any() and batch["truncated"].any()
+
+
+def test_agents_of_happo_may_have_bounds_of_their_own() -> None:
+    low, high = [-2.0, 0.0, -1.0, -1.0, 0.0, 0.0], [2.0, 1.0, 1.0, 1.0, 5.0, 9.0]
+    policy = make("happo", box=True, model=ACTORS, action_low=low, action_high=high)
+    batch = played(policy)
+
+    raw = batch["action_raw"].reshape(len(batch), -1)
+    centre, half = np.add(low, high) / 2, np.subtract(high, low) / 2
+    np.testing.assert_allclose(batch["action"], np.clip(centre + half * raw, low, high), atol=1e-5)
+
+
+def test_an_agent_of_happo_that_was_never_there_has_no_turn() -> None:
+    policy = make("happo", model=ACTORS)
+    batch = played(policy)
+    alive = batch["obs/alive"].copy()
+    alive[:, 1] = 0
+
+    turns = {
+        of_turn(each)
+        for each in policy.minibatches(batch.with_columns(**{"obs/alive": alive}), np.random.default_rng(0))
+    }
+
+    assert turns == {0, 2, AGENTS}
