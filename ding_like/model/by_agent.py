@@ -210,7 +210,7 @@ class HAPPO(nn.Module):
 
     def actor(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Return what the distributions of all agents' actions are made of, [B, N, P]."""
-        return torch.stack([own.actor(obs[AGENTS][:, n]) for n, own in enumerate(self.actors)], dim=1)
+        return torch.stack([cast(BC, own).actor(obs[AGENTS][:, n]) for n, own in enumerate(self.actors)], dim=1)
 
     def critic(self, obs: Mapping[str, Tensor]) -> Tensor:
         """Return the values [B] of the states."""

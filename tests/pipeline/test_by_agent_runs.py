@@ -1,0 +1,54 @@
+"""Teams that learn agent by agent, through whole runs of a game whose agents leave as they arrive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.pipeline.parallel.runs import running, spy_on_batches
+
+
+def switch(policy: str, **section: Any) -> Any:
+    """Return the configs of a small run of the switch game, whose agents leave as they arrive."""
+    main = dict(
+        exp_name="exp",
+        env=dict(agents=2, collector_env_num=3, evaluator_env_num=1, n_evaluator_episode=1),
+        policy=dict(model=dict(encoder_hidden_size_list=[8]), eval=dict(evaluator=dict(eval_freq=20)), **section),
+    )
+    env = dict(type="switch_game", import_names=["dizoo.multi_agent.switch_game"])
+    return main, dict(env=env, env_manager=dict(type="base"), policy=dict(type=policy))
+
+
+def on_policy(policy: str) -> Any:
+    """Return the configs of a small run of a policy that learns from the rows that it has just made."""
+    return switch(policy, learn=dict(batch_size=40, epoch_per_collect=2), collect=dict(n_sample=60))
+
+
+def idqn() -> Any:
+    learn = dict(batch_size=16, update_per_collect=2)
+    return switch("idqn", learn=learn, collect=dict(n_sample=6), other=dict(replay_buffer=dict(replay_buffer_size=80)))
+
+
+@pytest.mark.timeout(120)
+def test_rows_of_a_team_travel_whole_and_agents_that_left_are_learned_from_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path, on_policy("mappo"), max_env_step=1500) as run:
+        batches = spy_on_batches(run, monkeypatch)
+        result = run.train()
+
+    gone = 0
+    for batch in batches:
+        assert len(batch) == 60 and batch["advantage"].shape == (60, 2)
+        alive = batch["obs/alive"] != 0
+        gone += np.count_nonzero(~alive)
+        assert not batch["advantage"][~alive].any() and not batch["next_obs/rewards"][~alive].any()
+        assert (batch["reward"] == batch["next_obs/rewards"].sum(axis=1)).all()
+        # What an agent that arrives is paid is all that it gets.
+        arrives = alive & (batch["next_obs/ended"] != 0)
+        returns = batch["return_"][arrives]
+        assert np.allclose(returns, 0.95, atol=1e-5)
+    assert gone > 0 and result["train_iter"] > 10
