@@ -208,15 +208,7 @@ class HAPPO(nn.Module):
                 else:
                     head.init_orthogonal(gain=0.01)
 
-    def actor(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Return what the distributions of all agents' actions are made of, [B, N, P]."""
-        return torch.stack([cast(BC, own).actor(obs[AGENTS][:, n]) for n, own in enumerate(self.actors)], dim=1)
-
-    def critic(self, obs: Mapping[str, Tensor]) -> Tensor:
-        """Return the values [B] of the states."""
-        value: Tensor = self.values(obs[STATE])
-        return value.squeeze(1)
-
     def forward(self, obs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return {'logit': what `actor` returns, 'value': what `critic` does}."""
-        return {"logit": self.actor(obs), "value": self.critic(obs)}
+        """Return {'logit': what all agents' distributions are made of [B, N, P], 'value': of the states [B]}."""
+        outputs = [cast(BC, own).actor(obs[AGENTS][:, n]) for n, own in enumerate(self.actors)]
+        return {"logit": torch.stack(outputs, dim=1), "value": self.values(obs[STATE]).squeeze(1)}

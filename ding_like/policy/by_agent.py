@@ -124,6 +124,7 @@ class TeamPolicy(Policy):
     """Policy whose rows are a team's: what its parts for single agents need."""
 
     action_spaces: tuple[str, ...] | None = ("MultiDiscrete", "Box")
+    splits_rows: ClassVar[bool] = True  # whether mini-batches are of more rows than the team's
     sees_state: ClassVar[bool] = False  # whether the learner's views have the state behind them
 
     @cached_property
@@ -217,6 +218,7 @@ class OnPolicyByAgent(TeamPolicy, OnPolicyActorCritic):
     @cached_property
     def _family(self) -> ActionFamily:
         cfg = self._cfg
+        self._warn_of_bounds()
         low, high = self._bounds()
         kind, num_actions = cfg.action_space or "discrete", self._team.num_actions
         return build_family(kind, num_actions, low=low, high=high, squash=cfg.action_bound == "tanh")

@@ -95,12 +95,8 @@ def _in_a_row(action: Array) -> Array:
 class HAPPOPolicy(TeamPolicy, PPOPolicy):
     """Clipped policy gradients of a team's agents one after the other, for discrete or continuous actions."""
 
-    model_methods: tuple[ModelMethod, ...] = (
-        ModelMethod("actors", None),
-        ModelMethod("values", None),
-        ModelMethod("actor", "team", ("B N P",)),
-        ModelMethod("critic", "team"),
-    )
+    # Of every agent's network, `actor(obs) -> [B, P]` is called; `values` takes states [B, S] and gives [B, 1].
+    model_methods: tuple[ModelMethod, ...] = (ModelMethod("actors", None), ModelMethod("values", None))
     config: dict[str, Any] = dict(
         type="happo",
         learn=dict(
@@ -124,6 +120,7 @@ class HAPPOPolicy(TeamPolicy, PPOPolicy):
         "learn.backend": "the gradients of these networks are autograd's",
         "learn.value_weight": "the critic has an optimizer of its own",
     }
+    splits_rows: ClassVar[bool] = False  # they are of one agent
     has_log_prob: ClassVar[bool] = False
     why_no_reward_model = PPOPolicy.why_no_reward_model  # it learns from the team's reward
     model_name = "happo"
@@ -134,6 +131,7 @@ class HAPPOPolicy(TeamPolicy, PPOPolicy):
     def _families(self) -> list[ActionFamily]:
         """The distributions of each agent's actions."""
         cfg, team = self._cfg, self._team
+        self._warn_of_bounds()
         kind, squash = cfg.action_space or "discrete", cfg.action_bound == "tanh"
         low, high = (
             np.reshape(cfg[key], (team.num_agents, -1)).tolist()
@@ -152,7 +150,9 @@ class HAPPOPolicy(TeamPolicy, PPOPolicy):
 
     @cached_property
     def _actors(self) -> list[NetworkForward]:
-        return [NetworkForward(own.actor, own.stack(), self._device) for own in self._model.actors]
+        stacks = [own.stack() if hasattr(own, "stack") else None for own in self._model.actors]
+        pairs = zip(self._model.actors, stacks, strict=True)
+        return [NetworkForward(own.actor, stack, self._device) for own, stack in pairs]
 
     @cached_property
     def _critic(self) -> Callable[[Obs], Array]:

@@ -335,16 +335,18 @@ class OnPolicyActorCritic(OnPolicy):
         shape = cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
-        if cfg.action_space not in ("continuous", "hybrid"):
-            # The config was checked before the env said what its actions are.
-            for path, message in self._no_effect(
-                cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
-            ):
-                one_time_warning(f"policy.{path} {message}.")
+        self._warn_of_bounds()
         bounds: dict[str, Any] = dict(low=cfg.action_low, high=cfg.action_high, squash=cfg.action_bound == "tanh")
         if cfg.action_space == "hybrid":
             return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), **bounds)
         return build_family(cfg.action_space or "discrete", shape, **bounds)
+
+    def _warn_of_bounds(self) -> None:
+        """Warn of bounds of actions that are discrete: the config was checked before the env said so."""
+        if self._cfg.action_space not in ("continuous", "hybrid"):
+            keys = ("action_low", "action_high", "action_bound")
+            for path, message in self._no_effect(self._cfg, keys, "actions are discrete"):
+                one_time_warning(f"policy.{path} {message}.")
 
     def _model_sizes(self) -> dict[str, int]:
         shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"
