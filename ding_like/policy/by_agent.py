@@ -89,7 +89,10 @@ class ByAgent:
 
 
 class EachAgent:
-    """Choice of every agent's action by itself, from outputs [R, N, P] and masks of N * A places."""
+    """Choice of every agent's action by itself, from outputs [R, N, P] and masks of N * A places.
+
+    `choose` reads no setting of a lane, as those do not that draw from a distribution.
+    """
 
     def __init__(self, choose: Choose) -> None:
         self._choose = choose
@@ -97,11 +100,8 @@ class EachAgent:
     def __call__(self, output: Array, mask: Array | None, rng: np.random.Generator, setting: Setting) -> Columns:
         """Return `action`, [R, N] or [R, N * A] of continuous ones, and the choice's other columns [R, N, ...]."""
         rows, agents = output.shape[:2]
-        each = {
-            name: value if isinstance(value, (int, float)) else value.repeat(agents) for name, value in setting.items()
-        }
         legal = None if mask is None else mask.reshape(rows * agents, -1)
-        chosen = self._choose(_folded(output), legal, rng, each)
+        chosen = self._choose(_folded(output), legal, rng, setting)
         columns = {name: column.reshape(rows, agents, *column.shape[1:]) for name, column in chosen.items()}
         if columns["action"].ndim > 2:
             columns["action"] = columns["action"].reshape(rows, -1)

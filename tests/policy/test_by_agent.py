@@ -13,6 +13,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
+from ding_like.model import numpy_forward
 from ding_like.policy import create_policy, get_policy_cls
 from ding_like.policy.sharing import Share
 from tests.policy.teams import ACTIONS, AGENTS, KINDS, LANES, SEEN, SHAPES, SMALL, STATE, Team, lives, make, view
@@ -230,7 +231,75 @@ def test_schedules_count_env_steps_and_not_agents() -> None:
     assert rate == pytest.approx(1.5e-4)
 
 
+@pytest.mark.parametrize("name", ["ippo", "mappo"])
+def test_numpy_gives_the_gradient_by_what_the_networks_see(name: str) -> None:
+    policy = make(name)
+    model = policy.get_attribute("model")
+    size = AGENTS + SEEN + (STATE if policy.sees_state else 0)
+    seen = torch.from_numpy(np.random.default_rng(0).normal(size=(5, size)).astype(np.float32)).requires_grad_()
+    output, value = model.actor_critic(seen)
+    weights = torch.arange(1.0, 5 * (ACTIONS + 1) + 1).reshape(5, ACTIONS + 1)
+    (torch.cat([output, value[:, None]], dim=1) * weights).sum().backward()
+
+    run = numpy_forward(model)
+    assert run is not None and seen.grad is not None
+    given = run(seen.detach().numpy())
+
+    np.testing.assert_allclose(given, torch.cat([output, value[:, None]], dim=1).detach(), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(run.back(weights.numpy()), seen.grad, rtol=1e-3, atol=1e-5)
+
+
 # ---- memory
+
+
+class Recall:
+    """Team whose agents each see a cue, and are paid a step later for the action that it names."""
+
+    def __init__(self, seed: int, *, leaves: bool) -> None:
+        self.rng, self.leaves = np.random.default_rng(seed), leaves
+
+    def play(self, policy: Any, turns: int) -> tuple[TransitionBatch, float]:
+        """Return rows of so many episodes of each lane, and what agents were paid in the mean."""
+        log, paid = Rollout(LANES), []
+        for turn in range(turns):
+            cue = self.rng.integers(0, ACTIONS, (LANES, AGENTS))
+            shown = np.zeros((LANES, AGENTS, SEEN), np.float32)
+            shown[..., :ACTIONS] = np.eye(ACTIONS)[cue]
+            alive = np.ones((LANES, AGENTS), np.int8)
+            for step in (0, 1):
+                obs = {"agents": shown * (step == 0), "state": np.zeros((LANES, STATE), np.float32), "alive": alive}
+                obs |= {"ended": 1 - alive, "rewards": np.zeros((LANES, AGENTS), np.float32)}
+                first = np.full(LANES, step == 0)
+                given: dict[str, Any] = dict(lanes=np.arange(LANES), is_first=first, rng=self.rng)
+                columns = policy.collect_mode.actor.act(obs, **given)
+                rewards = (columns["action"] == cue).astype(np.float32) * alive * step
+                paid += rewards[alive != 0].tolist() if step else []
+                after = alive.copy()
+                after[:, 0] &= int(not (self.leaves and step == 0))  # the first agent leaves before it is paid
+                after &= int(step == 0)
+                follows = {**obs, "agents": shown * 0, "alive": after, "ended": 1 - after, "rewards": rewards}
+                ends = dict(terminated=np.full(LANES, step == 1), truncated=np.zeros(LANES, bool))
+                where = dict(lane=np.arange(LANES), episode_id=np.arange(LANES) + LANES * turn)
+                own = {f"{k}/{n}": v for k, each in (("obs", obs), ("next_obs", follows)) for n, v in each.items()}
+                log.append({**own, **columns, **ends, **where, "reward": rewards.sum(axis=1)})
+                alive = after
+        return policy.segment(log)[0].own_memory(), float(np.mean(paid))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "leaves"), [("ippo_recurrent", False), ("mappo_recurrent", True), ("ippo", True)])
+def test_memory_learns_what_agents_saw_a_step_ago(name: str, leaves: bool) -> None:
+    learn: dict[str, Any] = dict(batch_size=96, epoch_per_collect=4, learning_rate=0.01, value_norm=True)
+    policy = make(name, model=MEMORY if "recurrent" in name else SMALL, learn=learn)
+    team = Recall(0, leaves=leaves)
+
+    for number in range(25):
+        batch, paid = team.play(policy, 10)
+        for minibatch in policy.minibatches(batch, np.random.default_rng(number)):
+            policy.grad(minibatch)
+            policy.apply()
+
+    assert paid > 0.9 if "recurrent" in name else paid < 0.5, "without memory it is a guess"
 
 
 @torch.no_grad()

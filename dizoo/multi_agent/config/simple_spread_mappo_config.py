@@ -19,11 +19,11 @@ main_config = EasyDict(
             model=dict(
                 encoder_hidden_size_list=[64, 64], actor_head_layer_num=0, critic_head_layer_num=0, activation="tanh"
             ),
-            # 6 minibatches of 800 agents' rows in each of 10 epochs.
-            learn=dict(epoch_per_collect=10, batch_size=800, learning_rate=7e-4, entropy_weight=0.01),
-            # 4 episodes of each env.
-            collect=dict(n_sample=1600, gae_lambda=0.95),
-            eval=dict(evaluator=dict(eval_freq=1800)),
+            # 4 minibatches of 600 agents' rows in each of 10 epochs.
+            learn=dict(epoch_per_collect=10, batch_size=600, learning_rate=7e-4, entropy_weight=0.01),
+            # 2 episodes of each env.
+            collect=dict(n_sample=800, gae_lambda=0.95),
+            eval=dict(evaluator=dict(eval_freq=2000)),
         ),
     )
 )
