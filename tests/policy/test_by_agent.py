@@ -119,7 +119,7 @@ def slow_loss(policy: Any, batch: TransitionBatch) -> float:
     returns = np.array([batch["return_"][pair] for pair in pairs], np.float64)
     unit = policy._returns.next.std if learn.value_norm else 1.0
     if learn.value_norm:
-        assert unit == pytest.approx(returns.std(), rel=0.05), "those who are gone do not count"
+        assert unit == pytest.approx(returns.std(), rel=0.05), "agents that are gone do not count"
     total = 0.0
     for (row, agent), own in zip(pairs, advantage, strict=True):
         output = model.actor(view(batch, row, agent))
