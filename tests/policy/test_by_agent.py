@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from ding_like.config import deep_merge, to_plain
+from ding_like.config import compile_config, deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.data.rollout import Rollout
 from ding_like.errors import ConfigError
@@ -470,6 +470,18 @@ def test_what_does_not_fit_a_team_is_refused(name: str, model: Any, message: str
 
     with pytest.raises(ConfigError, match=message):
         create_policy({**section, "type": name})
+
+
+@pytest.mark.parametrize(("name", "warns"), [("mappo", False), ("happo", True)])
+def test_a_minibatch_may_have_more_rows_than_the_team_where_it_is_of_all_agents(
+    name: str, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = dict(learn=dict(batch_size=128), collect=dict(n_sample=64))
+    create = dict(env=dict(type="gymnasium"), env_manager=dict(type="base"), policy=dict(type=name))
+
+    compile_config(dict(env=dict(env_id="CartPole-v1"), policy=policy), create, save=False)
+
+    assert ("a mini-batch holds at most the 64 rows" in caplog.text) == warns
 
 
 def test_agents_that_share_a_network_have_one_range_of_actions() -> None:
