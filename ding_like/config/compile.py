@@ -159,7 +159,7 @@ def _compiled(
         _fall_back_to_cpu(cfg, source, quiet=quiet)
     if not quiet:
         _log_without_use(checker.ignored, cfg, user, schema, source)
-        _warn_of_values(cfg, applied)
+        _warn_of_values(cfg, applied, splits_rows=schema.splits_rows)
     cfg["seed"] = cfg["seed"] if seed is None else seed
     is_fresh = renew_dir and not get_path(cfg, "policy.learn.resume_training")
     cfg["exp_name"] = _claim_folder(name, is_fresh=is_fresh, make=save, folder=folder)
@@ -217,14 +217,15 @@ def _log_without_use(ignored: Mapping[str, str], cfg: Tree, user: Tree, schema: 
     log_without_effect(user, schema.defaults, reasons, source=source)
 
 
-def _warn_of_values(cfg: Tree, applied: Mapping[str, Override]) -> None:
+def _warn_of_values(cfg: Tree, applied: Mapping[str, Override], *, splits_rows: bool) -> None:
     """Warn of values that are valid, but have another effect than the user may expect."""
     for override in applied.values():
         if override.replaced:
             _logger.warning("%s replaces %s: the last one holds", override.text, override.replaced)
     batch_size, n_sample = get_path(cfg, "policy.learn.batch_size"), get_path(cfg, "policy.collect.n_sample")
     envs = get_path(cfg, "env.collector_env_num")
-    if not get_path(cfg, "policy.on_policy") or not all(isinstance(it, int) for it in (batch_size, n_sample, envs)):
+    is_known = not splits_rows and all(isinstance(it, int) for it in (batch_size, n_sample, envs))
+    if not (get_path(cfg, "policy.on_policy") and is_known):
         return
     rows = math.ceil(n_sample / envs) * envs  # every env takes the same number of steps
     if rows < batch_size:

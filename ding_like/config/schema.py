@@ -218,6 +218,7 @@ class Schema:
     settings: Tree = field(default_factory=dict)  # of create_config beside class names; main_config wins
     origins: dict[str, str] = field(default_factory=dict)  # path of a setting -> its path in create_config
     without_effect: dict[str, str] = field(default_factory=dict)  # path of a key that changes nothing -> what does
+    splits_rows: bool = False  # whether mini-batches are of parts of rows, of which there are more than rows
     dropped: dict[str, str] = field(default_factory=dict)  # path of a section that the config asked to leave out -> why
     classes: dict[str, Any] = field(default_factory=dict)  # path of every part's type and import_names -> value
     is_di_engine: bool = False  # whether the config is one of DI-engine's
@@ -248,6 +249,7 @@ class Schema:
                 self.types.setdefault(here, bounds.types)
         for paths in getattr(cls, "config_alternatives", ()):
             self.alternatives.append(tuple(join(part.path, path) for path in paths))
+        self.splits_rows |= bool(getattr(cls, "splits_rows", False))
         for path, reason in declared(cls, "without_effect").items():
             self.without_effect[join(part.path, path)] = reason
         if part.name == "policy":

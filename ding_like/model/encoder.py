@@ -229,6 +229,9 @@ class MixedEncoder(nn.Module):
         return cast(Tensor, self.main(self.features(x)))
 
 
+Encoder: TypeAlias = FCEncoder | ConvEncoder | MixedEncoder
+
+
 def is_one_hot(obs_shape: ObsShape) -> bool:
     """Tell whether a shape says `{"one_hot": [n, m]}`: categories, and not a dict of observations."""
     return isinstance(obs_shape, Mapping) and set(obs_shape) == {ONE_HOT}
@@ -273,7 +276,7 @@ def build_encoder(
     activation: Activation = "relu",
     norm_type: NormType | None = None,
     block: Block | None = None,
-) -> FCEncoder | ConvEncoder | MixedEncoder:
+) -> Encoder:
     """Return a ConvEncoder for three axes, a MixedEncoder for a dict or categories, an FCEncoder for anything else.
 
     None takes the encoder's own default. Raises ConfigError if `kernel_size` or `stride` is given without images, or a

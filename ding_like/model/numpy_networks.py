@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from ding_like.errors import SchemaError
+from ding_like.model.by_agent import AgentDQN, AgentVAC, CentralVAC, FirstNumbers, ViewEncoder
 from ding_like.model.encoder import FCEncoder, FlatPart, check_obs_shape
 from ding_like.model.flat_params import FlatParams, parameter_slots
 from ding_like.model.layers import DiscreteHead, DuelingHead, LinearStack, NoisyLinear, ResidualBlock, check_noise
@@ -503,6 +504,7 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     nn.Linear: lambda module, network: [Linear(module, network.grads)],
     NoisyLinear: lambda module, network: [_Noisy(module, network)],
     FCEncoder: lambda module, network: [_Reshape(-1, obs_shape=module.obs_shape), *network.of(module.main)],
+    ViewEncoder: lambda module, network: [FirstNumbers(module.obs_shape[0]), *network.of(module.main)],
     DiscreteHead: _head,
     DuelingHead: lambda module, network: [_Dueling(module, network)],
     GaussianHead: lambda module, network: [*network.of(module.main), _Gaussian(module, network)],
@@ -510,9 +512,10 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, Network], list[Layer]]] = {
     Critic: _critics,
     FirstCritic: lambda module, network: _critics(module.critic, network, num=1),
     **dict.fromkeys((nn.Sequential, LinearStack), lambda module, network: _chain(module.children(), network)),
-    **dict.fromkeys((VAC, PPG), _actor_critic),
+    **dict.fromkeys((VAC, PPG, AgentVAC, CentralVAC), _actor_critic),
     **dict.fromkeys(
-        (DQN, C51DQN, QRDQN, RainbowDQN), lambda module, network: _chain((module.encoder, module.head), network)
+        (DQN, C51DQN, QRDQN, RainbowDQN, AgentDQN),
+        lambda module, network: _chain((module.encoder, module.head), network),
     ),
 }
 

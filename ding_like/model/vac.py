@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ding_like.data.spaces import hybrid_sizes
 from ding_like.errors import ConfigError
-from ding_like.model.encoder import ObsShape, build_encoder
+from ding_like.model.encoder import Encoder, ObsShape, build_encoder
 from ding_like.model.layers import (
     Activation,
     Block,
@@ -176,8 +176,8 @@ class ActorCritic(nn.Module):
         layers: dict[str, Any] = dict(activation=activation, norm_type=norm_type)  # Any: of each keyword its own
         convolutions: dict[str, Any] = dict(kernel_size=encoder_kernel_size, stride=encoder_stride)
         encoders = [
-            build_encoder(obs_shape, encoder_hidden_size_list, block=block, **convolutions, **layers)
-            for _ in range(1 if share_encoder else 2)
+            self._build_encoder(which, obs_shape, encoder_hidden_size_list, block=block, **convolutions, **layers)
+            for which in (("actor",) if share_encoder else ("actor", "critic"))
         ]
         self.share_encoder = share_encoder
         if share_encoder:
@@ -203,6 +203,10 @@ class ActorCritic(nn.Module):
         self.critic_head = DiscreteHead(width, 1, **layers)
         if orthogonal_init:
             self._init_orthogonal()
+
+    def _build_encoder(self, which: str, obs_shape: ObsShape, *args: Any, **settings: Any) -> Encoder:
+        """Make the encoder of the 'actor', which may be of both, or of the 'critic'; `build_encoder` has the rest."""
+        return build_encoder(obs_shape, *args, **settings)
 
     def _build_middle(self, width: int) -> int:
         """Make what is between an encoder of this width and the heads; return the width of the heads' input."""
@@ -349,6 +353,8 @@ class RecurrentVAC(ActorCritic):
     out, columns [B, H] by name. With `orthogonal_init` the recurrent weights begin orthogonal too, with gain 1.
     """
 
+    _shares_encoder = True
+
     def __init__(
         self,
         obs_shape: ObsShape,
@@ -359,7 +365,7 @@ class RecurrentVAC(ActorCritic):
         **settings: Any,  # of each keyword its own
     ) -> None:
         self._cell_type, self._hidden_size = cell_type, hidden_size
-        super().__init__(obs_shape, action_shape, share_encoder=True, **settings)
+        super().__init__(obs_shape, action_shape, share_encoder=self._shares_encoder, **settings)
 
     def _build_middle(self, width: int) -> int:
         self.core = RecurrentCore(width, self._hidden_size, cell_type=self._cell_type)

@@ -241,8 +241,8 @@ class Policy:
         # Any: algorithms call methods of their own models (`q`, say), which nn.Module does not know.
         self._model: Any = self._build_model() if model is None else model
         if self._own("_forward_learn") is None:
-            obs_shape = self._cfg.get("model", {}).get("obs_shape")
-            check_model(self._model, policy=type(self), obs_shape=obs_shape, sizes=self._model_sizes)
+            shape = self._model_obs_shape()
+            check_model(self._model, policy=type(self), obs_shape=shape, sizes=self._model_sizes)
         self._model.to(self._device)
         for field in FIELDS:
             if field in self._enabled:
@@ -252,6 +252,11 @@ class Policy:
 
     # What it calls of its model.
     model_methods: tuple[ModelMethod, ...] = ()
+
+    # Any: what a config may hold.
+    def _model_obs_shape(self) -> Any:
+        """Return the shape of what the model's methods are given as observations; None: it is not known."""
+        return self._cfg.get("model", {}).get("obs_shape")
 
     def _model_sizes(self) -> dict[str, int]:
         """Return how long axes of `model_methods` are, by letter; A is the number of actions where it is one."""

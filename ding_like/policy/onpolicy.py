@@ -104,11 +104,14 @@ class OnPolicy(Policy):
 
     def _init_learn(self) -> None:
         learn = self._cfg.learn
-        self._params = FlatParams(self._model)
-        self._optimizer = FlatOptimizer.from_config(self._params, learn)
+        self._init_optimizer()
         self._learning_rate = self._schedule(learn.learning_rate, learn.schedule.lr_end)
         self._progress = Pending(Progress(), Progress._asdict, lambda state: Progress(**state))
         self._grad_weight = 1.0
+
+    def _init_optimizer(self) -> None:
+        self._params = FlatParams(self._model)
+        self._optimizer = FlatOptimizer.from_config(self._params, self._cfg.learn)
 
     def _schedule(self, start: float, end: float | None) -> Schedule:
         num_steps = self._cfg.learn.schedule.env_steps
@@ -196,6 +199,10 @@ class OnPolicy(Policy):
         share = 1.0 if n_sample is None else n_sample / (learn.update_per_collect * learn.batch_size)
         self._begin_train(batch, num_rows=share * len(batch) * steps_per_row)
         return self._own_rows(batch)
+
+    def _learned_rows(self, batch: TransitionBatch) -> TransitionBatch:
+        """Return the rows that a batch is learned from as: of a team's, those of each agent."""
+        return batch
 
     def _now(self, schedule: Schedule) -> float:
         """Return what a schedule says for the update under way."""
@@ -328,16 +335,18 @@ class OnPolicyActorCritic(OnPolicy):
         shape = cfg.model.get("action_shape")
         if shape is None:
             raise ConfigError("policy.model.action_shape is not set: the policy must know how many actions there are.")
-        if cfg.action_space not in ("continuous", "hybrid"):
-            # The config was checked before the env said what its actions are.
-            for path, message in self._no_effect(
-                cfg, ("action_low", "action_high", "action_bound"), "actions are discrete"
-            ):
-                one_time_warning(f"policy.{path} {message}.")
+        self._warn_of_bounds()
         bounds: dict[str, Any] = dict(low=cfg.action_low, high=cfg.action_high, squash=cfg.action_bound == "tanh")
         if cfg.action_space == "hybrid":
             return Hybrid(hybrid_mask(shape, cfg.model.get("action_mask")), **bounds)
         return build_family(cfg.action_space or "discrete", shape, **bounds)
+
+    def _warn_of_bounds(self) -> None:
+        """Warn of bounds of actions that are discrete: the config was checked before the env said so."""
+        if self._cfg.action_space not in ("continuous", "hybrid"):
+            keys = ("action_low", "action_high", "action_bound")
+            for path, message in self._no_effect(self._cfg, keys, "actions are discrete"):
+                one_time_warning(f"policy.{path} {message}.")
 
     def _model_sizes(self) -> dict[str, int]:
         shape, kind = self._cfg.model.get("action_shape"), self._cfg.action_space or "discrete"

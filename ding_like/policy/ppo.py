@@ -127,13 +127,14 @@ class PPOPolicy(OnPolicyActorCritic):
         The KL is read once per epoch: it is the only tensor that training waits for.
         """
         learn = self._cfg.learn
-        self._begin_train(batch, num_rows=len(batch))
+        rows = self._learned_rows(batch)
+        self._begin_train(rows, num_rows=len(batch))
         for epoch in range(learn.epoch_per_collect):
             if epoch and self._cfg.recompute_adv:
                 batch = self.with_returns(batch)
-            rows = batch
-            if learn.adv_norm == "batch":
-                rows = batch.with_columns(advantage=normalise(batch["advantage"]))
+                rows = self._learned_rows(batch)
+            if learn.adv_norm == "batch" and (not epoch or self._cfg.recompute_adv):
+                rows = rows.with_columns(advantage=normalise(rows["advantage"]))
             epoch_kl: list[torch.Tensor] = []
             for minibatch in self._shuffled(rows, learn.batch_size, rng):
                 yield minibatch

@@ -52,6 +52,7 @@ _IQN_MODEL = dict(
 _VAC = dict(obs_shape=OBS, encoder_hidden_size_list=[8, 8], actor_head_layer_num=0, critic_head_layer_num=0)
 _REMEMBERING = {**_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
 _CUT = dict(learn=dict(seq_len=5))
+_SEVERAL_EPOCHS = ("ppo", "ppo_recurrent", "ippo", "mappo", "ippo_recurrent", "mappo_recurrent", "happo")
 _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head_hidden_size=8)
 _RECURRENT_QAC = dict(**_QAC, encoder_hidden_size_list=[8], hidden_size=8)
 # What `pipeline.envs.obs_shape` says of a team's observation space.
@@ -61,6 +62,13 @@ _TEAM = dict(
     action_shape=[ACTIONS] * AGENTS,
     hidden_size_list=[8],
     mixer_embed_size=4,
+)
+_JOINT_SHAPES: dict[str, Any] = dict(obs_shape=_TEAM_OBS, action_shape=[ACTIONS] * AGENTS)
+_TEAM_VAC = dict(_VAC, obs_shape=_TEAM_OBS)
+_TEAM_MEMORY = {**_TEAM_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
+_TEAM_ACTORS = dict(obs_shape=_TEAM_OBS, encoder_hidden_size_list=[8], critic_hidden_size_list=[8], head_layer_num=0)
+_TEAM_BOX: dict[str, Any] = dict(
+    action_space="continuous", action_low=[-2.0, 0.0] * AGENTS, action_high=[2.0, 1.0] * AGENTS
 )
 _PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
 # Short phases of PPG, so that a few batches have auxiliary ones among them.
@@ -117,6 +125,7 @@ def _vac(policy: str, space: spaces.Space[Any], shape: Any, *, model: Any = _VAC
 _DISCRETE, _TWO_OF_THREE = spaces.Discrete(ACTIONS), spaces.MultiDiscrete([3, 2])
 _BITS, _VECTOR = spaces.MultiBinary(3), spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 _JOINT = spaces.MultiDiscrete([ACTIONS] * AGENTS)
+_JOINT_BOX = spaces.Box(np.float32(_TEAM_BOX["action_low"]), np.float32(_TEAM_BOX["action_high"]))
 _HYBRID = HybridSpace(3, [-2.0, 0.0], [2.0, 1.0], parameter_mask=_CHOICES["action_mask"])
 
 CASES: dict[str, Case] = {
@@ -150,6 +159,21 @@ CASES: dict[str, Case] = {
         "fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01, backend="autograd"))
     ),
     "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
+    "idqn": Case(
+        "idqn", _JOINT, dict(model={**_DQN_MODEL, **_JOINT_SHAPES, "dueling": True}, learn=dict(target_update_freq=2))
+    ),
+    "idqn noisy": Case("idqn", _JOINT, dict(model={**_DQN_MODEL, **_JOINT_SHAPES, "noise": True})),
+    "ippo": _vac("ippo", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_VAC),
+    "ippo box": _vac("ippo", _JOINT_BOX, 2 * AGENTS, model=_TEAM_VAC, **_TEAM_BOX),
+    "mappo": _vac("mappo", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_VAC),
+    "mappo autograd": _vac("mappo", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_VAC, learn=dict(backend="autograd")),
+    "mappo box": _vac("mappo", _JOINT_BOX, 2 * AGENTS, model=_TEAM_VAC, **_TEAM_BOX),
+    "ippo_recurrent": _vac("ippo_recurrent", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_MEMORY, **_CUT),
+    "ippo_recurrent box": _vac("ippo_recurrent", _JOINT_BOX, 2 * AGENTS, model=_TEAM_MEMORY, **_CUT, **_TEAM_BOX),
+    "mappo_recurrent": _vac("mappo_recurrent", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_MEMORY, **_CUT),
+    "mappo_recurrent box": _vac("mappo_recurrent", _JOINT_BOX, 2 * AGENTS, model=_TEAM_MEMORY, **_CUT, **_TEAM_BOX),
+    "happo": _vac("happo", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_ACTORS),
+    "happo box": _vac("happo", _JOINT_BOX, 2 * AGENTS, model=_TEAM_ACTORS, **_TEAM_BOX),
     "ppo": _vac("ppo", _DISCRETE, ACTIONS),
     "ppo autograd": _vac("ppo", _DISCRETE, ACTIONS, learn=dict(backend="autograd")),
     "ppo value_norm": _vac("ppo", _DISCRETE, ACTIONS, learn=dict(value_norm=True)),
@@ -235,6 +259,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
+    *("mappo", "mappo_recurrent", "happo box", "idqn"),
     *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian", "dt"),
 )
 
@@ -256,9 +281,8 @@ def make(case: Case, *, seed: int = 0, **changes: Any) -> Policy:
     torch.manual_seed(seed)
     name: dict[str, Any] = dict(type=case.policy, import_names=list(case.import_names))
     defaults = to_plain(get_policy_cls(name).default_config())
-    batch = dict(
-        learn=dict(batch_size=16, **({"epoch_per_collect": 2} if case.policy in ("ppo", "ppo_recurrent") else {}))
-    )
+    epochs = {"epoch_per_collect": 2} if case.policy in _SEVERAL_EPOCHS else {}
+    batch = dict(learn=dict(batch_size=16, **epochs))
     settings = deep_merge(deep_merge(deep_merge(deep_merge(defaults, batch), case.settings), changes), name)
     return with_expert(create_policy(settings))
 
@@ -351,6 +375,7 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
         "fqf",
         "rainbow",
         "qmix",
+        "idqn",
         "r2d2",
         "drqn",
         "ngu",
@@ -448,6 +473,11 @@ GRAD_CASES: dict[str, Case] = {
     ),
     "fqf nstep": _with("fqf", nstep=3, double=False, learn=dict(target_theta=0.1, learning_rate_fraction=1e-3)),
     "qmix prioritised": _with("qmix", **_PER),
+    "idqn clipped": _with("idqn", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
+    "mappo recompute": _with("mappo", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
+    "ippo schedules": _with("ippo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
+    "mappo_recurrent recompute": _with("mappo_recurrent", recompute_adv=True, learn=dict(adv_norm="batch")),
+    "happo schedules": _with("happo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, adv_norm=False)),
     "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "ngu clipped": _with("ngu", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from ding_like.utils.checkpoint import load_state
 from ding_like.worker import BaseLearner
 from tests.contracts.policy_cases import assert_equal_states
 from tests.pipeline import (
+    test_by_agent_runs,
     test_episode_runs,
     test_hindsight_runs,
     test_hybrid_runs,
@@ -78,6 +80,11 @@ IN_TWO_PARTS: dict[str, tuple[Callable[[], Configs], int, int]] = {
 }
 ALSO: dict[str, tuple[Callable[[], Configs], int, int]] = {
     "impala": (test_recurrent_ppo_runs.impala, 700, 333),
+    **{
+        f"team {name}": (partial(test_by_agent_runs.on_policy, name), 700, 333)
+        for name in ("mappo", "happo", "ippo_recurrent")
+    },
+    "idqn": (test_by_agent_runs.idqn, 500, 233),
     "windows": (lambda: test_windows.configs("sequence"), 700, 520),
     "pdqn": (lambda: test_hybrid_runs.configs("pdqn"), 400, 230),
     "mpdqn": (multi_pass, 400, 230),

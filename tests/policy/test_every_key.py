@@ -24,11 +24,14 @@ from ding_like.utils.bounds import declared
 from tests import experts
 from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, tensors_of, with_expert
 
+# Of teams; all but the first learn in epochs.
+BY_AGENT = ("idqn", "ippo", "mappo", "ippo_recurrent", "mappo_recurrent", "happo")
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
     *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "ngu", "qmix"),
     *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "d4pg", "td3", "sac", "tqc", "crossq"),
     *("ppo_recurrent", "impala"),
+    *BY_AGENT,
     "image_classification",
     *("discrete_sac", "sqn", "pg", "ppg", "ppg_offpolicy"),
     "sac_recurrent",
@@ -232,7 +235,7 @@ def section_of(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     user: dict[str, Any] = {}
     for path, value in changes.items():
         set_path(user, path, value)
-    if case.policy in ("ppo", "ppg", "ppo_recurrent"):
+    if case.policy in ("ppo", "ppg", "ppo_recurrent", *BY_AGENT[1:]):
         user = deep_merge(dict(learn=dict(epoch_per_collect=2)), user)
     for module in case.import_names:  # not named in the config, which would be read with DI-engine's tolerance
         importlib.import_module(module)
@@ -302,6 +305,7 @@ OF_POLICY = {
     **{(name, f"learn.{freq}_update_freq"): 2 for name in ("ddpg", "d4pg") for freq in ("actor", "target")},
     **{(name, "learn.noise"): True for name in ("ddpg", "d4pg")},
     ("discrete_bcq", "learn.loss"): "mse",
+    **{(name, "learn.value_norm"): False for name in ("mappo", "mappo_recurrent", "happo")},
 }
 
 
@@ -400,7 +404,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
     for path, value in changes.items():
         set_path(small, path, value)
     envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
-    if name == "qmix":
+    if name in ("qmix", *BY_AGENT):
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
     elif name == "pdqn":
         env = dict(envs, max_episode_steps=10)
