@@ -45,18 +45,22 @@ class Game(NamedTuple):
 
 
 def _matrix(name: str) -> Game:
-    return Game(dict(type="team_matrix_game", game=name), float(PAYOFFS[name].max()), 4_000)
+    return Game(dict(type="team_matrix_game", game=name), float(PAYOFFS[name].max()), 3_000)
 
 
 GAMES: dict[str, Game] = {
     **{name: _matrix(name) for name in PAYOFFS},
-    "two_step": Game(dict(type="two_step_game"), 8.0, 8_000),
+    "two_step": Game(dict(type="two_step_game"), 8.0, 5_000),
     # Chance alone hardly ever gets through the corridor: exploration falls.
     "switch": Game(
         dict(type="switch_game", agents=2),
         BEST_RETURNS[2],
-        30_000,
-        dict(other=dict(eps=dict(type="linear", start=1.0, end=0.05, decay=15_000)), nstep=3),
+        20_000,
+        dict(
+            nstep=3,
+            collect=dict(n_sample=32),
+            other=dict(eps=dict(type="linear", start=1.0, end=0.05, decay=10_000)),
+        ),
     ),
 }
 _VALUES: dict[str, Any] = dict(
