@@ -128,7 +128,7 @@ class COMAPolicy(OnPolicyActorCritic):
         alive = minibatch.columns.get(f"obs/{ALIVE}")
         if alive is None or len(minibatch) < share.num_learners:
             return own, weight
-        return own, float(np.count_nonzero(own[f"obs/{ALIVE}"]) / max(np.count_nonzero(alive), 1))
+        return own, np.count_nonzero(own[f"obs/{ALIVE}"]) / max(int(np.count_nonzero(alive)), 1)
 
     # ---- learning
 
