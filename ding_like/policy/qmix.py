@@ -12,8 +12,7 @@ Who counts, and all else of the update, is in `policy/vdn.py`. With `model.mixer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from ding_like.policy.vdn import VDNPolicy
 from ding_like.utils.registries import POLICY_REGISTRY
@@ -24,6 +23,5 @@ class QMIXPolicy(VDNPolicy):
     """Q-learning of a team's discrete actions from its common reward, by a mixer of its agents' values."""
 
     config: dict[str, Any] = dict(type="qmix")
-    config_unused: ClassVar[Mapping[str, str]] = {}
 
     model_name = "qmix"
