@@ -120,16 +120,13 @@ def play(name: str, game: str, seed: int) -> dict[str, Any]:
         (found,) = play_episodes(manager, policy.eval_mode, 1, rng=np.random.default_rng(seed)).returns
         obs, _ = env_fn(cfgs[0]).reset(seed=seed)
     own: dict[str, Any] = {"seed": seed, "return": round(float(found), 3)}
-    if game in PAYOFFS and hasattr(policy, "_total"):
-        own["values"] = _values(policy, obs, PAYOFFS[game].shape)
+    if game in PAYOFFS and hasattr(model := policy.get_attribute("model"), "mix"):
+        own["values"] = _values(model, obs, PAYOFFS[game].shape)
     return {**own, "cpu_s": round(time.process_time() - began, 1)}
 
 
-def _values(policy: Any, obs: dict[str, Any], shape: tuple[int, ...]) -> list[list[float]] | None:
-    """Return Q_tot of all joint actions of two agents; None of a policy that has none."""
-    model = policy.get_attribute("model")
-    if not hasattr(model, "mix"):
-        return None
+def _values(model: Any, obs: dict[str, Any], shape: tuple[int, ...]) -> list[list[float]]:
+    """Return Q_tot of all joint actions of two agents."""
     one = {key: torch.as_tensor(value)[None] for key, value in obs.items()}
     with torch.no_grad():
         each = model.q(one)[0]  # [N, A]

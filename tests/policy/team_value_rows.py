@@ -37,7 +37,7 @@ def rows(seed: int = 0, *, masked: bool = True) -> TransitionBatch:
         columns[f"{prefix}/rewards"] = rng.normal(size=(ROWS, AGENTS)).astype(np.float32)
         if masked:
             mask = rng.random((ROWS, AGENTS, ACTIONS)) < 0.6
-            mask[..., 0] = True
+            np.put_along_axis(mask, rng.integers(0, ACTIONS, (ROWS, AGENTS, 1)), True, axis=2)
             columns[f"{prefix}/action_mask"] = mask.astype(np.int8)
     alive = np.ones((ROWS, AGENTS), np.int8)
     alive[::3, 2] = 0
