@@ -24,6 +24,7 @@ from benchmarks import (
     results_page,
     seed_page,
     stop_values_page,
+    teams_page,
     weights_page,
 )
 from ding_like.report import recorded as recorded_runs
@@ -210,6 +211,7 @@ def main() -> None:
     seed_page.write()
     imitation_page.write()
     offline_page.write()
+    teams_page.write()
     stop_values_page.write()
     first_hour_page.write()
     machine_page.write()

@@ -411,11 +411,11 @@ GAMMA_IN_LEARN = ("bcq", "cql", "ddpg", "d4pg", "td3", "td3_bc", "sac", "discret
 # Policies that come closest -> policies of DI-engine that are not here.
 _CLOSEST: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("impala", "ppo_offpolicy"): ("acer",),
-    ("qmix", "ppo"): ("atoc", "coma"),
+    ("qmix", "ppo"): ("atoc",),
     ("dqn", "qrdqn"): ("averaged_dqn",),
     ("bc",): ("il",),
     ("dqn", "sac"): ("bdq",),
-    ("qmix",): ("collaq", "qtran", "wqmix"),
+    ("qmix",): ("collaq",),
     ("sac", "td3"): ("ibc", "pd", "qgpo"),
     ("sac",): ("mbsac",),
     ("dqn",): ("dqn_stdim", "pc_bfs", "stdim"),

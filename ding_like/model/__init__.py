@@ -16,8 +16,14 @@ _HOMES = {
     "DecisionTransformer": "ding_like.model.dt",
     "DistributionHead": "ding_like.model.layers:DiscreteHead",
     "QAC": "ding_like.model.qac:ContinuousQAC",
-    "QMIX": "ding_like.model.q_networks",
-    "QMix": "ding_like.model.q_networks:QMIX",
+    "COMA": "ding_like.model.mixing",
+    "QMIX": "ding_like.model.mixing",
+    "QMix": "ding_like.model.mixing:QMIX",
+    "QTRAN": "ding_like.model.mixing",
+    "QTran": "ding_like.model.mixing:QTRAN",
+    "VDN": "ding_like.model.mixing",
+    "WQMIX": "ding_like.model.mixing",
+    "WQMix": "ding_like.model.mixing:WQMIX",
     "model_wrap": "ding_like.model.wrappers",
 }
 # DI-engine's that are not here -> what to use.

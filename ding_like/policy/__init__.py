@@ -21,6 +21,7 @@ _HOMES = {
     "BCPolicy": "ding_like.policy.bc",
     "BCQPolicy": "ding_like.policy.bcq",
     "C51Policy": "ding_like.policy.dqn",
+    "COMAPolicy": "ding_like.policy.coma",
     "CQLPolicy": "ding_like.policy.cql",
     "CrossQPolicy": "ding_like.policy.crossq",
     "D4PGPolicy": "ding_like.policy.d4pg",
@@ -58,6 +59,8 @@ _HOMES = {
     "PolicyFactory": "ding_like.policy.di_engine_view",
     "QMIXPolicy": "ding_like.policy.qmix",
     "QRDQNPolicy": "ding_like.policy.dqn",
+    "QTRANPolicy": "ding_like.policy.qtran",
+    "QTranPolicy": "ding_like.policy.qtran:QTRANPolicy",
     "R2D2Policy": "ding_like.policy.r2d2",
     "R2D3Policy": "ding_like.policy.r2d3",
     "RainbowDQNPolicy": "ding_like.policy.rainbow:RainbowPolicy",
@@ -74,6 +77,8 @@ _HOMES = {
     "TD3BCPolicy": "ding_like.policy.td3_bc",
     "TD3Policy": "ding_like.policy.ddpg",
     "TQCPolicy": "ding_like.policy.tqc",
+    "VDNPolicy": "ding_like.policy.vdn",
+    "WQMIXPolicy": "ding_like.policy.wqmix",
     "get_random_policy": "ding_like.policy.di_engine_view",
     "single_env_forward_wrapper": "ding_like.policy.di_engine_view",
 }
@@ -84,8 +89,6 @@ _INSTEAD = {
     "BDQPolicy": "use PPOPolicy, which takes MultiDiscrete actions",
     "PPOFPolicy": "use PPOPolicy",
     "PPOSTDIMPolicy": "use PPOPolicy",
-    "QTranPolicy": "use QMIXPolicy",
-    "WQMIXPolicy": "use QMIXPolicy",
 }
 
 __all__ = ["Policy", "create_policy", "get_policy_cls", *_HOMES]

@@ -5,7 +5,8 @@ A row is (obs, action, R, discount, next_obs, terminated), R the discounted sum 
     target = R + discount * next               _td_target: `next`, a value or distribution, is what _next_value says of
                                                next_obs; the second part only if not terminated
     chosen = Q(obs, action)                    _chosen
-    loss   = mean(weight * (compare(chosen, target) + more))           _added_loss: 0, unless an algorithm has more
+    loss   = mean(weight * (compare(chosen, target) + more))           _row_loss; _added_loss is 0, unless an algorithm
+                                                                       has more
 
 An algorithm replaces the methods named here. What is predicted, added and compared is its family's to know
 (`rl_utils/value_family.py`). Where network and family are plain enough, the gradient is computed by hand in numpy: for
@@ -33,7 +34,7 @@ from ding_like.policy.base import Policy
 from ding_like.policy.forward import Choose, EpsilonGreedy, ForwardActor, NetworkForward
 from ding_like.policy.sharing import GradNoise, Moving
 from ding_like.rl_utils.exploration import get_epsilon_greedy_fn
-from ding_like.rl_utils.value_family import ByHand, ScalarValue, ValueFamily, weighted_mean
+from ding_like.rl_utils.value_family import ByHand, RowLoss, ScalarValue, ValueFamily, weighted_mean
 from ding_like.types import Array, Config, Info, State
 from ding_like.utils.bounds import FROM_1, SHARE, SHARE_ABOVE_0, Bounds
 
@@ -148,6 +149,12 @@ class ValueBasedPolicy(EpsilonPolicy):
         prediction = self._predict(split_mask(self._obs(rows))[0])
         return self._family.of_action(prediction, rows["action"]), self._family.expected(prediction)
 
+    def _row_loss(self, rows: TransitionBatch, target: Any) -> tuple[RowLoss, Tensor]:
+        """Return (the loss of each row, given its target, with a gradient; the values to log)."""
+        chosen, values = self._chosen(rows)
+        each = self._family.loss(chosen, target)
+        return each._replace(loss=each.loss + self._added_loss(rows, values)), values
+
     def _added_loss(self, rows: TransitionBatch, values: Tensor) -> Tensor | float:
         """Return what is added to the loss of each row [B], given the values of all actions, with a gradient."""
         return 0.0
@@ -225,7 +232,7 @@ class ValueBasedPolicy(EpsilonPolicy):
     def _is_plain(self) -> bool:
         """Tell whether the gradient may be computed by hand: an algorithm's own `_chosen` or loss is autograd's."""
         own, base = type(self), ValueBasedPolicy
-        is_own = own._chosen is not base._chosen or own._added_loss is not base._added_loss
+        is_own = any(getattr(own, name) is not getattr(base, name) for name in ("_chosen", "_row_loss", "_added_loss"))
         known = self._cfg.learn.backend == "auto" and isinstance(self._family, ByHand) and not is_own
         return known and can_differentiate(self._model)
 
@@ -251,10 +258,8 @@ class ValueBasedPolicy(EpsilonPolicy):
         self._params.follow()
         with torch.no_grad():
             target = self._td_target(rows)
-        chosen, values = self._chosen(rows)
-        each = self._family.loss(chosen, target)
-        added = self._added_loss(rows, values)
-        loss = self._params.backward(weighted_mean(each.loss + added, self._weight(rows)))
+        each, values = self._row_loss(rows, target)
+        loss = self._params.backward(weighted_mean(each.loss, self._weight(rows)))
         return loss, values.detach(), target, np.asarray(each.priority.cpu()) if self._cfg.priority else None
 
     # Any: what the family makes of targets.

@@ -37,14 +37,14 @@ NAMES = {
     "envs.common": "affine_transform",
     "model": """
         C51DQN ContinuousQAC ConvEncoder DQN DRQN DiscreteHead DiscreteQAC DuelingHead FCEncoder FQF IQN PDQN PG PPG
-        DecisionTransformer
+        COMA DecisionTransformer
         QRDQN RainbowDQN VAC model_wrap
     """,
     "policy": """
         A2CPolicy BCQPolicy C51Policy CQLPolicy D4PGPolicy DDPGPolicy DQNPolicy DTPolicy DiscreteCQLPolicy
         DiscreteSACPolicy FQFPolicy IMPALAPolicy IQNPolicy
         PDQNPolicy PGPolicy PPGOffPolicy PPGPolicy PPOOffPolicy PPOPolicy Policy PolicyFactory QMIXPolicy QRDQNPolicy
-        EDACPolicy IQLPolicy NGUPolicy TD3BCPolicy
+        COMAPolicy EDACPolicy IQLPolicy NGUPolicy TD3BCPolicy WQMIXPolicy
         R2D2Policy
         SACPolicy SQNPolicy TD3Policy create_policy get_policy_cls get_random_policy single_env_forward_wrapper
     """,
@@ -68,7 +68,8 @@ ALIASES = dict(
     envs.NoopResetWrapper=NoopReset envs.ObsTransposeWrapper=obs_transpose
     envs.ScaledFloatFrameWrapper=scaled_float_frame envs.WarpFrameWrapper=warp_frame
     envs.env_wrappers.MaxAndSkipWrapper=max_and_skip envs.get_env_cls=env_class model.QAC=ContinuousQAC
-    model.QMix=QMIX policy.PPOPGPolicy=PGPolicy policy.RainbowDQNPolicy=RainbowPolicy
+    model.QMix=QMIX model.QTran=QTRAN model.WQMix=WQMIX policy.QTranPolicy=QTRANPolicy
+    policy.PPOPGPolicy=PGPolicy policy.RainbowDQNPolicy=RainbowPolicy
     policy.SACDiscretePolicy=DiscreteSACPolicy utils.deep_merge_dicts=deep_merge
     """.split()
 )

@@ -57,12 +57,6 @@ _QAC = dict(obs_shape=OBS, action_shape=2, actor_head_hidden_size=8, critic_head
 _RECURRENT_QAC = dict(**_QAC, encoder_hidden_size_list=[8], hidden_size=8)
 # What `pipeline.envs.obs_shape` says of a team's observation space.
 _TEAM_OBS = {"agents": [AGENTS, OBS], "alive": AGENTS, "ended": AGENTS, "rewards": AGENTS, "state": 5}
-_TEAM = dict(
-    obs_shape=_TEAM_OBS,
-    action_shape=[ACTIONS] * AGENTS,
-    hidden_size_list=[8],
-    mixer_embed_size=4,
-)
 _JOINT_SHAPES: dict[str, Any] = dict(obs_shape=_TEAM_OBS, action_shape=[ACTIONS] * AGENTS)
 _TEAM_VAC = dict(_VAC, obs_shape=_TEAM_OBS)
 _TEAM_MEMORY = {**_TEAM_VAC, "encoder_hidden_size_list": [8], "hidden_size": 8}
@@ -70,6 +64,9 @@ _TEAM_ACTORS = dict(obs_shape=_TEAM_OBS, encoder_hidden_size_list=[8], critic_hi
 _TEAM_BOX: dict[str, Any] = dict(
     action_space="continuous", action_low=[-2.0, 0.0] * AGENTS, action_high=[2.0, 1.0] * AGENTS
 )
+_AGENTS = dict(obs_shape=_TEAM_OBS, action_shape=[ACTIONS] * AGENTS, hidden_size_list=[8])
+_TEAM = dict(**_AGENTS, mixer_embed_size=4)
+_COPIED = dict(target_update_freq=2)
 _PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
 # Short phases of PPG, so that a few batches have auxiliary ones among them.
 _PHASES = dict(aux_freq=2, aux_train_epoch=2)
@@ -158,7 +155,6 @@ CASES: dict[str, Case] = {
     "fqf autograd": Case(
         "fqf", _DISCRETE, dict(model=_IQN_MODEL, learn=dict(learning_rate_quantile=0.01, backend="autograd"))
     ),
-    "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=dict(target_update_freq=2))),
     "idqn": Case(
         "idqn", _JOINT, dict(model={**_DQN_MODEL, **_JOINT_SHAPES, "dueling": True}, learn=dict(target_update_freq=2))
     ),
@@ -174,6 +170,16 @@ CASES: dict[str, Case] = {
     "mappo_recurrent box": _vac("mappo_recurrent", _JOINT_BOX, 2 * AGENTS, model=_TEAM_MEMORY, **_CUT, **_TEAM_BOX),
     "happo": _vac("happo", _JOINT, [ACTIONS] * AGENTS, model=_TEAM_ACTORS),
     "happo box": _vac("happo", _JOINT_BOX, 2 * AGENTS, model=_TEAM_ACTORS, **_TEAM_BOX),
+    "vdn": Case("vdn", _JOINT, dict(model=_AGENTS, learn=_COPIED)),
+    "qmix": Case("qmix", _JOINT, dict(model=_TEAM, learn=_COPIED)),
+    "wqmix": Case("wqmix", _JOINT, dict(model=dict(**_TEAM, central_hidden_size_list=[8]), learn=_COPIED)),
+    "wqmix centrally": Case(
+        "wqmix",
+        _JOINT,
+        dict(model=dict(**_TEAM, central_hidden_size_list=[8]), learn=dict(**_COPIED, weighting="centrally")),
+    ),
+    "qtran": Case("qtran", _JOINT, dict(model=dict(**_AGENTS, joint_hidden_size_list=[8]), learn=_COPIED)),
+    "coma": Case("coma", _JOINT, dict(model=dict(**_AGENTS, critic_hidden_size_list=[8]), learn=_COPIED)),
     "ppo": _vac("ppo", _DISCRETE, ACTIONS),
     "ppo autograd": _vac("ppo", _DISCRETE, ACTIONS, learn=dict(backend="autograd")),
     "ppo value_norm": _vac("ppo", _DISCRETE, ACTIONS, learn=dict(value_norm=True)),
@@ -374,8 +380,11 @@ def play(case: Case, policy: Policy, *, seed: int = 0, masked: bool = False, act
         "iqn",
         "fqf",
         "rainbow",
+        "vdn",
         "qmix",
         "idqn",
+        "wqmix",
+        "qtran",
         "r2d2",
         "drqn",
         "ngu",
@@ -472,12 +481,16 @@ GRAD_CASES: dict[str, Case] = {
         "fqf", **_PER, learn=dict(learning_rate_quantile=1e-3, ent_coef=0.01, target_update_freq=7)
     ),
     "fqf nstep": _with("fqf", nstep=3, double=False, learn=dict(target_theta=0.1, learning_rate_fraction=1e-3)),
+    "vdn prioritised": _with("vdn", **_PER, nstep=3),
     "qmix prioritised": _with("qmix", **_PER),
     "idqn clipped": _with("idqn", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "mappo recompute": _with("mappo", recompute_adv=True, learn=dict(adv_norm="batch", value_clip=0.2)),
     "ippo schedules": _with("ippo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, target_kl=0.003)),
     "mappo_recurrent recompute": _with("mappo_recurrent", recompute_adv=True, learn=dict(adv_norm="batch")),
     "happo schedules": _with("happo", learn=dict(schedule={**_LINES, "clip_end": 0.05}, adv_norm=False)),
+    "wqmix prioritised": _with("wqmix", **_PER, nstep=3, double=False, learn=dict(loss="huber")),
+    "qtran prioritised": _with("qtran", **_PER, nstep=3, learn=dict(target_theta=0.1)),
+    "coma schedules": _with("coma", learn=dict(schedule=_LINES, batch_size=16)),
     "r2d2 clipped": _with("r2d2", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "ngu clipped": _with("ngu", double=False, learn=dict(loss="huber", grad_clip_norm=0.1, ignore_done=True)),
     "drqn prioritised": _with("drqn", **_PER, learn=dict(target_update_freq=7)),

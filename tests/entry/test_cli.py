@@ -238,7 +238,7 @@ def test_a_dry_run_shows_the_run_and_writes_nothing(in_tmp, capsys, mode: str, p
         ("-m serial -e CartPole-v1 -p DQN", "did you mean -e cartpole -p dqn?"),
         (
             "-m serial -e nothing -p qmix",
-            "there are: ptz_pistonball_qmix, ptz_simple_spread_qmix, simple_spread_qmix, two_step_qmix",
+            "there are: ptz_pistonball_qmix, ptz_simple_spread_qmix, simple_spread_qmix, speaker_listener_qmix",
         ),
         (f"-m serial -c {CONFIG} -e cartpole -p c51", "-c FILE and -e ENV -p POLICY both name a config; give one"),
         (f"--resume myexp -c {CONFIG}", "--resume takes the run's own config"),

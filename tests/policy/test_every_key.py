@@ -28,7 +28,8 @@ from tests.contracts.policy_cases import CASES, Case, act, draw_obs, rows_of, te
 BY_AGENT = ("idqn", "ippo", "mappo", "ippo_recurrent", "mappo_recurrent", "happo")
 # One case for each policy, named like it, and one of continuous actions for the keys that concern them.
 POLICIES = [
-    *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "ngu", "qmix"),
+    *("dqn", "mdqn", "sql", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "ngu"),
+    *("vdn", "qmix", "wqmix", "qtran", "coma"),
     *("pqn", "ppo", "ppo_offpolicy", "a2c", "ddpg", "d4pg", "td3", "sac", "tqc", "crossq"),
     *("ppo_recurrent", "impala"),
     *BY_AGENT,
@@ -183,6 +184,9 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.log_space": (False, {}),
     "learn.target_entropy": (-7.0, {}),
     "learn.data_share": (0.9, {}),
+    "learn.weighting": ("centrally", {"learn.learning_rate": 0.02}),
+    "learn.opt_weight": (9.0, {}),
+    "learn.nopt_weight": (9.0, {}),
     "collect.n_sample": (24, {}),
     "collect.n_episode": (3, {}),
     "collect.unroll_len": (7, {}),
@@ -404,7 +408,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
     for path, value in changes.items():
         set_path(small, path, value)
     envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
-    if name in ("qmix", *BY_AGENT):
+    if name in ("vdn", "qmix", "wqmix", "qtran", *BY_AGENT):
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
     elif name == "pdqn":
         env = dict(envs, max_episode_steps=10)

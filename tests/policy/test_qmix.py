@@ -11,7 +11,7 @@ import torch
 from ding_like.config import deep_merge
 from ding_like.data.batch import TransitionBatch
 from ding_like.errors import ConfigError, SchemaError
-from ding_like.model.q_networks import QMIX
+from ding_like.model.mixing import QMIX
 from ding_like.policy.qmix import QMIXPolicy
 
 AGENTS, OBS, STATE, ACTIONS, ROWS = 3, 4, 5, 2, 7
@@ -166,7 +166,10 @@ def test_a_model_section_of_di_engine_says_what_one_agent_sees_and_does() -> Non
     theirs = dict(agent_num=3, obs_shape=18, global_obs_shape=30, action_shape=5, hidden_size_list=[8], mixer=True)
 
     assert QMIXPolicy.fit_model_section(theirs) == dict(
-        obs_shape={"agents": [3, 18], "state": 30}, action_shape=[5, 5, 5], hidden_size_list=[8], mixer=True
+        obs_shape={"agents": [3, 18], "state": 30, "alive": 3, "ended": 3, "rewards": 3},
+        action_shape=[5, 5, 5],
+        hidden_size_list=[8],
+        mixer=True,
     )
     assert QMIXPolicy.fit_model_section(dict(hidden_size_list=[8])) == dict(hidden_size_list=[8])
     with pytest.raises(ConfigError, match="agent_num and global_obs_shape"):

@@ -7,7 +7,7 @@ main_config = EasyDict(
         exp_name="simple_spread_qmix_seed0",
         env=dict(
             env_id="mpe2.simple_spread_v3",
-            kwargs=dict(N=3, max_cycles=25, continuous_actions=False),
+            kwargs=dict(N=3, max_cycles=25, local_ratio=0.0),
             collector_env_num=8,
             evaluator_env_num=8,
             n_evaluator_episode=40,
@@ -16,9 +16,9 @@ main_config = EasyDict(
             cuda=False,
             random_collect_size=2000,
             # All rewards are negative, so that unvisited states look best: values that look far ahead run away.
-            discount_factor=0.8,
+            discount_factor=0.9,
             model=dict(hidden_size_list=[128, 128]),
-            learn=dict(update_per_collect=16, batch_size=128, learning_rate=1e-3, target_theta=0.02),
+            learn=dict(update_per_collect=8, batch_size=128, learning_rate=1e-3, target_theta=0.01),
             collect=dict(n_sample=64),
             eval=dict(evaluator=dict(eval_freq=2000)),
             other=dict(

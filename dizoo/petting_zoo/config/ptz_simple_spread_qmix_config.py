@@ -1,6 +1,6 @@
 """Three agents cover three landmarks with QMIX, under DI-engine's keys; it needs the extra `mpe`.
 
-dizoo/multi_agent/config/simple_spread_qmix_config.py is the same task under the names that PettingZoo gives.
+dizoo/multi_agent/config/simple_spread_qmix_config.py has the task under PettingZoo's names, with `local_ratio` 0.
 """
 
 from easydict import EasyDict

@@ -24,7 +24,10 @@ REFUSED = {
 REMOTE = {name: case for name, case in ACTING.items() if name not in REFUSED}
 SETTING = {
     name: {"eps": 0.3}
-    for name in ("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "qmix", "r2d2", "drqn", "ngu", "pdqn")
+    for name in (
+        *("dqn", "c51", "qrdqn", "iqn", "fqf", "rainbow", "r2d2", "drqn", "ngu", "pdqn"),
+        *("vdn", "qmix", "wqmix", "qtran"),
+    )
 }
 
 

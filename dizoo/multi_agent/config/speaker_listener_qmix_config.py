@@ -1,0 +1,43 @@
+"""A speaker that knows the target leads a listener there, with QMIX; it needs the extra `mpe`."""
+
+from easydict import EasyDict
+
+main_config = EasyDict(
+    dict(
+        exp_name="speaker_listener_qmix_seed0",
+        env=dict(
+            env_id="mpe2.simple_speaker_listener_v4",
+            kwargs=dict(max_cycles=25),
+            collector_env_num=8,
+            evaluator_env_num=8,
+            n_evaluator_episode=40,
+        ),
+        policy=dict(
+            cuda=False,
+            random_collect_size=2000,
+            # All rewards are negative, so that unvisited states look best: values that look far ahead run away.
+            discount_factor=0.9,
+            nstep=3,
+            model=dict(hidden_size_list=[128, 128]),
+            learn=dict(update_per_collect=8, batch_size=256, learning_rate=5e-4, target_theta=0.01),
+            collect=dict(n_sample=64),
+            eval=dict(evaluator=dict(eval_freq=2000)),
+            other=dict(
+                eps=dict(type="linear", start=1.0, end=0.05, decay=30_000),
+                replay_buffer=dict(replay_buffer_size=100_000),
+            ),
+        ),
+    )
+)
+create_config = EasyDict(
+    dict(
+        env=dict(type="joint_petting_zoo"),
+        env_manager=dict(type="base"),
+        policy=dict(type="qmix"),
+    )
+)
+
+if __name__ == "__main__":
+    from ding_like.entry import serial_pipeline
+
+    serial_pipeline((main_config, create_config), seed=0, max_env_step=100_000)
