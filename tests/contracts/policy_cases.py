@@ -62,6 +62,19 @@ _TEAM = dict(
     hidden_size_list=[8],
     mixer_embed_size=4,
 )
+# Of actor-critics with central critics.
+_TEAM_QAC = dict(
+    obs_shape=_TEAM_OBS,
+    action_shape=[ACTIONS] * AGENTS,
+    actor_hidden_size_list=[8],
+    critic_hidden_size_list=[8],
+)
+_TEAM_BOX: dict[str, Any] = dict(
+    model={**_TEAM_QAC, "action_shape": 2 * AGENTS},
+    action_space="continuous",
+    action_low=[-2.0, 0.0] * AGENTS,
+    action_high=[2.0, 1.0] * AGENTS,
+)
 _PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
 # Short phases of PPG, so that a few batches have auxiliary ones among them.
 _PHASES = dict(aux_freq=2, aux_train_epoch=2)
@@ -117,6 +130,7 @@ def _vac(policy: str, space: spaces.Space[Any], shape: Any, *, model: Any = _VAC
 _DISCRETE, _TWO_OF_THREE = spaces.Discrete(ACTIONS), spaces.MultiDiscrete([3, 2])
 _BITS, _VECTOR = spaces.MultiBinary(3), spaces.Box(np.float32([-2.0, 0.0]), np.float32([2.0, 1.0]))
 _JOINT = spaces.MultiDiscrete([ACTIONS] * AGENTS)
+_JOINT_BOX = spaces.Box(np.float32([-2.0, 0.0] * AGENTS), np.float32([2.0, 1.0] * AGENTS))
 _HYBRID = HybridSpace(3, [-2.0, 0.0], [2.0, 1.0], parameter_mask=_CHOICES["action_mask"])
 
 CASES: dict[str, Case] = {
@@ -206,6 +220,15 @@ CASES: dict[str, Case] = {
     "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
     "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
     "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
+    "maddpg": Case("maddpg", _JOINT, dict(model=_TEAM_QAC)),
+    "maddpg box": Case("maddpg", _JOINT_BOX, _TEAM_BOX),
+    "maddpg shared": Case("maddpg", _JOINT, dict(model=dict(**_TEAM_QAC, sharing="shared", critic_sees="agents"))),
+    "matd3": Case("matd3", _JOINT_BOX, _TEAM_BOX),
+    "masac": Case("masac", _JOINT_BOX, _TEAM_BOX),
+    "masac shared": Case(
+        "masac", _JOINT_BOX, deep_merge(_TEAM_BOX, dict(model=dict(sharing="shared"), learn=dict(alpha_by_agent=False)))
+    ),
+    "masac_discrete": Case("masac_discrete", _JOINT, dict(model=_TEAM_QAC)),
     "sqn": Case("sqn", _DISCRETE, dict(model=_DISCRETE_CRITICS)),
     "sqil": Case("sqil", _DISCRETE, dict(model=_DQN_MODEL, **_EXPERT)),
     "sqil_dqn": Case("sqil_dqn", _DISCRETE, dict(model=_DQN_MODEL, **_EXPERT)),
@@ -235,7 +258,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
-    *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian", "dt"),
+    *("maddpg", "masac", "impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian", "dt"),
 )
 
 
@@ -490,6 +513,11 @@ GRAD_CASES: dict[str, Case] = {
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
     "dqfd prioritised": _with("dqfd", **_PER, learn=dict(lambda1=0.5, grad_clip_norm=0.1)),
+    "maddpg prioritised": _with("maddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
+    "matd3 prioritised": _with("matd3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
+    "masac prioritised": _with("masac", **_PER, learn=dict(grad_clip_norm=0.1)),
+    "masac fixed": _with("masac", learn=dict(auto_alpha=False)),
+    "masac_discrete prioritised": _with("masac_discrete", **_PER, learn=dict(log_space=False)),
     "sqn prioritised": _with("sqn", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "sqn fixed": _with("sqn", learn=dict(auto_alpha=False)),
 }
