@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import Space, spaces
 
+from ding_like.config import declared_faults
 from ding_like.data.batch import ACTION_MASK
 from ding_like.data.team import AGENTS, ALIVE, ENDED, REWARDS, STATE
 from ding_like.envs.game import make_petting_zoo, petting_zoo_faults
@@ -21,17 +22,28 @@ from ding_like.utils.bounds import Configurable
 from ding_like.utils.registries import ENV_REGISTRY
 
 
-class Team(AnyEnv):
+class Team(Configurable, AnyEnv):
     """Base of the envs of a team: their spaces, and the joint observation of what every agent sees.
 
     The action is one of A for each of N agents (MultiDiscrete), or the continuous actions of all in a row, [N * A];
     what an agent does that has left, or beyond its own actions, has no effect.
     """
 
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        yield from declared_faults(cls, cfg)
+
     def _set_spaces(
-        self, seen: Sequence[Space[Any]], actions: Sequence[Space[Any]], *, state_size: int, has_mask: bool = False
+        self,
+        seen: Sequence[Space[Any]],
+        actions: Sequence[Space[Any]],
+        *,
+        state_size: int,
+        has_mask: bool = False,
+        names: Sequence[str] = (),
     ) -> None:
-        """Set the team's spaces from those of each agent.
+        """Set the team's spaces from those of each agent, and its agents' names; without any: agent_0 and so on.
 
         Raises ConfigError where agents see anything but vectors, or their actions are not all Discrete or all Box.
         """
@@ -46,6 +58,8 @@ class Team(AnyEnv):
                 "needs Box observations, and actions that are all Discrete or all Box."
             )
         self.num_agents = agents = len(seen)
+        self.agent_names = list(names) or [f"agent_{agent}" for agent in range(agents)]
+        self._returns = np.zeros(agents)
         self.num_actions = [int(np.prod(box.shape)) for box in boxes] or discrete  # N
         self._obs_size, most = max(sizes), max(self.num_actions)
         real = (-np.inf, np.inf)
@@ -67,6 +81,12 @@ class Team(AnyEnv):
             self._legal = (np.arange(most) < np.array(discrete)[:, None]).astype(np.int8)
             parts[ACTION_MASK] = spaces.MultiBinary([agents, most])
         self.observation_space = spaces.Dict(parts)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
+        """Seed the generator and set the agents' returns to 0; a subclass returns what agents see."""
+        super().reset(seed=seed)
+        self._returns = np.zeros(self.num_agents)
+        return {}, {}
 
     def _joint(
         self,
@@ -98,6 +118,14 @@ class Team(AnyEnv):
             legal[joint[ALIVE] == 0] = np.arange(legal.shape[1]) == 0  # something has to be legal
         return joint
 
+    def _paid(self, rewards: Sequence[float], *, is_over: bool) -> Info:
+        """Add up what each agent was paid; return the info of the step: at the end each one's return."""
+        self._returns = self._returns + rewards
+        if not is_over:
+            return {}
+        returns = {f"return_{name}": float(own) for name, own in zip(self.agent_names, self._returns, strict=True)}
+        return {"episode_info": returns}
+
     def _each_action(self, action: EnvAction) -> list[Any]:
         """Return the action of each agent in its own space."""
         rows = np.asarray(action).reshape(self.num_agents, -1)  # [N, A], or [N, 1] of a discrete action each
@@ -113,7 +141,7 @@ def _padded(bound: Array, size: int) -> Array:
 
 
 @ENV_REGISTRY.register("joint_petting_zoo")
-class PettingZooTeam(Configurable, Team):
+class PettingZooTeam(Team):
     """Team of all agents of a PettingZoo env who act at once, such as 'mpe2.simple_spread_v3'.
 
     `state` is the env's own, else what all agents see in a row. Agents may see vectors of different lengths, have
@@ -138,6 +166,7 @@ class PettingZooTeam(Configurable, Team):
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
         """Yield (path, what is wrong) for every contradiction."""
+        yield from super().check_config(cfg)
         yield from petting_zoo_faults(cfg)
 
     def __init__(self, cfg: Config | None = None) -> None:
@@ -145,18 +174,19 @@ class PettingZooTeam(Configurable, Team):
         self.render_mode = merged.get("render_mode")
         drawn = {} if self.render_mode is None else {"render_mode": self.render_mode}
         self._env: Any = make_petting_zoo(merged["env_id"], "parallel", {**merged["kwargs"], **drawn})
-        self._names: list[str] = list(self._env.possible_agents)
+        names: list[str] = list(self._env.possible_agents)
         self._is_mean = merged["team_reward"] == "mean"
-        seen = [self._env.observation_space(agent) for agent in self._names]
+        seen = [self._env.observation_space(agent) for agent in names]
         has_mask = any(isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces for space in seen)
         seen = [self._seen_space(space["observation"] if has_mask else space) for space in seen]
         try:
             self._state_size = self._own_state_size()  # 0: it has none of its own
             self._set_spaces(
                 seen,
-                [self._env.action_space(agent) for agent in self._names],
+                [self._env.action_space(agent) for agent in names],
                 state_size=self._state_size or sum(int(np.prod(space.shape or (1,))) for space in seen),
                 has_mask=has_mask,
+                names=names,
             )
         except ConfigError:
             self._env.close()
@@ -188,35 +218,31 @@ class PettingZooTeam(Configurable, Team):
         agents = self.num_agents
         self._last: list[Any] = [np.zeros(self._obs_size, np.float32)] * agents  # of agents that come later
         self._ended = [False] * agents
-        self._returns = np.zeros(agents)
         return self._observe(obs, [0.0] * agents, self._env.agents), {}
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         each = self._each_action(action)
-        given = {name: own for name, own in zip(self._names, each, strict=True) if name in self._env.agents}
+        given = {name: own for name, own in zip(self.agent_names, each, strict=True) if name in self._env.agents}
         obs, reward, over, cut, _ = self._env.step(given)
-        self._ended = [bool(over.get(name, was)) for name, was in zip(self._names, self._ended, strict=True)]
-        rewards = [float(reward.get(name, 0.0)) for name in self._names]
-        self._returns += rewards
+        self._ended = [bool(over.get(name, was)) for name, was in zip(self.agent_names, self._ended, strict=True)]
+        rewards = [float(reward.get(name, 0.0)) for name in self.agent_names]
         is_over = not self._env.agents or all(over[name] or cut[name] for name in given)
         terminated = is_over and not any(cut.values())
         total = sum(rewards) / (self.num_agents if self._is_mean else 1)
-        info: Info = {}
-        if is_over:
-            info["episode_info"] = dict(zip((f"return_{name}" for name in self._names), self._returns, strict=True))
+        info = self._paid(rewards, is_over=is_over)
         # Agents of a team whose time is up would go on: what follows is estimated for them.
         acting = [name for name in given if not over[name]] if is_over else self._env.agents
         return self._observe(obs, rewards, acting), total, terminated, is_over and not terminated, info
 
     def _observe(self, obs: Mapping[str, EnvObs], rewards: Sequence[float], acting: Sequence[str]) -> dict[str, Array]:
         masks: list[Any] = [None] * self.num_agents
-        for row, name in enumerate(self._names):
+        for row, name in enumerate(self.agent_names):
             if name in obs:
                 own = obs[name]
                 if isinstance(own, Mapping):
                     own, masks[row] = own["observation"], own[ACTION_MASK]
                 self._last[row] = self._see(own)
-        alive = [name in acting for name in self._names]
+        alive = [name in acting for name in self.agent_names]
         state = self._state(self._last)
         return self._joint(self._last, state, alive=alive, ended=self._ended, rewards=rewards, masks=masks)
 

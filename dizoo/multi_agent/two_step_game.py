@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from ding_like.types import Array
+from ding_like.envs.team import Team
+from ding_like.types import Array, Config, EnvAction, EnvObs, Info
 from ding_like.utils.registries import ENV_REGISTRY
 
 # The first agent's first action chooses the second matrix.
@@ -16,28 +14,29 @@ _PAYOFF = np.array([[[7.0, 7.0], [7.0, 7.0]], [[0.0, 1.0], [1.0, 8.0]]])
 
 
 @ENV_REGISTRY.register("two_step_game")
-class TwoStepGame(gymnasium.Env[Any, Any]):
-    """Pay 7 for the safe matrix; in the other 8 if both choose the second action. The best return is 8."""
+class TwoStepGame(Team):
+    """Game of two agents that pays both 7 for the safe matrix; in the other 8 if both choose the second action.
 
-    def __init__(self, cfg: Any = None) -> None:
-        self.observation_space = spaces.Dict(
-            {"agents": spaces.Box(0.0, 1.0, (2, 3), np.float32), "state": spaces.Box(0.0, 1.0, (3,), np.float32)}
-        )
-        self.action_space = spaces.MultiDiscrete([2, 2])
+    The best return is 8. The reward of the team is the payoff.
+    """
+
+    def __init__(self, cfg: Config | None = None) -> None:
+        place = spaces.Box(0.0, 1.0, (3,), np.float32)
+        self._set_spaces([place, place], [spaces.Discrete(2)] * 2, state_size=3)
         self._place = 0  # 0: the beginning, then 1 or 2
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
         self._place = 0
-        return self._obs(), {}
+        return self._observe(0.0, is_over=False), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        if self._place == 0:
-            self._place = 1 + int(action[0])
-            return self._obs(), 0.0, False, False, {}
-        reward = float(_PAYOFF[self._place - 1][int(action[0]), int(action[1])])
-        return self._obs(), reward, True, False, {}
+    def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
+        first, second = self._each_action(action)
+        is_over = self._place > 0
+        reward = float(_PAYOFF[self._place - 1][first, second]) if is_over else 0.0
+        self._place = self._place or 1 + first
+        return self._observe(reward, is_over=is_over), reward, is_over, False, self._paid([reward] * 2, is_over=is_over)
 
-    def _obs(self) -> dict[str, Array]:
+    def _observe(self, reward: float, *, is_over: bool) -> dict[str, Array]:
         place = np.eye(3, dtype=np.float32)[self._place]
-        return {"agents": np.stack([place, place]), "state": place}
+        return self._joint([place, place], place, alive=[not is_over] * 2, ended=[is_over] * 2, rewards=[reward] * 2)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.utils.env_checker import check_env
 
 from ding_like.envs import EnvFactory, create_env_manager, get_vec_env_setting
 from ding_like.envs.game import PairGame, PettingZooGame, SoloEnv, as_game
@@ -22,7 +21,6 @@ from ding_like.types import Array
 from ding_like.worker.collector.battle import BattleLoop
 from ding_like.worker.collector.loop import RolloutLoop
 from dizoo.league_demo.matrix_game import MatrixGame
-from dizoo.multi_agent.two_step_game import TwoStepGame
 from tests.envs.faulty_env import FaultyGame, HangingGame, WrongGame
 from tests.worker.collector.scripted_game import ScriptedActor, ScriptedGame, action_of
 
@@ -433,10 +431,6 @@ def test_a_team_is_its_agents_side_by_side() -> None:
     alone.close()
 
 
-def test_teams_are_envs_as_gymnasium_wants_them() -> None:
-    check_env(TwoStepGame(), skip_render_check=True)
-
-
 def test_continuous_actions_of_a_team_are_those_of_its_agents_in_a_row() -> None:
     from mpe2 import simple_spread_v3
 
@@ -475,17 +469,3 @@ def test_what_is_no_team_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     with pytest.raises(ConfigError, match="env_id"):
         PettingZooTeam({"env_id": "os.system"})
-
-
-def test_the_two_step_game_pays_as_in_the_paper() -> None:
-    game = TwoStepGame()
-    returns = {}
-    for first in (0, 1):
-        for second in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            game.reset()
-            obs, reward, terminated, _, _ = game.step((first, 0))
-            assert (reward, terminated) == (0.0, False) and obs["state"].argmax() == 1 + first
-            returns[first, second] = game.step(second)[1]
-
-    assert [returns[0, second] for second in ((0, 0), (0, 1), (1, 0), (1, 1))] == [7.0] * 4
-    assert [returns[1, second] for second in ((0, 0), (0, 1), (1, 0), (1, 1))] == [0.0, 1.0, 1.0, 8.0]
