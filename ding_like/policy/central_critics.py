@@ -4,10 +4,12 @@ All agents of a team are one lane (`data/team.py`). Each agent i has critics Q_i
 x is the state, or what all agents see, and a_j what each does. It learns from its own reward, so that agents may be
 rivals, and from the rows alone in which it acts:
 
-    r_i         = next_obs/rewards[i]
-    ended_i     = terminated or next_obs/ended[i]        else what follows is estimated, also where its time is up
-    mean_i(e)   = sum over rows of alive[i] * e / sum over rows of alive[i]
-    loss        = sum over agents i of mean_i(loss of i)
+    r_i      = next_obs/rewards[i]
+    ended_i  = terminated or next_obs/ended[i]        else what follows is estimated, also where its time is up
+    loss     = mean over rows of the sum over agents i that act (obs/alive[i]) of loss_i
+
+The mean is over all rows, so that several learners with a part of them each learn what one does. Adam makes nothing of
+the scale that is left to an agent which acts in few of them.
 
 To every critic the action of an agent that does not act is 0, but its own: an agent whose time is up before the others'
 would go on, and its last value is that of what it would do. Rows are of one step, as the rewards of each agent are.
@@ -66,20 +68,18 @@ class CentralCriticPolicy(OffPolicyActorCritic):
     def _rows(self, batch: TransitionBatch) -> Rows:
         """Begin a gradient: return rows whose numbers are of each agent, [B, N] in place of [B].
 
-        What each row of an agent counts in the mean over those in which it acts is `self._row_share` [B, N], with weights
-        of rows in `weight`. Actions of agents that do not act are 0.
+        Rows in which an agent does not act have a weight of 0 for it, and its actions there are 0.
         """
         rows = super()._rows(batch)
         alive = rows.obs[ALIVE].to(rows.reward.dtype)
         self._acts = alive
-        self._row_share = alive / alive.sum(dim=0).clamp(min=1.0)
         ended = rows.terminated.unsqueeze(1) | (rows.next_obs[ENDED] != 0)
         weight = rows.weight.unsqueeze(1) if isinstance(rows.weight, Tensor) else rows.weight
         return rows._replace(
             action=rows.action * alive.unsqueeze(2),
             reward=rows.next_obs[REWARDS],
             terminated=torch.zeros_like(ended) if self._cfg.learn.ignore_done else ended,
-            weight=weight * self._row_share * len(alive),  # the losses' means are over all rows
+            weight=weight * alive,
         )
 
     def _inside(self, action: Tensor) -> Tensor:
@@ -109,9 +109,9 @@ class CentralCriticPolicy(OffPolicyActorCritic):
         uniform = self._noise.uniform(*logit.shape, share=self._share)
         return -(-uniform.clamp_(min=torch.finfo(uniform.dtype).tiny).log()).log()
 
-    def _mean(self, each: Tensor) -> Tensor:
-        """Return the sum over agents of the means of `each` [B, N] over the rows in which they act."""
-        return (self._row_share * each).sum()
+    def _mean_sum(self, each: Tensor) -> Tensor:
+        """Return the mean over rows of the sum of `each` [B, N] over the agents that act."""
+        return (self._acts * each).sum(dim=1).mean()
 
     def _priority(self, error: Tensor) -> Array | None:
         """Return the absolute TD error [B]: the mean over critics [C, B, N] and the agents that act."""

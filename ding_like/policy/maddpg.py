@@ -2,11 +2,12 @@
 
 While agents learn, the critic of each sees what all of them do, so that to it the others are no part of an env that
 changes; to act, each needs what it sees itself alone. mu_i is the actor of agent i, o_i what it sees, x what critics see;
-primes mark target networks, and a row's r_i, ended_i and mean_i are those of `policy/central_critics.py`:
+primes mark target networks, a row's r_i and ended_i are those of `policy/central_critics.py`, as is how the losses of
+agents add up, each over the rows in which it acts:
 
     y_i           = r_i + gamma * Q_i'(x', mu_1'(o_1') .. mu_N'(o_N'))       second part only if not ended_i
-    critic_loss_i = mean_i(weight * (Q_i(x, a_1 .. a_N) - y_i)^2)
-    actor_loss_i  = -mean_i(Q_i(x, a_1 .. mu_i(o_i) .. a_N))                 the others' actions are the row's
+    critic_loss_i = mean(weight * (Q_i(x, a_1 .. a_N) - y_i)^2)
+    actor_loss_i  = -mean(Q_i(x, a_1 .. mu_i(o_i) .. a_N))                 the others' actions are the row's
 
 (equations 6 and 5). All of it but who sees what is DDPG's (`policy/ddpg.py`), and so are continuous actions: mu_i is the
 tanh of what the network gives, and noise is drawn for each env and agent.
@@ -97,4 +98,4 @@ class MADDPGPolicy(CentralCriticPolicy, DDPGPolicy):
         own = self._drawn(output, rows.obs) if self._is_discrete else output.tanh()
         value = self._first_critic(rows.obs, self._joint(own, rows.action))[0]
         size = output.square().mean(dim=-1)
-        return self._actor.backward(self._mean(self._cfg.learn.actor_reg * size - value))
+        return self._actor.backward(self._mean_sum(self._cfg.learn.actor_reg * size - value))

@@ -5,9 +5,9 @@ is learned as SAC's is (Haarnoja et al. 2018b). With the names of `policy/maddpg
 a_j ~ pi_j(o_j) of all agents are drawn afresh, and u are the row's:
 
     y_i           = r_i + gamma * (min_k Q_ik'(x', a_1' .. a_N') - alpha_i * log pi_i(a_i'|o_i'))     if not ended_i
-    critic_loss_i = sum_k mean_i(weight * (Q_ik(x, u_1 .. u_N) - y_i)^2 / 2)
-    actor_loss_i  = mean_i(alpha_i * log pi_i(a_i|o_i) - min_k Q_ik(x, a_1 .. a_N))     no gradient through the others
-    alpha_loss_i  = -log alpha_i * mean_i(log pi_i(a_i|o_i) + target_entropy_i)
+    critic_loss_i = sum_k mean(weight * (Q_ik(x, u_1 .. u_N) - y_i)^2 / 2)
+    actor_loss_i  = mean(alpha_i * log pi_i(a_i|o_i) - min_k Q_ik(x, a_1 .. a_N))     no gradient through the others
+    alpha_loss_i  = -log alpha_i * mean(log pi_i(a_i|o_i) + target_entropy_i)
 
 The others' actions in an actor's loss are drawn from what they do now, where MADDPG takes the row's: an agent should not
 fit in with what the others have done long ago (there, equation 7 and what follows it). That paper's critics attend to the
@@ -54,7 +54,7 @@ class SoftTeam(CentralCriticPolicy, SoftActorCritic):
         """Return the sum of the temperatures' losses of log probabilities [B, N]; the target is [B, N], [N] or one."""
         learn, log_alpha = self._cfg.learn, self._temperature.network.log_alpha
         target_entropy = default_target if learn.target_entropy is None else learn.target_entropy
-        return -self._mean((log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy))
+        return -self._mean_sum((log_alpha if learn.log_space else log_alpha.exp()) * (log_prob + target_entropy))
 
 
 @POLICY_REGISTRY.register("masac")
@@ -84,7 +84,7 @@ class MASACPolicy(SoftTeam, SACPolicy):
         action, log_prob = self._draw(rows.obs)
         joint = self._joint(action, action.detach() * self._acts.unsqueeze(2))
         value, _ = self._value(self._critic.network(rows.obs, joint))
-        loss = self._actor.backward(self._mean(alpha * log_prob - value))
+        loss = self._actor.backward(self._mean_sum(alpha * log_prob - value))
         own = self._own_dimensions
         target = -action.shape[2] if own is None else -own.sum(dim=1)
         return Improved({"actor_loss": loss}, -log_prob.detach(), target)

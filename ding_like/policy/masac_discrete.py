@@ -6,9 +6,9 @@ and gives the values of all actions of agent i, so that what is estimated from o
 
     V_i(o, x, a; Q) = sum_b pi_i(b|o_i) * (min_k Q_ik(x, a_-i)[b] - alpha_i * log pi_i(b|o_i))
     y_i             = r_i + gamma * V_i(o', x', a'; Q')                          second part only if not ended_i
-    critic_loss_i   = sum_k mean_i(weight * (Q_ik(x, u_-i)[u_i] - y_i)^2 / 2)
-    actor_loss_i    = -mean_i(V_i(o, x, a; Q))
-    alpha_loss_i    = log alpha_i * mean_i(H(pi_i(.|o_i)) - target_entropy_i)
+    critic_loss_i   = sum_k mean(weight * (Q_ik(x, u_-i)[u_i] - y_i)^2 / 2)
+    actor_loss_i    = -mean(V_i(o, x, a; Q))
+    alpha_loss_i    = log alpha_i * mean(H(pi_i(.|o_i)) - target_entropy_i)
 
 a_-i are the actions of the others, one-hot. That the critic has all actions of its agent is the paper's way to compare
 an action with what else the agent could have done (its equation 8, as COMA's): the baseline of an expected gradient is
@@ -81,5 +81,5 @@ class MASACDiscretePolicy(SoftTeam):
         log_pi = log_softmax(self._actor.network(obs), mask)
         others = self._draw(log_pi) * self._acts.unsqueeze(2)
         value = self._value_of(self._critic.network, log_pi, obs, others, alpha)
-        loss = self._actor.backward(-self._mean(value))
+        loss = self._actor.backward(-self._mean_sum(value))
         return Improved({"actor_loss": loss}, entropy_of(log_pi.detach()), target_entropy(log_pi, mask))

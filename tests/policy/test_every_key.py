@@ -39,6 +39,7 @@ POLICIES = [
     *("bcq", "cql", "discrete_bcq", "discrete_cql"),
     *("td3_bc", "rebrac", "iql", "edac"),
     "dt",
+    *("maddpg", "matd3", "masac", "masac_discrete"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -180,6 +181,9 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.log_space": (False, {}),
     "learn.target_entropy": (-7.0, {}),
     "learn.data_share": (0.9, {}),
+    "learn.actor_reg": (0.5, {}),
+    "learn.gumbel_tau": (0.3, {}),
+    "learn.alpha_by_agent": (False, {}),
     "collect.n_sample": (24, {}),
     "collect.n_episode": (3, {}),
     "collect.unroll_len": (7, {}),
@@ -400,8 +404,10 @@ def run(name: str, changes: dict[str, Any]) -> Any:
     for path, value in changes.items():
         set_path(small, path, value)
     envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
-    if name == "qmix":
+    if name in ("qmix", "maddpg", "masac_discrete"):
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
+    elif name in ("matd3", "masac"):
+        env, chosen = envs, dict(type="tests.policy.sum_game:SumGame")
     elif name == "pdqn":
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])

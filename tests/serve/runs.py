@@ -80,13 +80,14 @@ def run_of(folder: Path, case: Case, *, masked: bool = False) -> Run:
         "several": "ppo several",
         "bits": "ppo bits",
         "team": "qmix",
+        "team box": "masac",
         "box": "sac",
         "hybrid": "pdqn",
     }
     action = space or next(kind for kind, name in kinds.items() if ACTING[name].space == case.space)
     sizes = {"discrete": 4, "several": 5, "bits": 6, "team": 8}
     mask = sizes[action] if masked else 0
-    obs = "team" if case.policy == "qmix" else "vector"
+    obs = "team" if isinstance(case.settings["model"]["obs_shape"], dict) else "vector"
     return Run(folder, case.policy, case.settings, obs=obs, action=action, mask=mask)
 
 

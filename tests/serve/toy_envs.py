@@ -18,7 +18,15 @@ OBSERVATIONS: dict[str, spaces.Space[Any]] = {
     "number": spaces.Discrete(OBS, start=5),
     "numbers": spaces.MultiDiscrete([3, 4], start=[1, 0]),
     "bits": spaces.MultiBinary(OBS),
-    "team": spaces.Dict({"agents": spaces.Box(-10, 10, (AGENTS, OBS), _F), "state": spaces.Box(-10, 10, (5,), _F)}),
+    "team": spaces.Dict(
+        {
+            "agents": spaces.Box(-10, 10, (AGENTS, OBS), _F),
+            "state": spaces.Box(-10, 10, (5,), _F),
+            "alive": spaces.MultiBinary(AGENTS),
+            "ended": spaces.MultiBinary(AGENTS),
+            "rewards": spaces.Box(-10, 10, (AGENTS,), _F),
+        }
+    ),
     "nested": spaces.Dict(
         {"arm": spaces.Dict({"angle": spaces.Box(-9, 9, (2,), np.float64)}), "room": spaces.Discrete(3)}
     ),
@@ -30,6 +38,7 @@ ACTIONS_OF: dict[str, spaces.Space[Any]] = {
     "bits": spaces.MultiBinary(3),
     "box": spaces.Box(_F([-2.0, 0.0]), _F([2.0, 1.0])),
     "team": spaces.MultiDiscrete([ACTIONS] * AGENTS),
+    "team box": spaces.Box(_F([-2.0, 0.0] * AGENTS), _F([2.0, 1.0] * AGENTS)),
     "hybrid": spaces.Tuple([spaces.Discrete(3), spaces.Box(-2.0, 2.0, (1,)), spaces.Box(0.0, 1.0, (1,))]),
 }
 
