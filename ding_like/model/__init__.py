@@ -18,6 +18,8 @@ _HOMES = {
     "QAC": "ding_like.model.qac:ContinuousQAC",
     "QMIX": "ding_like.model.q_networks",
     "QMix": "ding_like.model.q_networks:QMIX",
+    "TeamDiscreteQAC": "ding_like.model.team",
+    "TeamQAC": "ding_like.model.team",
     "model_wrap": "ding_like.model.wrappers",
 }
 # DI-engine's that are not here -> what to use.

@@ -1,8 +1,8 @@
 """Networks of a team's actor-critics: an actor for each agent, and central critics, which see what all see and do.
 
-B is the batch, N the number of agents, O the size of what one of them sees, S that of the state, A the number of actions
-of one agent (or the dimensions of a continuous one), C the number of critics of each agent. Agents of one group share
-their networks, which are told apart by the agent's number, one-hot, among the inputs.
+B is the batch, N the number of agents, O the size of what one of them sees, S that of the state, A the number of
+actions of one agent (or the dimensions of a continuous one), C the number of critics of each agent. Agents of one group
+share their networks, and are told apart by their number, one-hot, among the inputs.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class GroupedMLP(nn.Module):
         self.mlp = ParallelMLP(num * count, [sizes[0] + names.shape[1], *sizes[1:]], activation=activation)
 
     def forward(self, x: Tensor, num: int | None = None) -> Tensor:
-        """Return [num, B, N, output] of the inputs of each agent [N, B, I]; with `num` of the first so many networks."""
-        agents, rows, _ = x.shape
+        """Return [num, B, N, output] of each agent's inputs [N, B, I]; with `num` of the first so many networks."""
+        rows = x.shape[1]
         networks = self.num if num is None else num
         if self.names.shape[1]:
             x = torch.cat([x, self.names.to(x.dtype).unsqueeze(1).expand(-1, rows, -1)], dim=2)
@@ -144,7 +144,9 @@ def _entry(obs: Any, name: str, shape: tuple[int, ...]) -> Tensor:
     """Return an entry [B, *shape] of a team's observations; SchemaError where it is not there."""
     entry = obs.get(name) if isinstance(obs, Mapping) else None
     if entry is None or tuple(entry.shape[1:]) != shape:
-        got = sorted(obs) if entry is None and isinstance(obs, Mapping) else list((obs if entry is None else entry).shape)
+        got = (
+            sorted(obs) if entry is None and isinstance(obs, Mapping) else list((obs if entry is None else entry).shape)
+        )
         raise SchemaError(
             f"a team's observation is a dict in which '{name}' is [B, {', '.join(map(str, shape))}], got {got}: env "
             "type 'joint_petting_zoo' gives such observations."

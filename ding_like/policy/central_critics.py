@@ -1,18 +1,17 @@
 """What MADDPG, MATD3 and MASAC share: rows by agent, and what the critics of each agent see of the others' actions.
 
-All agents of a team are one lane (`data/team.py`). Each agent i has critics Q_i(x, a_1 .. a_N) of its own, central ones:
-x is the state, or what all agents see, and a_j what each does. It learns from its own reward, so that agents may be
-rivals, and from the rows alone in which it acts:
+All agents of a team are one lane (`data/team.py`). Each agent i has critics Q_i(x, a_1 .. a_N) of its own, central
+ones: x is the state, or what all agents see, and a_j what each does. It learns from its own reward, so that agents may
+be rivals, and from the rows alone in which it acts:
 
     r_i      = next_obs/rewards[i]
     ended_i  = terminated or next_obs/ended[i]        else what follows is estimated, also where its time is up
     loss     = mean over rows of the sum over agents i that act (obs/alive[i]) of loss_i
 
-The mean is over all rows, so that several learners with a part of them each learn what one does. Adam makes nothing of
-the scale that is left to an agent which acts in few of them.
-
-To every critic the action of an agent that does not act is 0, but its own: an agent whose time is up before the others'
-would go on, and its last value is that of what it would do. Rows are of one step, as the rewards of each agent are.
+The mean is over all rows, so that several learners with a part of them each learn what one does; to Adam it is the same
+as one over the rows of each agent, but for their number in a batch. To every critic the action of an agent that does
+not act is 0, but its own: an agent whose time is up before the others' would go on, and its last value is that of what
+it would do. Rows are of one step, as the rewards of each agent are.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
 """Multi-agent deep deterministic policy gradient (Lowe et al. 2017): DDPG of each agent, with a central critic.
 
 While agents learn, the critic of each sees what all of them do, so that to it the others are no part of an env that
-changes; to act, each needs what it sees itself alone. mu_i is the actor of agent i, o_i what it sees, x what critics see;
-primes mark target networks, a row's r_i and ended_i are those of `policy/central_critics.py`, as is how the losses of
-agents add up, each over the rows in which it acts:
+changes; to act, an agent needs what it sees itself alone. mu_i is the actor of agent i, o_i what it sees, x what
+critics see; primes mark target networks, and r_i and ended_i are those of `policy/central_critics.py`. Means are over
+rows, in which an agent that does not act adds 0:
 
-    y_i           = r_i + gamma * Q_i'(x', mu_1'(o_1') .. mu_N'(o_N'))       second part only if not ended_i
-    critic_loss_i = mean(weight * (Q_i(x, a_1 .. a_N) - y_i)^2)
-    actor_loss_i  = -mean(Q_i(x, a_1 .. mu_i(o_i) .. a_N))                 the others' actions are the row's
+    y_i         = r_i + gamma * Q_i'(x', mu_1'(o_1') .. mu_N'(o_N'))              second part only if not ended_i
+    critic_loss = sum over i of mean(weight * (Q_i(x, a_1 .. a_N) - y_i)^2)
+    actor_loss  = -sum over i of mean(Q_i(x, a_1 .. mu_i(o_i) .. a_N))            the others' actions are the row's
 
-(equations 6 and 5). All of it but who sees what is DDPG's (`policy/ddpg.py`), and so are continuous actions: mu_i is the
-tanh of what the network gives, and noise is drawn for each env and agent.
+(equations 6 and 5). All of it but who sees what is DDPG's (`policy/ddpg.py`), and so are continuous actions: mu_i is
+the tanh of what the network gives, and noise is drawn for each env and agent.
 
-Discrete actions are drawn from a softmax over logits l_i, and enter critics one-hot. In place of mu_i(o_i) stands a draw
-from it with the gradient of a softmax that is nearly it, by the straight-through Gumbel estimator (Jang et al. 2017):
+Discrete actions are drawn from a softmax over logits l_i, and enter critics one-hot. In place of mu_i(o_i) stands a
+draw from it with the gradient of a softmax, by the straight-through Gumbel estimator (Jang et al. 2017):
 
     s = softmax((l_i + g) / tau), g = -log(-log u), u uniform        mu_i(o_i) = onehot(argmax s) + s - stop(s)
 

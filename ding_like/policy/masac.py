@@ -1,18 +1,18 @@
 """Soft actor-critics of a team: SAC of each agent, with central critics (the form of Iqbal & Sha 2019, section 3.2).
 
-Each agent i has a stochastic actor pi_i, two critics Q_ik, which see what all agents do, and a temperature alpha_i, which
-is learned as SAC's is (Haarnoja et al. 2018b). With the names of `policy/maddpg.py`, actions a_j' ~ pi_j(o_j') and
-a_j ~ pi_j(o_j) of all agents are drawn afresh, and u are the row's:
+Each agent i has a stochastic actor pi_i, two critics Q_ik, which see what all agents do, and a temperature alpha_i,
+which is learned as SAC's is (Haarnoja et al. 2018b). With the names of `policy/maddpg.py`, actions a_j' ~ pi_j(o_j')
+and a_j ~ pi_j(o_j) of all agents are drawn afresh, and u_j are the row's:
 
-    y_i           = r_i + gamma * (min_k Q_ik'(x', a_1' .. a_N') - alpha_i * log pi_i(a_i'|o_i'))     if not ended_i
-    critic_loss_i = sum_k mean(weight * (Q_ik(x, u_1 .. u_N) - y_i)^2 / 2)
-    actor_loss_i  = mean(alpha_i * log pi_i(a_i|o_i) - min_k Q_ik(x, a_1 .. a_N))     no gradient through the others
-    alpha_loss_i  = -log alpha_i * mean(log pi_i(a_i|o_i) + target_entropy_i)
+    y_i         = r_i + gamma * (min_k Q_ik'(x', a_1' .. a_N') - alpha_i * log pi_i(a_i'|o_i'))      if not ended_i
+    critic_loss = sum over i and k of mean(weight * (Q_ik(x, u_1 .. u_N) - y_i)^2 / 2)
+    actor_loss  = sum over i of mean(alpha_i * log pi_i(a_i|o_i) - min_k Q_ik(x, a_1 .. a_N))
+    alpha_loss  = -sum over i of log alpha_i * mean(log pi_i(a_i|o_i) + target_entropy_i)
 
-The others' actions in an actor's loss are drawn from what they do now, where MADDPG takes the row's: an agent should not
-fit in with what the others have done long ago (there, equation 7 and what follows it). That paper's critics attend to the
-others and share parameters, which these do not (`model.sharing` lets agents share all). Everything else is SAC's
-(`policy/sac.py`), actors, which are Gaussians squashed by tanh, among it.
+The gradient of an agent's actor does not go through the others' actions. These are drawn from what the others do now,
+where MADDPG takes the row's: an agent should not fit in with what they did long ago (there, section 3.2). That paper's
+critics attend to the others and share parameters, which these do not (`model.sharing` lets agents share all).
+Everything else is SAC's (`policy/sac.py`), actors, which are Gaussians squashed by tanh, among it.
 """
 
 from __future__ import annotations

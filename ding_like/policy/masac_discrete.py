@@ -1,19 +1,20 @@
 """Soft actor-critics of a team's discrete actions (Iqbal & Sha 2019, section 3.2, without its attention).
 
-MASAC (`policy/masac.py`) whose actors pi_i are softmaxes over A actions. A critic of agent i is given what the others do
-and gives the values of all actions of agent i, so that what is estimated from one draw there is a sum over these here
-(Christodoulou 2019); the others' actions are drawn afresh, a_j' ~ pi_j(o_j') and a_j ~ pi_j(o_j), u are the row's:
+MASAC (`policy/masac.py`) whose actors pi_i are softmaxes over A actions. A critic of agent i is given what the others
+do and gives the values of all actions of agent i, so that what is estimated from one draw there is a sum over these
+here (Christodoulou 2019); the others' actions are drawn afresh, a_j' ~ pi_j(o_j') and a_j ~ pi_j(o_j), and u_j are the
+row's:
 
     V_i(o, x, a; Q) = sum_b pi_i(b|o_i) * (min_k Q_ik(x, a_-i)[b] - alpha_i * log pi_i(b|o_i))
-    y_i             = r_i + gamma * V_i(o', x', a'; Q')                          second part only if not ended_i
-    critic_loss_i   = sum_k mean(weight * (Q_ik(x, u_-i)[u_i] - y_i)^2 / 2)
-    actor_loss_i    = -mean(V_i(o, x, a; Q))
-    alpha_loss_i    = log alpha_i * mean(H(pi_i(.|o_i)) - target_entropy_i)
+    y_i             = r_i + gamma * V_i(o', x', a'; Q')                         second part only if not ended_i
+    critic_loss     = sum over i and k of mean(weight * (Q_ik(x, u_-i)[u_i] - y_i)^2 / 2)
+    actor_loss      = -sum over i of mean(V_i(o, x, a; Q))
+    alpha_loss      = sum over i of log alpha_i * mean(H(pi_i(.|o_i)) - target_entropy_i)
 
-a_-i are the actions of the others, one-hot. That the critic has all actions of its agent is the paper's way to compare
-an action with what else the agent could have done (its equation 8, as COMA's): the baseline of an expected gradient is
-exact and needs no term. Actions that a mask forbids have probability 0 and are in no sum; by default target_entropy_i is
-0.98 * log of the number of those it allows.
+a_-i are the actions of the others, one-hot. That the critic gives all actions of its agent is the paper's way to
+compare an action with what else the agent could have done (its equation 8, as COMA's): in the sum over all of them that
+baseline is exact and needs no term. Actions that a mask forbids have probability 0 and are in no sum; by default
+target_entropy_i is 0.98 * log of the number of those it allows.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Each agent has two central critics, the smaller of which makes its target; the next actions of all are smoothed, and
 actors and targets wait for their critics. With the names of `policy/maddpg.py`:
 
-    a_j'          = clip(mu_j'(o_j') + clip(noise, -c, c), -1, 1),  noise ~ N(0, sigma)
-    y_i           = r_i + gamma * min_k Q_ik'(x', a_1' .. a_N')              second part only if not ended_i
-    critic_loss_i = sum_k mean(weight * (Q_ik(x, a_1 .. a_N) - y_i)^2)
-    actor_loss_i  = -mean(Q_i1(x, a_1 .. mu_i(o_i) .. a_N))                every `actor_update_freq` updates
+    a_j'        = clip(mu_j'(o_j') + clip(noise, -c, c), -1, 1),  noise ~ N(0, sigma)
+    y_i         = r_i + gamma * min_k Q_ik'(x', a_1' .. a_N')                     second part only if not ended_i
+    critic_loss = sum over i and k of mean(weight * (Q_ik(x, a_1 .. a_N) - y_i)^2)
+    actor_loss  = -sum over i of mean(Q_i1(x, a_1 .. mu_i(o_i) .. a_N))           every `actor_update_freq` updates
 
 It is MADDPG's code with other defaults, as TD3 is DDPG's, for continuous actions.
 """

@@ -258,7 +258,19 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 # One variant of each family, and each way to compute gradients: what the suite runs. The others are `slow`.
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
-    *("maddpg", "masac", "impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian", "dt"),
+    *(
+        "maddpg",
+        "masac",
+        "impala box",
+        "ppg",
+        "td3",
+        "sac",
+        "sac_recurrent",
+        "pdqn",
+        "image_classification",
+        "bc gaussian",
+        "dt",
+    ),
 )
 
 

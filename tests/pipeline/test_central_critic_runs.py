@@ -12,7 +12,7 @@ from ding_like.entry import resume_pipeline, serial_pipeline
 from ding_like.types import Config
 from tests.contracts.policy_cases import assert_equal_states
 
-pytestmark = pytest.mark.usefixtures("in_tmp", "no_pictures")
+pytestmark = [pytest.mark.usefixtures("in_tmp", "no_pictures"), pytest.mark.slow]
 
 SUM = dict(type="tests.policy.sum_game:SumGame")
 MATRIX = dict(type="team_matrix_game", import_names=["dizoo.multi_agent.team_matrix_game"])
@@ -40,41 +40,35 @@ def configs(policy: str, env: dict[str, Any], *, env_settings: Any = None, **sec
     return main, dict(env=env, env_manager=dict(type="base"), policy=dict(type=policy))
 
 
-def last_evaluation() -> float:
-    found: float = json.loads(Path("exp/result.json").read_text())["eval_value_raw"]
+def last_evaluation() -> list[float]:
+    """Return the returns of the last evaluation."""
+    found: list[float] = json.loads(Path("exp/result.json").read_text())["eval_value_raw"]
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["maddpg", "matd3", "masac"])
 def test_actions_come_to_add_up_to_the_target(policy: str) -> None:
     learn = dict(learning_rate=1e-3, **(dict(target_entropy=-3.0) if policy == "masac" else {}))
     serial_pipeline(configs(policy, SUM, learn=learn), seed=0, max_env_step=3000)
 
-    # Of random actions it is -3.7, and -1.1 of none at all.
-    assert last_evaluation() > -0.03
+    # Of random actions it is -2.4, and -1.1 of none at all.
+    assert sum(last_evaluation()) / 40 > -0.03
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("game", ["matrix", "two steps"])
 @pytest.mark.parametrize("policy", ["maddpg", "masac_discrete"])
 def test_the_best_joint_action_is_found_where_each_step_to_it_pays(policy: str, game: str) -> None:
     env, settings = (MATRIX, dict(game="monotonic")) if game == "matrix" else (TWO_STEP, {})
     learn = dict(learning_rate=1e-3, **(dict(target_entropy=0.1) if policy == "masac_discrete" else {}))
     serial_pipeline(
-        configs(policy, env, env_settings=settings, learn=learn, discount_factor=0.99), seed=0, max_env_step=4000
+        configs(policy, env, env_settings=settings, learn=learn, discount_factor=0.99), seed=0, max_env_step=2400
     )
 
-    assert last_evaluation() == 8.0
+    assert set(last_evaluation()) == {8.0}
 
 
 @pytest.mark.parametrize(
-    ("policy", "env"),
-    [
-        ("maddpg", SWITCH),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("matd3", SUM), ("masac_discrete", SWITCH))),
-        pytest.param("masac", SUM, marks=pytest.mark.slow),
-    ],
+    ("policy", "env"), [("maddpg", SWITCH), ("matd3", SUM), ("masac_discrete", SWITCH), ("masac", SUM)]
 )
 def test_a_run_in_two_parts_equals_one_in_one(policy: str, env: dict[str, Any]) -> None:
     made = lambda: configs(policy, env)  # noqa: E731

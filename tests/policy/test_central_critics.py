@@ -273,7 +273,9 @@ def test_what_an_agent_that_has_left_did_or_was_paid_changes_nothing(name: str) 
     paid[left] = 100.0
     action[left] = 1 if discrete else LOW[:ACTIONS] + HALF[:ACTIONS]
 
-    other, _ = policy.grad(batch.with_columns(**{"next_obs/rewards": paid}, action=action.reshape(batch["action"].shape)))
+    other, _ = policy.grad(
+        batch.with_columns(**{"next_obs/rewards": paid}, action=action.reshape(batch["action"].shape))
+    )
 
     assert left.any() and torch.equal(gradients(policy), expected)
     assert {name: float(each.mean()) for name, each in other.items()} == {
@@ -313,7 +315,10 @@ def test_a_reward_of_one_agent_moves_its_own_critic_alone() -> None:
 
 
 def test_priorities_are_errors_of_the_agents_that_act() -> None:
-    policy, batch = make_team("matd3", discrete=False, priority=True, learn=dict(noise=False)), team_rows(discrete=False)
+    policy, batch = (
+        make_team("matd3", discrete=False, priority=True, learn=dict(noise=False)),
+        team_rows(discrete=False),
+    )
     networks = Networks(policy, groups_of("separate", AGENTS))
     expected = []
     for row in batch:
@@ -321,7 +326,9 @@ def test_priorities_are_errors_of_the_agents_that_act() -> None:
         following = [networks.act(row, "next_obs", agent, target=True).tanh() for agent in range(AGENTS)]
         for agent in np.flatnonzero(row["obs/alive"]):
             seen = joint(following[agent], agent, following, row["next_obs/alive"])
-            next_value = min(float(each.detach()) for each in networks.values(row, "next_obs", agent, seen, target=True))
+            next_value = min(
+                float(each.detach()) for each in networks.values(row, "next_obs", agent, seen, target=True)
+            )
             target = what_follows(row, agent, next_value, ignore_done=False)
             values = networks.values(row, "obs", agent, joint(done[agent], agent, done, row["obs/alive"]))
             errors += [abs(float(each.detach()) - target) for each in values]
@@ -460,7 +467,9 @@ def test_discrete_actions_that_do_not_fit_are_refused() -> None:
         TeamQAC(SHAPES, [2, 3, 2])
     with pytest.raises(ConfigError, match="action_sizes is for continuous actions"):
         TeamQAC(SHAPES, [2, 2, 2], action_sizes=[2, 2, 1])
-    with pytest.raises(ConfigError, match="learn.noise is True, but has no effect, as the agents' actions are discrete"):
+    with pytest.raises(
+        ConfigError, match="learn.noise is True, but has no effect, as the agents' actions are discrete"
+    ):
         make_team("maddpg", discrete=True, learn=dict(noise=True))
 
 

@@ -1,6 +1,6 @@
-"""A speaker names a landmark to a listener (MPE simple_speaker_listener) with MADDPG; needs `pip install "ding-like[mpe]"`.
+"""A speaker names a landmark to a listener (MPE) with MADDPG; it needs `pip install "ding-like[mpe]"`.
 
-The two see and do different things: what the speaker says is an action, of three, and the listener moves by one of five.
+The two see and do different things: the speaker says one of three words, and the listener moves in one of five ways.
 """
 
 from easydict import EasyDict
