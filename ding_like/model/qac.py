@@ -69,7 +69,11 @@ class ParallelMLP(nn.Module):
         """
         x = x if x.dim() == 3 else x.expand(self.num if num is None else num, *x.shape)
         # A slice of everything costs a copy of its gradient.
-        first = (lambda part: part) if num in (None, self.num) else (lambda part: part[:num])
+        taken = None if num == self.num else num
+
+        def first(part: Tensor) -> Tensor:
+            return part if taken is None else part[:taken]
+
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(first(bias), x, first(weight))

@@ -2,7 +2,7 @@
 
 B is the batch, N the number of agents, O the size of what one of them sees, S that of the state, A the number of
 actions of one agent (or the dimensions of a continuous one), C the number of critics of each agent. Agents of one group
-share their networks, and are told apart by their number, one-hot, among the inputs.
+share their networks, whose inputs have the agent's number, one-hot, beside what it sees.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class _TeamModel(nn.Module):
 
     def act(self, obs: TeamObs) -> Tensor:
         """Return what all actors give, in a row [B, N * A]."""
-        return self.actor(obs).flatten(1)
+        return cast(Tensor, self.actor(obs).flatten(1))
 
     def forward(self, obs: TeamObs) -> Tensor:
         """Return what `act` does."""
@@ -234,7 +234,8 @@ class TeamQAC(_TeamModel):
         self.num_actions = (
             action_shape // agents if isinstance(action_shape, int) else self._num_choices(action_shape, "team_qac")
         )
-        groups, layers = groups_of(sharing, agents), dict(activation=activation)
+        groups = groups_of(sharing, agents)
+        layers: dict[str, Any] = dict(activation=activation)  # Any: of each keyword its own
         self.actor = TeamActors(
             (agents, self.size),
             self.num_actions * (1 if self.is_direct or self.is_discrete else 2),

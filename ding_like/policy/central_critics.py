@@ -70,22 +70,22 @@ class CentralCriticPolicy(OffPolicyActorCritic):
         Rows in which an agent does not act have a weight of 0 for it, and its actions there are 0.
         """
         rows = super()._rows(batch)
-        alive = rows.obs[ALIVE].to(rows.reward.dtype)
-        self._acts = alive
+        self._acts: Tensor = rows.obs[ALIVE].to(rows.reward.dtype)  # [B, N]
         ended = rows.terminated.unsqueeze(1) | (rows.next_obs[ENDED] != 0)
         weight = rows.weight.unsqueeze(1) if isinstance(rows.weight, Tensor) else rows.weight
         return rows._replace(
-            action=rows.action * alive.unsqueeze(2),
+            action=rows.action * self._acts.unsqueeze(2),
             reward=rows.next_obs[REWARDS],
             terminated=torch.zeros_like(ended) if self._cfg.learn.ignore_done else ended,
-            weight=weight * alive,
+            weight=weight * self._acts,
         )
 
     def _inside(self, action: Tensor) -> Tensor:
         """Return actions of rows as the critics take them, [B, N, A]: scaled to [-1, 1], or one-hot."""
         if self._is_discrete:
-            return F.one_hot(action.long(), int(self._cfg.model.action_shape[0])).float()
-        return super()._inside(action).unflatten(1, (int(self._cfg.model.obs_shape[AGENTS][0]), -1))
+            one_hot: Tensor = F.one_hot(action.long(), int(self._cfg.model.action_shape[0]))
+            return one_hot.float()
+        return super()._inside(action).view(len(action), int(self._cfg.model.obs_shape[AGENTS][0]), -1)
 
     def _joint(self, own: Tensor, others: Tensor) -> Tensor:
         """Return what the critics of each agent are given of all agents' actions, [B, N, N, A].
@@ -97,7 +97,8 @@ class CentralCriticPolicy(OffPolicyActorCritic):
 
     def _next_others(self, action: Tensor, rows: Rows) -> Tensor:
         """Return next actions [B, N, A] as critics of other agents are given them: 0 of those that do not act."""
-        return action * rows.next_obs[ALIVE].to(action.dtype).unsqueeze(2)
+        alive: Tensor = rows.next_obs[ALIVE].to(action.dtype)
+        return action * alive.unsqueeze(2)
 
     def _next_joint(self, action: Tensor, rows: Rows) -> Tensor:
         """Return what `_joint` does of next actions [B, N, A]."""

@@ -90,7 +90,8 @@ class MADDPGPolicy(CentralCriticPolicy, DDPGPolicy):
         noisy = allowed_logits(logit, split_mask(obs)[1]) + self._gumbel_like(logit)
         soft = (noisy / self._cfg.learn.gumbel_tau).softmax(dim=-1)
         hard = F.one_hot(soft.argmax(dim=-1), soft.shape[-1]).to(soft.dtype)
-        return hard + soft - soft.detach()
+        drawn: Tensor = hard + soft - soft.detach()
+        return drawn
 
     def _improve(self, rows: Rows) -> Tensor:
         """Fill the actors' gradients; return the sum of their losses."""

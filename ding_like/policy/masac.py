@@ -11,7 +11,7 @@ and a_j ~ pi_j(o_j) of all agents are drawn afresh, and u_j are the row's:
 
 The gradient of an agent's actor does not go through the others' actions. These are drawn from what the others do now,
 where MADDPG takes the row's: an agent should not fit in with what they did long ago (there, section 3.2). That paper's
-critics attend to the others and share parameters, which these do not (`model.sharing` lets agents share all).
+critics attend to the others and share parameters, which these do not (`model.sharing` lets agents share all of them).
 Everything else is SAC's (`policy/sac.py`), actors, which are Gaussians squashed by tanh, among it.
 """
 
