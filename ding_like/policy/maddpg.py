@@ -61,10 +61,11 @@ class MADDPGPolicy(CentralCriticPolicy, DDPGPolicy):
         ),
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.actor_reg": FROM_0, "learn.gumbel_tau": ABOVE_0}
-    action_spaces = ("Box", "MultiDiscrete")
+    action_spaces: tuple[str, ...] = ("Box", "MultiDiscrete")
 
     def _init_learn(self) -> None:
-        idle = ("learn.noise", "collect.noise_sigma") if self._is_discrete else ("learn.gumbel_tau",)
+        of_box = ("learn.noise", "collect.noise_sigma", "action_low", "action_high")
+        idle = of_box if self._is_discrete else ("learn.gumbel_tau",)
         why = f"the agents' actions are {'discrete' if self._is_discrete else 'continuous'}"
         for path, message in self._no_effect(self._cfg, idle, why):
             raise ConfigError(f"policy.{path} {message}.")

@@ -39,7 +39,7 @@ POLICIES = [
     *("bcq", "cql", "discrete_bcq", "discrete_cql"),
     *("td3_bc", "rebrac", "iql", "edac"),
     "dt",
-    *("maddpg", "matd3", "masac", "masac_discrete"),
+    *("maddpg", "maddpg box", "matd3", "masac", "masac_discrete"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -302,9 +302,10 @@ def differ(one: Any, other: Any) -> bool:
 
 
 # Other values where those of VALUES are the default, or come to the same.
+_DDPG = ("ddpg", "d4pg", "maddpg", "maddpg box")
 OF_POLICY = {
-    **{(name, f"learn.{freq}_update_freq"): 2 for name in ("ddpg", "d4pg") for freq in ("actor", "target")},
-    **{(name, "learn.noise"): True for name in ("ddpg", "d4pg")},
+    **{(name, f"learn.{freq}_update_freq"): 2 for name in _DDPG for freq in ("actor", "target")},
+    **{(name, "learn.noise"): True for name in _DDPG},
     ("discrete_bcq", "learn.loss"): "mse",
 }
 
@@ -406,7 +407,7 @@ def run(name: str, changes: dict[str, Any]) -> Any:
     envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
     if name in ("qmix", "maddpg", "masac_discrete"):
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
-    elif name in ("matd3", "masac"):
+    elif name in ("maddpg box", "matd3", "masac"):
         env, chosen = envs, dict(type="tests.policy.sum_game:SumGame")
     elif name == "pdqn":
         env = dict(envs, max_episode_steps=10)
