@@ -13,7 +13,7 @@ from ding_like.config import deep_merge, to_plain
 from ding_like.data.batch import TransitionBatch
 from ding_like.policy import get_policy_cls
 
-AGENTS, OBS, STATE, ACTIONS, ROWS, GAMMA = 3, 4, 5, 2, 24, 0.9
+AGENTS, OBS, STATE, ACTIONS, ROWS, GAMMA = 3, 4, 5, 2, 14, 0.9
 SHAPES: dict[str, Any] = {
     "agents": [AGENTS, OBS],
     "alive": AGENTS,
