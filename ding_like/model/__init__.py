@@ -24,6 +24,8 @@ _HOMES = {
     "VDN": "ding_like.model.mixing",
     "WQMIX": "ding_like.model.mixing",
     "WQMix": "ding_like.model.mixing:WQMIX",
+    "TeamDiscreteQAC": "ding_like.model.team",
+    "TeamQAC": "ding_like.model.team",
     "model_wrap": "ding_like.model.wrappers",
 }
 # DI-engine's that are not here -> what to use.

@@ -68,14 +68,20 @@ class ParallelMLP(nn.Module):
         With `num` it is of the first so many networks.
         """
         x = x if x.dim() == 3 else x.expand(self.num if num is None else num, *x.shape)
+        # A slice of everything costs a copy of its gradient.
+        taken = None if num == self.num else num
+
+        def first(part: Tensor) -> Tensor:
+            return part if taken is None else part[:taken]
+
         last = len(self.weights) - 1
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = torch.baddbmm(bias[:num], x, weight[:num])
+            x = torch.baddbmm(first(bias), x, first(weight))
             if layer < last:
                 x = self.activation(x)
                 if len(self.scales):
                     x = torch.addcmul(
-                        self.shifts[layer][:num], layer_norm(x, x.shape[-1:], eps=NORM_EPS), self.scales[layer][:num]
+                        first(self.shifts[layer]), layer_norm(x, x.shape[-1:], eps=NORM_EPS), first(self.scales[layer])
                     )
         return x
 

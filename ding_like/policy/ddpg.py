@@ -141,7 +141,7 @@ class DDPGPolicy(OffPolicyActorCritic):
         hand, family = self._by_hand, self._family
         with torch.no_grad():
             if hand is None:
-                next_action = self._smoothed(self._actor.target(rows.next_obs))
+                next_action = self._next_action(rows)
                 following = self._critic.target(rows.next_obs, next_action)
             else:
                 next_action = self._smoothed(torch.from_numpy(hand.act_of_target(rows.next_obs)))
@@ -171,6 +171,10 @@ class DDPGPolicy(OffPolicyActorCritic):
         value = hand.judge(rows.obs, action, by_first=True)
         slope = torch.full_like(value, -1.0 / len(action))
         return hand.improve(-value.mean(), hand.slope_by_action(slope, action.shape[1]))
+
+    def _next_action(self, rows: Rows) -> Tensor:
+        """Return the next actions [B, A] of a target, without a gradient."""
+        return self._smoothed(self._actor.target(rows.next_obs))
 
     def _smoothed(self, action: Tensor) -> Tensor:
         """Return actions [B, A]; with `learn.noise` each has clipped noise on it, and stays within [-1, 1]."""

@@ -59,7 +59,7 @@ class OffPolicyActorCritic(Policy):
     )
     config_bounds: ClassVar[Mapping[str, Bounds]] = {"learn.target_theta": SHARE_ABOVE_0}
     config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"learn.backend": ("auto", "autograd")}
-    action_spaces = ("Box",)
+    action_spaces: tuple[str, ...] = ("Box",)
 
     @classmethod
     def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:

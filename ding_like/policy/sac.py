@@ -395,7 +395,7 @@ class DiscreteSACPolicy(SoftActorCritic):
 
 
 def target_entropy(log_pi: Tensor, mask: Tensor | None) -> Tensor | float:
-    """Return the default target of the entropy: a number, or one for each row [B] where masks [B, A] differ."""
+    """Return the default target of the entropy: a number, or one for each row [...] where masks [..., A] differ."""
     if mask is None:
-        return _SHARE_OF_LARGEST_ENTROPY * math.log(log_pi.shape[1])
-    return _SHARE_OF_LARGEST_ENTROPY * (mask != 0).reshape(log_pi.shape).sum(dim=1).log()
+        return _SHARE_OF_LARGEST_ENTROPY * math.log(log_pi.shape[-1])
+    return _SHARE_OF_LARGEST_ENTROPY * (mask != 0).reshape(log_pi.shape).sum(dim=-1).log()

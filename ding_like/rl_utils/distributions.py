@@ -514,20 +514,23 @@ def unsquashed(action: Tensor) -> Tensor:
     return action.clamp(-_MAX_SQUASHED, _MAX_SQUASHED).atanh()
 
 
-def squashed_gaussian(mean: Tensor, log_sigma: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the action `tanh(u)` [B, A], `u = mean + exp(log_sigma) * noise`, and its log density [B].
+def squashed_gaussian(
+    mean: Tensor, log_sigma: Tensor, noise: Tensor, own: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the action `tanh(u)` [..., A], `u = mean + exp(log_sigma) * noise`, and its log density [...].
 
     `noise` is standard normal; gradients flow through the rest. The density of tanh(u) is that of u over the slope of
     tanh, and `log(1 - tanh(u)^2) = 2 * (log 2 - u - softplus(-2 u))` holds where the left side has lost all digits.
-    With mean 0, log_sigma 0 and noise 1: action 0.7616, log density -0.5 - 0.9189 + 0.8675 = -0.5514.
+    With mean 0, log_sigma 0 and noise 1: action 0.7616, log density -0.5 - 0.9189 + 0.8675 = -0.5514. Dimensions of
+    which `own` is 0 are no part of the density.
 
     Source: Haarnoja et al. 2018, eq. 21 of appendix C.
     """
     log_sigma = log_sigma.clamp(MIN_LOG_SIGMA, MAX_LOG_SIGMA)
     u = mean + log_sigma.exp() * noise
     log_density = -0.5 * noise * noise - log_sigma - _HALF_LOG_TWO_PI
-    log_slope = _log_slope_of(u)
-    return u.tanh(), (log_density - log_slope).sum(dim=1)
+    each = log_density - _log_slope_of(u)
+    return u.tanh(), (each if own is None else each * own).sum(dim=-1)
 
 
 class SquashedByHand(NamedTuple):

@@ -111,26 +111,26 @@ def q_nstep_td_error(
 
 
 def log_softmax(logit: Tensor, mask: Tensor | None) -> Tensor:
-    """Return log probabilities [B, A] of logits [B, A]; actions that `mask` (0) forbids have a probability of 0."""
-    return F.log_softmax(allowed_logits(logit, mask), dim=1)
+    """Return log probabilities [..., A] of logits [..., A]; actions that `mask` (0) forbids have a probability of 0."""
+    return F.log_softmax(allowed_logits(logit, mask), dim=-1)
 
 
 def soft_value(log_pi: Tensor, q: Tensor, *, alpha: Tensor | float) -> Tensor:
-    """Return `sum_a pi(a) * (q(a) - alpha * log pi(a))` [B], of log probabilities and action values [B, A].
+    """Return `sum_a pi(a) * (q(a) - alpha * log pi(a))` [...], of log probabilities and action values [..., A].
 
     With pi 0.5 0.5, values 1 3 and alpha 0.1: 2 + 0.1 * log 2. An action of probability 0 adds nothing, whatever its
     value. Source: Christodoulou 2019, eq. 10.
     """
     pi = log_pi.exp()
     # Not left to the product: 0 times a value that is not finite is NaN, and so is its gradient.
-    return (pi * (q.masked_fill(pi == 0, 0.0) - alpha * log_pi)).sum(dim=1)
+    return (pi * (q.masked_fill(pi == 0, 0.0) - alpha * log_pi)).sum(dim=-1)
 
 
 def where_some_legal(value: Tensor, mask: Tensor | None) -> Tensor:
-    """Return values [B] of observations; 0 where `mask` [B, A] allows no action: nothing can follow."""
-    return value if mask is None else value.masked_fill((mask == 0).reshape(len(value), -1).all(dim=1), 0.0)
+    """Return values [B] or [B, N] of observations; 0 where `mask` allows no action: nothing can follow."""
+    return value if mask is None else value.masked_fill((mask == 0).reshape(*value.shape, -1).all(dim=-1), 0.0)
 
 
 def entropy_of(log_pi: Tensor) -> Tensor:
-    """Return the entropy [B] of log probabilities [B, A]."""
+    """Return the entropy [...] of log probabilities [..., A]."""
     return soft_value(log_pi, torch.zeros_like(log_pi), alpha=1.0)

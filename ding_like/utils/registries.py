@@ -513,7 +513,12 @@ ENV_WRAPPER_REGISTRY = _new("env_wrapper", "envs.wrappers")
 ENV_MANAGER_REGISTRY = _new(
     "env_manager", "envs.manager", envpool="envs.manager.gym_vector", ale_vector="envs.manager.gym_vector"
 )
-MODEL_REGISTRY = _new("model", "model", **dict.fromkeys(("vdn", "qmix", "wqmix", "qtran", "coma"), "model.mixing"))
+MODEL_REGISTRY = _new(
+    "model",
+    "model",
+    **dict.fromkeys(("vdn", "qmix", "wqmix", "qtran", "coma"), "model.mixing"),
+    **dict.fromkeys(("team_qac", "team_discrete_qac"), "model.team"),
+)
 REWARD_MODEL_REGISTRY = _new("reward_model", "reward_model")
 LEARNER_REGISTRY = _new("learner", "worker.learner")
 LEARNER_HOOK_REGISTRY = _new("learner_hook", "worker.learner")

@@ -35,7 +35,7 @@ STACKED = {name: ["frame_stack"] for name in ("stacked frames", "stacked box", "
 STACKED |= {"flat": ["FlattenObservation"]}
 IN_ONNX = ["dqn", "c51 dueling", "rainbow", "iqn", "fqf", "r2d2 gru", "drqn", "ppo several", "ppo box", "sac", "pdqn"]
 IN_ONNX += ["ppo hybrid", "ppo_recurrent", "qmix", "discrete_sac"]
-IN_ONNX += ["idqn", "mappo", "mappo_recurrent", "happo box"]
+IN_ONNX += ["idqn", "mappo", "mappo_recurrent", "happo box", "maddpg", "masac"]
 
 
 def _exported(run: Run, to: Any) -> Exported:

@@ -67,6 +67,14 @@ _TEAM_BOX: dict[str, Any] = dict(
 _AGENTS = dict(obs_shape=_TEAM_OBS, action_shape=[ACTIONS] * AGENTS, hidden_size_list=[8])
 _TEAM = dict(**_AGENTS, mixer_embed_size=4)
 _COPIED = dict(target_update_freq=2)
+# Of actor-critics with central critics.
+_TEAM_QAC = dict(
+    obs_shape=_TEAM_OBS,
+    action_shape=[ACTIONS] * AGENTS,
+    actor_hidden_size_list=[8],
+    critic_hidden_size_list=[8],
+)
+_TEAM_QAC_BOX: dict[str, Any] = dict(model={**_TEAM_QAC, "action_shape": 2 * AGENTS}, **_TEAM_BOX)
 _PG = dict(obs_shape=OBS, action_shape=ACTIONS, encoder_hidden_size_list=[8, 8], head_layer_num=0)
 # Short phases of PPG, so that a few batches have auxiliary ones among them.
 _PHASES = dict(aux_freq=2, aux_train_epoch=2)
@@ -236,6 +244,17 @@ CASES: dict[str, Case] = {
     "pdqn dueling": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(dueling=True, head_layer_num=1)))),
     "mpdqn": Case("pdqn", _HYBRID, deep_merge(_PDQN, dict(model=dict(multi_pass=True)))),
     "discrete_sac": Case("discrete_sac", _DISCRETE, dict(model=_DISCRETE_QAC)),
+    "maddpg": Case("maddpg", _JOINT, dict(model=_TEAM_QAC)),
+    "maddpg box": Case("maddpg", _JOINT_BOX, _TEAM_QAC_BOX),
+    "maddpg shared": Case("maddpg", _JOINT, dict(model=dict(**_TEAM_QAC, sharing="shared", critic_sees="agents"))),
+    "matd3": Case("matd3", _JOINT_BOX, _TEAM_QAC_BOX),
+    "masac": Case("masac", _JOINT_BOX, _TEAM_QAC_BOX),
+    "masac shared": Case(
+        "masac",
+        _JOINT_BOX,
+        deep_merge(_TEAM_QAC_BOX, dict(model=dict(sharing="shared"), learn=dict(alpha_by_agent=False))),
+    ),
+    "masac_discrete": Case("masac_discrete", _JOINT, dict(model=_TEAM_QAC)),
     "sqn": Case("sqn", _DISCRETE, dict(model=_DISCRETE_CRITICS)),
     "sqil": Case("sqil", _DISCRETE, dict(model=_DQN_MODEL, **_EXPERT)),
     "sqil_dqn": Case("sqil_dqn", _DISCRETE, dict(model=_DQN_MODEL, **_EXPERT)),
@@ -266,6 +285,7 @@ MASKED = {name: case for name, case in ACTING.items() if not isinstance(case.spa
 FAMILIES = (
     *("dqn", "fqf autograd", "rainbow", "r2d2", "qmix", "ppo", "ppo hybrid autograd", "ppo_recurrent gru several"),
     *("mappo", "mappo_recurrent", "happo box", "idqn"),
+    *("maddpg", "masac"),
     *("impala box", "ppg", "td3", "sac", "sac_recurrent", "pdqn", "image_classification", "bc gaussian", "dt"),
 )
 
@@ -533,6 +553,11 @@ GRAD_CASES: dict[str, Case] = {
     "discrete_sac prioritised": _with("discrete_sac", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "discrete_sac fixed": _with("discrete_sac", learn=dict(auto_alpha=False)),
     "dqfd prioritised": _with("dqfd", **_PER, learn=dict(lambda1=0.5, grad_clip_norm=0.1)),
+    "maddpg prioritised": _with("maddpg", **_PER, learn=dict(grad_clip_norm=0.1)),
+    "matd3 prioritised": _with("matd3", **_PER, learn=dict(actor_update_freq=3, target_theta=0.1)),
+    "masac prioritised": _with("masac", **_PER, learn=dict(grad_clip_norm=0.1)),
+    "masac fixed": _with("masac", learn=dict(auto_alpha=False)),
+    "masac_discrete prioritised": _with("masac_discrete", **_PER, learn=dict(log_space=False)),
     "sqn prioritised": _with("sqn", **_PER, nstep=3, learn=dict(grad_clip_norm=0.1)),
     "sqn fixed": _with("sqn", learn=dict(auto_alpha=False)),
 }

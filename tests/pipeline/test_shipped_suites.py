@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from ding_like.config import deep_merge
 from ding_like.entry import serial_pipeline, serial_pipeline_onpolicy
 from tests.pipeline.test_shipped_runs import is_on_policy, small
 
@@ -35,7 +36,7 @@ _PATTERNS = (
     "*_config.py",
     "*_config.py",
     "ptz_*_config.py",
-    "*spread*_config.py",
+    "s*_config.py",
     *["*_config.py"] * 6,
 )
 # Short episodes: a run ends with 20 whole ones.
@@ -46,7 +47,7 @@ _SHORT: dict[str, dict[str, Any]] = dict(
     minigrid=dict(max_step=12),
     dmc2gym=dict(max_episode_steps=12),
     petting_zoo=dict(max_cycles=10),
-    multi_agent=dict(kwargs=dict(N=3, max_cycles=10, continuous_actions=False)),
+    multi_agent=dict(kwargs=dict(max_cycles=10)),
     multiagent_mujoco=dict(episode_limit=12),
     **{suite: dict(max_episode_steps=12) for suite in ("chain", "cliffwalking", "frozen_lake", "taxi", "pomdp")},
 )
@@ -69,7 +70,7 @@ def test_a_config_of_a_suite_trains(suite: str, path: Path, tmp_path: Path) -> N
     if importlib.util.find_spec(needed) is None:
         pytest.skip(f"needs {needed}")
     main, create = small(path)
-    main["env"].update(_SHORT[suite])
+    main["env"] = deep_merge(main["env"], _SHORT[suite])
     key = "epoch_per_collect" if is_on_policy(create) else "update_per_collect"
     main["policy"]["learn"][key] = 1
     run = serial_pipeline_onpolicy if is_on_policy(create) else serial_pipeline

@@ -43,6 +43,7 @@ POLICIES = [
     *("bcq", "cql", "discrete_bcq", "discrete_cql"),
     *("td3_bc", "rebrac", "iql", "edac"),
     "dt",
+    *("maddpg", "maddpg box", "matd3", "masac", "masac_discrete"),
 ]
 # What a run sets or chooses, and sections of other classes' keys, which their own tests walk.
 NOT_HERE = (
@@ -187,6 +188,9 @@ VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "learn.weighting": ("centrally", {"learn.learning_rate": 0.02}),
     "learn.opt_weight": (9.0, {}),
     "learn.nopt_weight": (9.0, {}),
+    "learn.actor_reg": (0.5, {}),
+    "learn.gumbel_tau": (0.3, {}),
+    "learn.alpha_by_agent": (False, {}),
     "collect.n_sample": (24, {}),
     "collect.n_episode": (3, {}),
     "collect.unroll_len": (7, {}),
@@ -305,9 +309,10 @@ def differ(one: Any, other: Any) -> bool:
 
 
 # Other values where those of VALUES are the default, or come to the same.
+_DDPG = ("ddpg", "d4pg", "maddpg", "maddpg box")
 OF_POLICY = {
-    **{(name, f"learn.{freq}_update_freq"): 2 for name in ("ddpg", "d4pg") for freq in ("actor", "target")},
-    **{(name, "learn.noise"): True for name in ("ddpg", "d4pg")},
+    **{(name, f"learn.{freq}_update_freq"): 2 for name in _DDPG for freq in ("actor", "target")},
+    **{(name, "learn.noise"): True for name in _DDPG},
     ("discrete_bcq", "learn.loss"): "mse",
     **{(name, "learn.value_norm"): False for name in ("mappo", "mappo_recurrent", "happo")},
 }
@@ -408,8 +413,10 @@ def run(name: str, changes: dict[str, Any]) -> Any:
     for path, value in changes.items():
         set_path(small, path, value)
     envs = dict(collector_env_num=2, evaluator_env_num=1, n_evaluator_episode=1)
-    if name in ("vdn", "qmix", "wqmix", "qtran", *BY_AGENT):
+    if name in ("vdn", "qmix", "wqmix", "qtran", "coma", "maddpg", "masac_discrete", *BY_AGENT):
         env, chosen = envs, dict(type="two_step_game", import_names=["dizoo.multi_agent.two_step_game"])
+    elif name in ("maddpg box", "matd3", "masac"):
+        env, chosen = envs, dict(type="tests.policy.sum_game:SumGame")
     elif name == "pdqn":
         env = dict(envs, max_episode_steps=10)
         chosen = dict(type="gym_hybrid", import_names=["dizoo.gym_hybrid.envs.gym_hybrid_env"])

@@ -80,7 +80,7 @@ def run_of(folder: Path, case: Case, *, masked: bool = False) -> Run:
         "several": "ppo several",
         "bits": "ppo bits",
         "team": "qmix",
-        "team box": "mappo box",
+        "team box": "masac",
         "box": "sac",
         "hybrid": "pdqn",
     }

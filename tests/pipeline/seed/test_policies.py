@@ -29,7 +29,7 @@ TRAINED = "cartpole_dqn"
 TRAINED_SLOWLY = (
     "cartpole_dqn_per cartpole_c51 cartpole_qrdqn cartpole_iqn cartpole_fqf cartpole_rainbow "
     "cartpole_r2d2 cartpole_hidden_r2d2 cartpole_drqn cartpole_impala cartpole_sac pendulum_ddpg pendulum_td3 "
-    "pendulum_sac two_step_qmix"
+    "pendulum_sac two_step_qmix two_step_masac_discrete"
 ).split()
 _SMALL = {
     "env": {"collector_env_num": 2, "evaluator_env_num": 1, "n_evaluator_episode": 1},
