@@ -146,9 +146,10 @@ class PettingZooTeam(Team):
 
     `state` is the env's own, else what all agents see in a row. Agents may see vectors of different lengths, have
     different numbers of actions, and leave before the others: `alive` says who acts, and the episode ends with the last
-    one. An observation may be a dict of 'observation' and 'action_mask'. The reward is the sum of the agents' rewards,
-    or with `team_reward` 'mean' their mean; `info` of the last step has what each was paid in the episode, as
-    `episode_info`. Raises ConfigError for an id that cannot be made and for spaces that no team has.
+    one. An agent's mask is in its observation, a dict of 'observation' and 'action_mask', or in its info. The reward is
+    the sum of the agents' rewards, or with `team_reward` 'mean' their mean; `info` of the last step has what each was
+    paid in the episode, as `episode_info`. Raises ConfigError for an id that cannot be made and for spaces that no team
+    has.
     """
 
     config = {
@@ -179,6 +180,7 @@ class PettingZooTeam(Team):
         seen = [self._env.observation_space(agent) for agent in names]
         has_mask = any(isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces for space in seen)
         seen = [self._seen_space(space["observation"] if has_mask else space) for space in seen]
+        has_mask = has_mask or any(ACTION_MASK in info for info in self._env.reset()[1].values())
         try:
             self._state_size = self._own_state_size()  # 0: it has none of its own
             self._set_spaces(
@@ -214,16 +216,16 @@ class PettingZooTeam(Team):
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[EnvObs, Info]:
         super().reset(seed=seed)
-        obs, _ = self._env.reset(seed=seed)
+        obs, infos = self._env.reset(seed=seed)
         agents = self.num_agents
         self._last: list[Any] = [np.zeros(self._obs_size, np.float32)] * agents  # of agents that come later
         self._ended = [False] * agents
-        return self._observe(obs, [0.0] * agents, self._env.agents), {}
+        return self._observe(obs, infos, [0.0] * agents, self._env.agents), {}
 
     def step(self, action: EnvAction) -> tuple[EnvObs, float, bool, bool, Info]:
         each = self._each_action(action)
         given = {name: own for name, own in zip(self.agent_names, each, strict=True) if name in self._env.agents}
-        obs, reward, over, cut, _ = self._env.step(given)
+        obs, reward, over, cut, infos = self._env.step(given)
         self._ended = [bool(over.get(name, was)) for name, was in zip(self.agent_names, self._ended, strict=True)]
         rewards = [float(reward.get(name, 0.0)) for name in self.agent_names]
         is_over = not self._env.agents or all(over[name] or cut[name] for name in given)
@@ -232,13 +234,15 @@ class PettingZooTeam(Team):
         info = self._paid(rewards, is_over=is_over)
         # Agents of a team whose time is up would go on: what follows is estimated for them.
         acting = [name for name in given if not over[name]] if is_over else self._env.agents
-        return self._observe(obs, rewards, acting), total, terminated, is_over and not terminated, info
+        return self._observe(obs, infos, rewards, acting), total, terminated, is_over and not terminated, info
 
-    def _observe(self, obs: Mapping[str, EnvObs], rewards: Sequence[float], acting: Sequence[str]) -> dict[str, Array]:
+    def _observe(
+        self, obs: Mapping[str, EnvObs], infos: Mapping[str, Info], rewards: Sequence[float], acting: Sequence[str]
+    ) -> dict[str, Array]:
         masks: list[Any] = [None] * self.num_agents
         for row, name in enumerate(self.agent_names):
             if name in obs:
-                own = obs[name]
+                own, masks[row] = obs[name], infos.get(name, {}).get(ACTION_MASK)
                 if isinstance(own, Mapping):
                     own, masks[row] = own["observation"], own[ACTION_MASK]
                 self._last[row] = self._see(own)

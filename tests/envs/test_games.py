@@ -459,6 +459,9 @@ class Switches:
     def action_space(self, agent: str) -> spaces.MultiBinary:
         return spaces.MultiBinary(2)
 
+    def reset(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, {}
+
     def close(self) -> None: ...
 
 
