@@ -140,43 +140,21 @@ def _padded(bound: Array, size: int) -> Array:
     return np.pad(flat, (0, size - len(flat)), mode="edge")
 
 
-@ENV_REGISTRY.register("joint_petting_zoo")
-class PettingZooTeam(Team):
-    """Team of all agents of a PettingZoo env who act at once, such as 'mpe2.simple_spread_v3'.
+class ParallelTeam(Team):
+    """Team of all agents of a parallel env of PettingZoo, who act at once.
 
     `state` is the env's own, else what all agents see in a row. Agents may see vectors of different lengths, have
     different numbers of actions, and leave before the others: `alive` says who acts, and the episode ends with the last
     one. An agent's mask is in its observation, a dict of 'observation' and 'action_mask', or in its info. The reward is
     the sum of the agents' rewards, or with `team_reward` 'mean' their mean; `info` of the last step has what each was
-    paid in the episode, as `episode_info`. Raises ConfigError for an id that cannot be made and for spaces that no team
-    has.
+    paid in the episode, as `episode_info`. Raises ConfigError for spaces that no team has.
     """
 
-    config = {
-        # Id of a PettingZoo env of the parallel API, such as mpe2.simple_spread_v3.
-        "env_id": None,
-        # Keyword arguments of the environment's constructor.
-        "kwargs": {},
-        # Reward of the team: "sum" or "mean" of its agents' rewards.
-        "team_reward": "sum",
-    }
-    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
-    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
-    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"team_reward": ("sum", "mean")}
-
-    @classmethod
-    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
-        """Yield (path, what is wrong) for every contradiction."""
-        yield from super().check_config(cfg)
-        yield from petting_zoo_faults(cfg)
-
-    def __init__(self, cfg: Config | None = None) -> None:
-        merged = {**PettingZooTeam.config, **(cfg or {})}
-        self.render_mode = merged.get("render_mode")
-        drawn = {} if self.render_mode is None else {"render_mode": self.render_mode}
-        self._env: Any = make_petting_zoo(merged["env_id"], "parallel", {**merged["kwargs"], **drawn})
+    def __init__(self, env: Any, *, team_reward: str = "sum") -> None:
+        self._env = env
+        self.render_mode, self.metadata = getattr(env, "render_mode", None), dict(getattr(env, "metadata", {}))
         names: list[str] = list(self._env.possible_agents)
-        self._is_mean = merged["team_reward"] == "mean"
+        self._is_mean = team_reward == "mean"
         seen = [self._env.observation_space(agent) for agent in names]
         has_mask = any(isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces for space in seen)
         seen = [self._seen_space(space["observation"] if has_mask else space) for space in seen]
@@ -256,3 +234,36 @@ class PettingZooTeam(Team):
 
     def close(self) -> None:
         self._env.close()
+
+
+@ENV_REGISTRY.register("joint_petting_zoo")
+class PettingZooTeam(ParallelTeam):
+    """Team of all agents of a PettingZoo env by its id, such as 'mpe2.simple_spread_v3'; see `ParallelTeam`.
+
+    Raises ConfigError for an id that cannot be made.
+    """
+
+    config = {
+        # Id of a PettingZoo env of the parallel API, such as mpe2.simple_spread_v3.
+        "env_id": None,
+        # Keyword arguments of the environment's constructor.
+        "kwargs": {},
+        # Reward of the team: "sum" or "mean" of its agents' rewards.
+        "team_reward": "sum",
+    }
+    config_free: ClassVar[tuple[str, ...]] = ("kwargs",)
+    config_types: ClassVar[dict[str, tuple[type, ...]]] = {"env_id": (str, type(None))}
+    config_choices: ClassVar[Mapping[str, tuple[Any, ...]]] = {"team_reward": ("sum", "mean")}
+
+    @classmethod
+    def check_config(cls, cfg: Config) -> Iterable[tuple[str, str]]:
+        """Yield (path, what is wrong) for every contradiction."""
+        yield from super().check_config(cfg)
+        yield from petting_zoo_faults(cfg)
+
+    def __init__(self, cfg: Config | None = None) -> None:
+        merged = {**PettingZooTeam.config, **(cfg or {})}
+        mode = merged.get("render_mode")
+        drawn = {} if mode is None else {"render_mode": mode}
+        env = make_petting_zoo(merged["env_id"], "parallel", {**merged["kwargs"], **drawn})
+        super().__init__(env, team_reward=merged["team_reward"])

@@ -13,6 +13,7 @@ from ding_like.data.team import AGENTS as SEEN_BY_AGENTS
 from ding_like.data.team import ALIVE, ENDED, REWARDS
 from ding_like.data.team import STATE as OF_ALL
 from ding_like.envs import EnvFactory, check_env, create_env_manager, make_env
+from ding_like.envs.adapters import as_lane_env
 from ding_like.envs.team import Team
 from ding_like.errors import EnvError
 from tests.envs.di_engine_teams import ACTIONS, AGENTS, SEEN, STATE, STEPS, Lights, LightsInTheirStyle
@@ -87,17 +88,11 @@ def test_actions_that_count_from_elsewhere_and_differ_by_agent_are_their_own() -
     choices = [spaces.Discrete(2), spaces.Discrete(3, start=1), spaces.Discrete(2)]
     for space in (spaces.Tuple(choices), spaces.Dict(dict(zip("abc", choices, strict=True)))):
         env.action_space = space
-        team = make_env_of(env)
+        team = as_lane_env(env)
         obs, _ = team.reset(seed=0)
         team.step(np.array([1, 2, 1]))
         assert env.actions[-1].tolist() == [1, 3, 1]
         assert obs["action_mask"].tolist() == [[1, 1, 0], [1, 1, 1], [1, 1, 0]]
-
-
-def make_env_of(env: Any) -> Any:
-    from ding_like.envs.adapters import as_lane_env
-
-    return as_lane_env(env)
 
 
 @pytest.mark.parametrize(
